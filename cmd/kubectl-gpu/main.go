@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command kubectl-gpu is the plugin "kubectl gpu": the holders of GPUs, free devices, and
-// the reason why a claim does not fit. It changes nothing.
+// the reason why a claim does not fit. It also takes a GPU out of use.
 package main
 
 import (

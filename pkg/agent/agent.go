@@ -156,7 +156,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	memory, noLimits := c.memoryLimits(ctx, folder, hw)
 	noLimits = cmp.Or(c.checkMemoryLimits(hw), noLimits)
 	scans := telemetry.NewActivity(clock.RealClock{}, scanStuckAfter)
-	known := state.New(state.Features{NoMemoryLimits: noLimits})
+	known := state.New(state.Features{NoMemoryLimits: noLimits, Node: c.NodeName})
 	gpus := inventory.Options{
 		State: known, Hardware: timedHardware{hw.Library, scans}, Bus: hw.machine, DriverLoad: hw.machine.DriverLoad, StaticMIG: c.MIG.Static,
 		Faults: folder.Faults, BootID: boot, Clock: clock.RealClock{},
@@ -401,6 +401,8 @@ func (a *agent) pluginOptions() plugin.Options {
 		Tasks:             a.rounds,
 		Clock:             clock.RealClock{},
 		Conflicts:         a.conflicts,
+		Cause:             a.causeAt,
+		Reports:           a.home.Events,
 		ReconcileInterval: a.ReconcileInterval,
 		PublishError:      a.features.HandleError,
 	}

@@ -7,6 +7,11 @@ import (
 	"testing"
 	"time"
 
+	eventsv1 "k8s.io/api/events/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
@@ -58,7 +63,7 @@ func TestAFaultOutlivesTheAgentUntilTheGPUIsReset(t *testing.T) {
 	a = n.start(t)
 	a.device(t, "gpu-43-00", failed, nothing)
 	a.device(t, "gpu-43-00", func(d state.DeviceHealth) bool {
-		return failed(d) && strings.Contains(d.Message, "the driver asks for recovery")
+		return failed(d) && strings.Contains(d.Message, "the driver requests a reset")
 	}, func() error { return sim.SetRecovery(1, nvmlsim.RecoveryGPUReset) })
 	n.mustStop(t, a)
 
@@ -107,6 +112,54 @@ func TestAGPUThatHangsFromTheStartHoldsUpNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.device(t, "gpu-61-00", healthy, nothing)
+	n.mustStop(t, a)
+	n.wantNothing(t)
+}
+
+func TestAFaultIsAnEventOfTheClaimAndItsPods(t *testing.T) {
+	t.Parallel()
+	claim := claimFor("one", "gpu-43-00")
+	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "trainer", UID: "uid-trainer"}}
+	n := newNode(t, claim)
+	events, err := n.client.EventsV1().Events(claim.Namespace).Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Stop()
+	want := func(reason string) {
+		t.Helper()
+		for _, kind := range []string{"ResourceClaim", "Pod"} {
+			select {
+			case e := <-events.ResultChan():
+				if event, ok := e.Object.(*eventsv1.Event); !ok || event.Reason != reason || event.Regarding.Kind != kind || event.ReportingInstance != "node-1" {
+					t.Errorf("event %+v, want %s on the %s", e.Object, reason, kind)
+				}
+			case <-time.After(time.Minute):
+				t.Fatalf("no event %s on the %s", reason, kind)
+			}
+		}
+	}
+	a := n.start(t)
+	if got := a.prepare(t, claim)["uid-one"]; got.Error != "" {
+		t.Fatal(got.Error)
+	}
+	sim, err := nvmlsim.Open(n.SimState)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.device(t, "gpu-43-00", func(d state.DeviceHealth) bool { return d.Reason == "xid-119" }, func() error { return sim.ReportXID(1, 119) })
+	want(v1alpha1.ReasonGPUUnhealthy)
+	a.device(t, "gpu-43-00", func(d state.DeviceHealth) bool { return strings.Contains(d.Message, "requests a reset") },
+		func() error { return sim.SetRecovery(1, nvmlsim.RecoveryGPUReset) })
+	n.mustStop(t, a)
+	if err := sim.ResetGPU(1); err != nil {
+		t.Fatal(err)
+	}
+	a = n.start(t)
+	want(v1alpha1.ReasonGPUHealthy)
+	if err := a.kubelet.Unprepare(t.Context(), claim); err != nil {
+		t.Error(err)
+	}
 	n.mustStop(t, a)
 	n.wantNothing(t)
 }

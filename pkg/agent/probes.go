@@ -263,3 +263,8 @@ func (h health) Health() []plugin.Health {
 	}
 	return all
 }
+
+// causeAt is [plugin.Options.Cause].
+func (a *agent) causeAt(address gpu.PCIAddress) (value string, since time.Time, known bool) {
+	return a.state.Snapshot().CauseAt(address)
+}

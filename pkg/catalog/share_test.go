@@ -53,8 +53,8 @@ func TestWhatAnAllocationTakes(t *testing.T) {
 		"less than nothing":                  {"memory=-1Gi", kind.Share{}, "-1Gi of memory; the smallest"},
 		"more than there is":                 {"memory=81560Mi", kind.Share{}, "81560Mi of memory, and the device has 81559Mi"},
 		"more than a number holds":           {"memory=100Ei", kind.Share{}, "the device has 81559Mi"},
-		"off the step":                       {"memory=1000000001", kind.Share{}, "1000000001 of memory is not a multiple of 1Mi"},
-		"a fraction of a byte":               {"memory=1073741824500m", kind.Share{}, "is not a multiple of 1Mi"},
+		"off the step":                       {"memory=1000000001", kind.Share{Memory: 953 << 20}, ""},
+		"a fraction of a byte":               {"memory=1073741824500m", kind.Share{Memory: 1 << 30}, ""},
 		"more than all of the compute":       {"memory=10Gi compute=101", kind.Share{}, "101 percent of compute; want a whole number from 0 to 100"},
 		"less than no compute":               {"memory=10Gi compute=-1", kind.Share{}, "-1 percent of compute"},
 		"a fraction of a percent":            {"memory=10Gi compute=500m", kind.Share{}, "500m percent of compute"},
@@ -101,7 +101,7 @@ func TestSlotsAndTheirMemory(t *testing.T) {
 		}
 	}
 	for words, want := range map[string]string{
-		"slots=1 memory=1023Mi": "the smallest share on this node has 1Gi", "slots=1 memory=81560Mi": "the device has 81559Mi", "slots=1 memory=1073741825": "not a multiple of 1Mi",
+		"slots=1 memory=1023Mi": "the smallest share on this node has 1Gi", "slots=1 memory=81560Mi": "the device has 81559Mi",
 		"": "0 slots of a time-sliced GPU", "memory=1Gi": "0 slots", "slots=0": "0 slots", "slots=-1": "-1 slots", "slots=1500m": "1500m slots", "slots=100E": "100E slots",
 	} {
 		if _, err := offer.Share(kind.TimeSlice, all, consumed(words)); !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), want) {

@@ -108,7 +108,6 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 		"MPS of time slices with memory": {
 			pieces: []piece{{device: "gpu-00-00-ts", memory: "10Gi", config: config("ShareConfig", "")}}, is: gpu.ErrInvalid, says: "a ShareConfig cannot configure time slices; write a GpuConfig whose sharing.strategy is TimeSlicing",
 		},
-		"off the step":          {pieces: []piece{{device: "gpu-00-00", memory: "2147483649"}}, is: gpu.ErrInvalid, says: "not a multiple of 1Mi"},
 		"more compute than all": {pieces: []piece{{device: "gpu-00-00", memory: "20Gi", compute: "101"}}, is: gpu.ErrInvalid, says: "101 percent of compute; want a whole number from 0 to 100"},
 		"part of a percent":     {pieces: []piece{{device: "gpu-00-00", memory: "20Gi", compute: "500m"}}, is: gpu.ErrInvalid, says: "500m percent of compute"},
 		"too small for its processes": {

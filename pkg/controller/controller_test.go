@@ -452,7 +452,7 @@ func TestEveryLinkThatGoesDownIsSeen(t *testing.T) {
 			hw.change(func(h *hardware) { h.node.GPUs[0].Links = two })
 			r.send(gpu.Event{Kind: gpu.EventLink, UUID: "GPU-0", XID: 74})
 		}
-		r.want("slice 0\ngpu-01-00 (xid-74)\ngpu-02-00", "Published: 1 of 2 devices healthy; GPU at 0000:01:00.0: XID 74: NVLink error")
+		r.want("slice 0\ngpu-01-00 (xid-74)\ngpu-02-00", "Published: 1 of 2 devices healthy; GPU at 0000:01:00.0: XID 74: an NVLink error")
 	})
 }
 

@@ -335,7 +335,8 @@ func TestWhatTheDriverAsksForIsAFault(t *testing.T) {
 		r.send(xid(1, 154))
 		r.wantTaints("gpu-02-00 recovery-drain-and-reset")
 		g, err := r.GPU(t.Context(), address(1))
-		want := "the driver asks for recovery: end the processes on the GPU and its peers, and reset it: the node's administrator must do so"
+		want := "the driver requests the end of the programs on the GPU and its peers, and a reset; recreate the pod, so that it gets another GPU; " +
+			"the administrator's remedy: move its pods (kubectl gpu drain NODE/gpu-02-00), then reset the GPU (nvidia-smi --gpu-reset --id 0000:02:00.0) or restart the node"
 		if err != nil || g.Fault != want {
 			t.Errorf("fault %q, %v\nwant %q", g.Fault, err, want)
 		}
@@ -376,7 +377,7 @@ func TestARecoveryActionThatFollowsAFatalXIDIsFound(t *testing.T) {
 		r.wantTaints("gpu-01-00 xid-62")
 		m.ask(0, gpu.RecoveryNodeReboot)
 		r.pass(10 * time.Second)
-		if d := r.Devices(); !strings.Contains(d[0].Message, "restart the node") {
+		if d := r.Devices(); !strings.Contains(d[0].Message, "a restart of the node") {
 			t.Errorf("device %+v, want the recovery action", d[0])
 		}
 	})
@@ -448,7 +449,7 @@ func TestSeveralCausesAreKept(t *testing.T) {
 		r.send(xid(0, 62))
 		m.ask(0, gpu.RecoveryNodeReboot)
 		r.pass(time.Minute)
-		all := "XID 48: double-bit ECC error; XID 62: internal micro-controller halted; the driver asks for recovery: restart the node"
+		all := "XID 48: a double-bit ECC error in the memory of the GPU; XID 62: a micro-controller of the GPU has halted; the driver requests a restart of the node"
 		r.want("slice 0\ngpu-01-00 (xid-48)", "Published: 0 of 1 devices healthy; GPU at 0000:01:00.0: "+all)
 		if d := r.Devices(); d[0].Reason != "xid-48" || d[0].Message != all {
 			t.Errorf("device %+v", d[0])
@@ -620,7 +621,7 @@ func TestAGPUThatHangsFromTheStartDelaysTheOthersByTwoSeconds(t *testing.T) {
 		if got := strings.Count(r.shown(), "gpu-"); got != 7 {
 			t.Errorf("%d GPUs are published after two seconds:\n%s", got, r.shown())
 		}
-		state := "Published: 7 of 7 devices healthy; GPU at 0000:04:00.0: read GPU 3: timed out; GPU GPU-3 at 0000:04:00.0: XID 119: GSP does not answer"
+		state := "Published: 7 of 7 devices healthy; GPU at 0000:04:00.0: read GPU 3: timed out; GPU GPU-3 at 0000:04:00.0: XID 119: the GPU's system processor (GSP) does not answer"
 		if got := r.State().String(); got != state {
 			t.Errorf("state %s\nwant  %s", got, state)
 		}
@@ -651,8 +652,10 @@ func TestAFaultOfAGPUThatHangsIsPublishedAtOnce(t *testing.T) {
 			t.Errorf("records %v, %v: an agent that is killed now forgets the fault", records, err)
 		}
 		g, err := r.GPU(t.Context(), address(1))
-		if want := "XID 119: GSP does not answer: the node's administrator must reset the GPU or restart the node"; err != nil || g.Fault != want {
-			t.Errorf("fault %q, %v; want %q", g.Fault, err, want)
+		for _, want := range []string{"XID 119: the GPU's system processor (GSP) does not answer; recreate the pod", "nvidia-smi --gpu-reset --id 0000:02:00.0"} {
+			if err != nil || !strings.Contains(g.Fault, want) {
+				t.Errorf("fault %q, %v; want %q in it", g.Fault, err, want)
+			}
 		}
 	})
 }

@@ -8,10 +8,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
@@ -21,12 +22,12 @@ func checkAgents(c *Cluster) []Finding {
 	if len(c.Agents) == 0 {
 		found := "no pod of an agent for the driver " + c.Driver
 		if i := slices.IndexFunc(c.DaemonSets, isAgent); i >= 0 && c.DaemonSets[i].Status.DesiredNumberScheduled == 0 {
-			return ofCluster(Problem, fmt.Sprintf("the DaemonSet %s selects no node", c.DaemonSets[i].Name), "no node publishes its GPUs",
+			return ofCluster("no-node-selected", Problem, fmt.Sprintf("the DaemonSet %s selects no node", c.DaemonSets[i].Name), "no node publishes its GPUs",
 				"label the nodes with GPUs, by GPU or node feature discovery, or with gpu.nvidia.com/offer=share; nodes.withAnyLabel in the chart lists the labels")
 		}
-		return ofCluster(Problem, found, "no node publishes its GPUs", "install the chart (docs/install.md); for a driver with another name add --driver-name, and for one whose policies lack the annotation "+v1alpha1.AnnotationDriverNamespace+" --driver-namespace")
+		return ofCluster("agent-missing", Problem, found, "no node publishes its GPUs", "install the chart (docs/install.md); for a driver with another name add --driver-name, and for one whose policies lack the annotation "+v1alpha1.AnnotationDriverNamespace+" --driver-namespace")
 	}
-	return orOK(notReady(c.Agents, "pods with claims do not start or end on the node"), count(len(c.Agents), "agent")+" ready")
+	return orOK(c.notReady(c.Agents, "agent-not-ready", "pods with claims do not start or end on the node"), count(len(c.Agents), "agent")+" ready")
 }
 
 func isAgent(d *appsv1.DaemonSet) bool { return d.Labels[ComponentLabel] == AgentComponent }
@@ -41,7 +42,7 @@ const (
 )
 
 // notReady returns a finding for each node without a pod that is ready.
-func notReady(pods []*corev1.Pod, meaning string) []Finding {
+func (c *Cluster) notReady(pods []*corev1.Pod, code, meaning string) []Finding {
 	byNode := map[string]*corev1.Pod{}
 	for _, pod := range pods {
 		// In an update a node has two.
@@ -53,13 +54,34 @@ func notReady(pods []*corev1.Pod, meaning string) []Finding {
 	for _, node := range slices.Sorted(maps.Keys(byNode)) {
 		if pod := byNode[node]; !isReady(pod) {
 			findings = append(findings, Finding{
-				Object: onNode(cmp.Or(node, "?")), State: Problem, Found: fmt.Sprintf("pod %s is not ready: %s", pod.Name, whyNotReady(pod)), Meaning: meaning,
+				Object: onNode(cmp.Or(node, "?")), Code: code, State: Problem, Found: fmt.Sprintf("pod %s is not ready%s: %s", pod.Name, c.since(notReadySince(pod)), whyNotReady(pod)), Meaning: meaning,
 				Remedy: fmt.Sprintf("run kubectl --namespace %s describe pod %s, and kubectl logs of it; /readyz of an agent lists the checks that fail", pod.Namespace, pod.Name),
 			})
 		}
 	}
 	return findings
 }
+
+// notReadySince returns when a pod stopped being ready, or was created; zero if neither is known.
+func notReadySince(pod *corev1.Pod) time.Time {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady && !condition.LastTransitionTime.IsZero() {
+			return condition.LastTransitionTime.Time
+		}
+	}
+	return pod.CreationTimestamp.Time
+}
+
+// since returns " for 12m"; nothing if the time is not known.
+func (c *Cluster) since(begin time.Time) string {
+	if begin.IsZero() {
+		return ""
+	}
+	return " for " + age(c.Now.Sub(begin))
+}
+
+// age returns a duration as kubectl prints ages.
+func age(d time.Duration) string { return duration.HumanDuration(max(d, 0)) }
 
 func isReady(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
@@ -104,7 +126,7 @@ func checkVersions(c *Cluster) []Finding {
 			images = append(images, fmt.Sprintf("%s on %s", image, list(nodes[image])))
 		}
 		findings = append(findings, Finding{
-			Object: what, State: Warning, Found: strings.Join(images, "; "), Meaning: "nodes run different releases, as during an update",
+			Object: what, Code: "releases-differ", State: Warning, Found: strings.Join(images, "; "), Meaning: "nodes run different releases, as during an update",
 			Remedy: "if no update is under way, run kubectl rollout status of the DaemonSet: a pod that is not ready stops the update",
 		})
 	}
@@ -113,7 +135,7 @@ func checkVersions(c *Cluster) []Finding {
 
 func checkSupervisors(c *Cluster) []Finding {
 	const meaning = "MPS shares on the node are not prepared, and running ones are not watched"
-	findings := notReady(c.Supervisors, meaning)
+	findings := c.notReady(c.Supervisors, "supervisor-not-ready", meaning)
 	without := 0
 	for _, agent := range c.Agents {
 		if Argument(&agent.Spec, "mps-supervisor") == "" {
@@ -122,7 +144,7 @@ func checkSupervisors(c *Cluster) []Finding {
 		}
 		if !slices.ContainsFunc(c.Supervisors, func(s *corev1.Pod) bool { return s.Spec.NodeName == agent.Spec.NodeName }) {
 			findings = append(findings, Finding{
-				Object: onNode(agent.Spec.NodeName), State: Problem, Found: "the agent expects an MPS supervisor, and the node has none", Meaning: meaning,
+				Object: onNode(agent.Spec.NodeName), Code: "supervisor-missing", State: Problem, Found: "the agent expects an MPS supervisor, and the node has none", Meaning: meaning,
 				Remedy: "check the DaemonSet of the supervisor: kubectl --namespace " + agent.Namespace + " get daemonsets; or set mps.enabled=false",
 			})
 		}
@@ -150,23 +172,16 @@ func Argument(pod *corev1.PodSpec, flag string) string {
 func checkSlices(c *Cluster) []Finding {
 	var findings []Finding
 	published := c.gpuNodes()
-	var nodes []string
-	for _, node := range c.Nodes {
-		nodes = append(nodes, node.Name)
-	}
-	hasAgent := func(node string) bool {
-		return slices.ContainsFunc(c.Agents, func(p *corev1.Pod) bool { return p.Spec.NodeName == node })
-	}
 	for _, node := range published {
 		switch {
-		case c.Unread[Nodes] == "" && !slices.Contains(nodes, node):
+		case c.Unread[Nodes] == "" && !c.hasNode(node):
 			findings = append(findings, Finding{
-				Object: onNode(node), State: Problem, Found: "it publishes devices and does not exist", Meaning: "pods are not scheduled to these devices, which the tables of GPUs still show",
+				Object: onNode(node), Code: "slices-of-missing-node", State: Problem, Found: "it publishes devices and does not exist", Meaning: "pods are not scheduled to these devices, which the tables of GPUs still show",
 				Remedy: "delete its ResourceSlices: kubectl delete resourceslices --field-selector spec.nodeName=" + node,
 			})
-		case !hasAgent(node) && c.nvidiaDriver(node) == nil:
+		case !c.hasAgent(node) && c.nvidiaDriver(node) == nil:
 			findings = append(findings, Finding{
-				Object: onNode(node), State: Problem, Found: "it publishes devices and has no agent", Meaning: "pods that are scheduled there stay in ContainerCreating, and ending ones in Terminating",
+				Object: onNode(node), Code: "node-without-agent", State: Problem, Found: "it publishes devices and has no agent", Meaning: "pods that are scheduled there stay in ContainerCreating, and ending ones in Terminating",
 				Remedy: "check that the node has one of the labels in nodes.withAnyLabel and none in nodes.withoutLabels; if the driver was removed, delete the node's ResourceSlices",
 			})
 		}
@@ -174,7 +189,7 @@ func checkSlices(c *Cluster) []Finding {
 	for _, agent := range c.Agents {
 		if node := agent.Spec.NodeName; isReady(agent) && !slices.Contains(published, node) {
 			findings = append(findings, Finding{
-				Object: onNode(node), State: Problem, Found: "its agent is ready, and it publishes no devices", Meaning: "no claim gets a GPU of the node",
+				Object: onNode(node), Code: "node-without-devices", State: Problem, Found: "its agent is ready, and it publishes no devices", Meaning: "no claim gets a GPU of the node",
 				Remedy: fmt.Sprintf("load the NVIDIA driver on the node; if it is loaded, driver.root of the chart is wrong: kubectl --namespace %s logs %s names the folders that were searched", agent.Namespace, agent.Name),
 			})
 		}
@@ -182,77 +197,32 @@ func checkSlices(c *Cluster) []Finding {
 	return orOK(findings, count(len(published), "node")+" with an agent and devices")
 }
 
+// fleet returns the devices of the cluster and their holders.
 func (c *Cluster) fleet() *fleet.Fleet {
-	return fleet.New(c.Objects, fleet.Options{Driver: c.Driver, Features: fleet.FeaturesOf(c.Objects)})
+	if c.view == nil {
+		c.view = fleet.New(c.Objects, fleet.Options{Driver: c.Driver, Features: fleet.FeaturesOf(c.Objects)})
+	}
+	return c.view
+}
+
+// fleetNodes returns the nodes with devices of the driver.
+func (c *Cluster) fleetNodes() []fleet.Node {
+	if c.nodes == nil {
+		c.nodes = c.fleet().Nodes()
+	}
+	return c.nodes
 }
 
 func checkPools(c *Cluster) []Finding {
 	var findings []Finding
-	nodes := c.fleet().Nodes()
+	nodes := c.fleetNodes()
 	for _, node := range nodes {
 		if node.Incomplete {
 			findings = append(findings, Finding{
-				Object: onNode(node.Name), State: Problem, Found: "some slices of its pool are missing", Meaning: "the scheduler allocates none of its devices until the pool is complete, which takes seconds",
+				Object: onNode(node.Name), Code: "pool-incomplete", State: Problem, Found: "some slices of its pool are missing", Meaning: "the scheduler allocates none of its devices until the pool is complete, which takes seconds",
 				Remedy: "if it lasts, restart the node's agent, which publishes the pool again",
 			})
 		}
 	}
 	return orOK(findings, count(len(nodes), "pool")+" complete")
-}
-
-// checkHealth reports the GPUs with taints of the driver or of a rule.
-func checkHealth(c *Cluster) []Finding {
-	var findings []Finding
-	gpus := 0
-	for _, node := range c.fleet().Nodes() {
-		for _, g := range node.GPUs {
-			gpus++
-			taints := map[string]resourceapi.DeviceTaint{}
-			for _, d := range g.Devices {
-				if d.Published == nil {
-					continue
-				}
-				for _, taint := range d.Published.Taints {
-					if taint.Effect != resourceapi.DeviceTaintEffectNone {
-						taints[fleet.TaintText(taint)] = taint
-					}
-				}
-			}
-			for _, text := range slices.Sorted(maps.Keys(taints)) {
-				findings = append(findings, tainted(node.Name, g.Name, text, taints[text]))
-			}
-		}
-	}
-	return orOK(findings, count(gpus, "GPU")+" without taints")
-}
-
-// endUse returns the remedy for a value of [v1alpha1.TaintInUse].
-func endUse(value string) string {
-	switch value {
-	case v1alpha1.InUseTaintUnneededClaim:
-		return "none is needed if the taint goes within minutes; otherwise end the processes of the claim's pods, which the agent's log names"
-	case v1alpha1.InUseTaintForeignProcess:
-		return "end the process that computes on the GPU without a claim; the agent's log names its pod"
-	}
-	return "end the pod that has the GPU through the device plugin, and remove the device plugin from the node"
-}
-
-func tainted(node, gpu, text string, taint resourceapi.DeviceTaint) Finding {
-	f := Finding{Object: onNode(node), State: Warning, Found: gpu + " has the taint " + text, Meaning: "new claims do not get it; claims that hold it keep it"}
-	switch taint.Key {
-	case v1alpha1.TaintUnhealthy:
-		f.State = Problem
-		f.Remedy = "reset the GPU (nvidia-smi --gpu-reset) or restart the node once its claims have ended; docs/administrator.md#gpus-that-fail explains the value"
-	case v1alpha1.TaintInUse:
-		f.Remedy = endUse(taint.Value)
-	case v1alpha1.TaintWithdrawn:
-		f.Remedy = "none is needed: the device goes when its claims have ended"
-	case v1alpha1.TaintMIGMode:
-		f.Remedy = "switch the MIG mode off (nvidia-smi --multi-instance-gpu 0), or offer MIG on the node"
-	case v1alpha1.TaintComputeMode:
-		f.Remedy = "set the compute mode DEFAULT (nvidia-smi --compute-mode 0)"
-	default:
-		f.Remedy = "if the device is in order again, delete the DeviceTaintRule with this taint: kubectl get devicetaintrules"
-	}
-	return f
 }

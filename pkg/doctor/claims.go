@@ -4,6 +4,7 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 )
 
 // patience is the time after which a claim that does not change counts as stuck. Ending a
@@ -34,6 +36,7 @@ func nameOf(claim *resourceapi.ResourceClaim) string {
 	return "claim " + claim.Namespace + "/" + claim.Name
 }
 
+// checkClaims reports claims that keep devices for no pod.
 func checkClaims(c *Cluster) []Finding {
 	var findings []Finding
 	claims := c.ownClaims()
@@ -41,21 +44,101 @@ func checkClaims(c *Cluster) []Finding {
 		deleted := claim.DeletionTimestamp
 		switch {
 		case deleted != nil && c.Now.Sub(deleted.Time) > patience:
+			findings = append(findings, c.notDeleted(claim))
+		case deleted == nil && len(claim.Status.ReservedFor) == 0 && c.Now.Sub(allocated(claim)) > patience:
 			findings = append(findings, Finding{
-				Object: nameOf(claim), State: Problem,
-				Found:   fmt.Sprintf("it is deleted since %s and has the finalizers %s", deleted.UTC().Format(time.RFC3339), strings.Join(claim.Finalizers, ", ")),
-				Meaning: "its devices stay allocated",
-				Remedy:  "end the pods that use it; if none is left, check that the kube-controller-manager runs, which removes the allocation. Remove no finalizer: the devices may be in use",
-			})
-		case deleted == nil && len(claim.Status.ReservedFor) == 0 && c.Now.Sub(claim.CreationTimestamp.Time) > patience:
-			findings = append(findings, Finding{
-				Object: nameOf(claim), State: Warning, Found: "it has devices, and no pod uses it", Meaning: "other claims do not get its devices",
+				Object: nameOf(claim), Code: "claim-unused", State: Warning, Found: fmt.Sprintf("no pod uses it, and it got its devices %s ago", age(c.Now.Sub(allocated(claim)))), Meaning: "other claims do not get its devices",
 				Remedy: "if this lasts, check that the kube-controller-manager runs, which takes devices back; or delete the claim: kubectl --namespace " + claim.Namespace + " delete resourceclaim " + claim.Name,
 			})
 		}
 	}
-	return orOK(findings, count(len(claims), "claim")+" with devices, none stuck")
+	return orOK(append(findings, c.outOfReach(claims)...), count(len(claims), "claim")+" with devices, none stuck")
 }
+
+// allocated returns when a claim got its devices, or else when it was created.
+func allocated(claim *resourceapi.ResourceClaim) time.Time {
+	if at := claim.Status.Allocation.AllocationTimestamp; at != nil {
+		return at.Time
+	}
+	return claim.CreationTimestamp.Time
+}
+
+// notDeleted returns the finding about a claim that was deleted and is still there. A claim waits
+// for its pods, and then for its finalizers.
+func (c *Cluster) notDeleted(claim *resourceapi.ResourceClaim) Finding {
+	f := Finding{
+		Object: nameOf(claim), Code: "claim-not-deleted", State: Problem,
+		Found:   fmt.Sprintf("it is deleted since %s and has the finalizers %s", claim.DeletionTimestamp.UTC().Format(time.RFC3339), strings.Join(claim.Finalizers, ", ")),
+		Meaning: "its devices stay allocated",
+		Remedy:  "check that the kube-controller-manager runs, which removes the allocation, and the programs that other finalizers name. Remove no finalizer: the devices may be in use",
+	}
+	var users []string
+	for _, pod := range fleet.Consumers(claim, c.Pods) {
+		if pod.DeletionTimestamp == nil && !hasEnded(pod) {
+			users = append(users, pod.Name)
+		}
+	}
+	if c.Unread[Pods] == "" && len(users) > 0 {
+		f.Code, f.State = "claim-deleted-in-use", Warning
+		f.Found += ", and is used by pod " + list(users)
+		f.Meaning = "it goes when its pods have ended, and no other pod can use it"
+		f.Remedy = "end the pods; if the deletion was a mistake, they can run on until then"
+	}
+	return f
+}
+
+// outOfReach returns findings about claims whose devices no agent can release.
+func (c *Cluster) outOfReach(claims []*resourceapi.ResourceClaim) []Finding {
+	if c.Unread[Nodes] != "" {
+		return nil
+	}
+	byNode := map[string][]string{}
+	for _, claim := range claims {
+		for _, result := range claim.Status.Allocation.Devices.Results {
+			// A node's pool has the node's name.
+			if name := claim.Namespace + "/" + claim.Name; result.Driver == c.Driver && !slices.Contains(byNode[result.Pool], name) {
+				byNode[result.Pool] = append(byNode[result.Pool], name)
+			}
+		}
+	}
+	var findings []Finding
+	for _, node := range slices.Sorted(maps.Keys(byNode)) {
+		names := byNode[node]
+		switch exists := c.hasNode(node); {
+		case !exists:
+			findings = append(findings, Finding{
+				Object: onNode(node), Code: "claim-of-missing-node", State: Problem, Found: fmt.Sprintf("it does not exist, and %s of it: %s", have(names), list(names)), Meaning: "their pods do not run, and pods that use one of the claims stay Pending",
+				Remedy: "delete the pods that use the claims; the kube-controller-manager then takes the devices back. A claim that pods do not own is deleted with kubectl delete resourceclaim",
+			})
+		case c.Unread[DriverPods] == "" && !c.hasAgent(node) && c.nvidiaDriver(node) == nil:
+			findings = append(findings, Finding{
+				Object: onNode(node), Code: "claims-without-agent", State: Problem, Found: fmt.Sprintf("it has no agent, and %s of it: %s", have(names), list(names)), Meaning: "pods that end stay in Terminating, because nothing releases their devices",
+				Remedy: "let an agent run on the node until the claims have ended: the node needs one of the labels in nodes.withAnyLabel of the chart and none in nodes.withoutLabels",
+			})
+		}
+	}
+	return findings
+}
+
+// have returns "1 claim has devices" or "2 claims have devices".
+func have(claims []string) string {
+	if len(claims) == 1 {
+		return "1 claim has devices"
+	}
+	return count(len(claims), "claim") + " have devices"
+}
+
+func (c *Cluster) hasNode(name string) bool {
+	return slices.ContainsFunc(c.Nodes, func(n *corev1.Node) bool { return n.Name == name })
+}
+
+func (c *Cluster) hasAgent(node string) bool {
+	return slices.ContainsFunc(c.Agents, func(p *corev1.Pod) bool { return p.Spec.NodeName == node })
+}
+
+// usersReasons are the reasons of refusals that the user of a claim can end. The others are of the
+// node; docs/reference.md#event-texts has all of them.
+var usersReasons = []string{"Invalid", "NotSupported", "NoCapacityLeft"}
 
 // checkPrepared reports devices that the agent could not prepare. The condition and its
 // reasons are in docs/reference.md#event-texts.
@@ -72,8 +155,12 @@ func checkPrepared(c *Cluster) []Finding {
 				prepared++
 				continue
 			}
+			code, state := "claim-not-prepared", Problem
+			if slices.Contains(usersReasons, ready.Reason) {
+				code, state = "claim-invalid", Warning
+			}
 			findings = append(findings, Finding{
-				Object: nameOf(claim), State: Problem, Found: fmt.Sprintf("%s is not prepared: %s: %s", device.Device, ready.Reason, ready.Message),
+				Object: nameOf(claim), Code: code, State: state, Found: fmt.Sprintf("%s is not prepared: %s: %s", device.Device, ready.Reason, ready.Message),
 				Meaning: "its pod stays in ContainerCreating", Remedy: "docs/reference.md#event-texts has the reason, and whether waiting helps; the kubelet tries again",
 			})
 		}
@@ -101,12 +188,12 @@ func checkConsumers(c *Cluster) []Finding {
 			pod := pods[consumer.UID]
 			if pod == nil {
 				findings = append(findings, Finding{
-					Object: nameOf(claim), State: Problem, Found: "it is reserved for pod " + consumer.Name + ", which does not exist",
+					Object: nameOf(claim), Code: "claim-of-missing-pod", State: Problem, Found: "it is reserved for pod " + consumer.Name + ", which does not exist",
 					Meaning: "its devices stay allocated", Remedy: "check that the kube-controller-manager runs, which removes the reservation",
 				})
 			} else if d := pod.DeletionTimestamp; d != nil && c.Now.Sub(d.Time) > patience {
 				findings = append(findings, Finding{
-					Object: nameOf(claim), State: Problem, Found: fmt.Sprintf("its pod %s is Terminating since %s", pod.Name, d.UTC().Format(time.RFC3339)),
+					Object: nameOf(claim), Code: "pod-not-terminated", State: Problem, Found: fmt.Sprintf("its pod %s is Terminating since %s", pod.Name, d.UTC().Format(time.RFC3339)),
 					Meaning: "its devices stay allocated",
 					Remedy:  "run kubectl gpu explain " + pod.Name + " --namespace " + pod.Namespace + "; do not force the deletion while a process uses the GPU",
 				})

@@ -25,13 +25,13 @@ func checkServer(c *Cluster) []Finding {
 	found := "Kubernetes " + c.ServerVersion
 	switch {
 	case err != nil:
-		return ofCluster(Unknown, fmt.Sprintf("the API server reports the version %q", c.ServerVersion), "the driver's features depend on the version", "compare the version with docs/install.md")
+		return ofCluster("server-version-unknown", Unknown, fmt.Sprintf("the API server reports the version %q", c.ServerVersion), "the driver's features depend on the version", "compare the version with docs/install.md")
 	case v.LessThan(oldestServer()):
-		return ofCluster(Problem, found, "the driver needs resource.k8s.io/v1, which Kubernetes has from 1.34 on", upgrade)
+		return ofCluster("server-too-old", Problem, found, "the driver needs resource.k8s.io/v1, which Kubernetes has from 1.34 on", upgrade)
 	case v.LessThan(sharingServer()):
-		return ofCluster(Warning, found, "before 1.36 every GPU is published whole, and no claim can get a share", upgrade)
+		return ofCluster("server-without-shares", Warning, found, "before 1.36 every GPU is published whole, and no claim can get a share", upgrade)
 	case v.LessThan(countingServer()):
-		return ofCluster(Warning, found, "before 1.36.2 the scheduler could promise a GPU whole, cut and time-sliced at once, so nodes offer no MIG devices and no time slices", upgrade)
+		return ofCluster("server-without-counters", Warning, found, "before 1.36.2 the scheduler could promise a GPU whole, cut and time-sliced at once, so nodes offer no MIG devices and no time slices", upgrade)
 	default:
 		return ok(found)
 	}
@@ -46,7 +46,7 @@ func checkResources(c *Cluster) []Finding {
 		}
 	}
 	if len(missing) > 0 {
-		return ofCluster(Problem, "resource.k8s.io/v1 lacks "+list(missing), "claims for devices cannot be created or scheduled",
+		return ofCluster("resources-missing", Problem, "resource.k8s.io/v1 lacks "+list(missing), "claims for devices cannot be created or scheduled",
 			"enable resource.k8s.io/v1 in the API server (--runtime-config) and the feature gate DynamicResourceAllocation in all components")
 	}
 	for _, version := range slices.Sorted(maps.Keys(c.Resources)) {
@@ -54,7 +54,7 @@ func checkResources(c *Cluster) []Finding {
 			return ok("resource.k8s.io/v1 is served, and devicetaintrules in " + version)
 		}
 	}
-	return ofCluster(Warning, "the API server does not serve devicetaintrules", "administrators cannot take a GPU out of service by a DeviceTaintRule; the driver's own taints do not need it",
+	return ofCluster("taint-rules-not-served", Warning, "the API server does not serve devicetaintrules", "administrators cannot take a GPU out of service by a DeviceTaintRule; the driver's own taints do not need it",
 		"upgrade to Kubernetes 1.37, or enable the feature gate DRADeviceTaintRules and the beta of resource.k8s.io")
 }
 
@@ -73,7 +73,7 @@ func checkShares(c *Cluster) []Finding {
 	if devices == 0 {
 		return ok("no node publishes devices, see slices")
 	}
-	return ofCluster(Warning, fmt.Sprintf("none of %s can be shared", count(devices, "published device")),
+	return ofCluster("shares-not-published", Warning, fmt.Sprintf("none of %s can be shared", count(devices, "published device")),
 		"claims for less than a GPU fit nowhere: either no node offers shares, or the feature gate DRAConsumableCapacity is off",
 		"to have shares, add share to the offer of the nodes, and enable DRAConsumableCapacity in API server, scheduler and kubelets")
 }
@@ -97,7 +97,7 @@ func checkClasses(c *Cluster) []Finding {
 		names = append(names, class.Name)
 	}
 	if len(names) == 0 {
-		return ofCluster(Problem, fmt.Sprintf("no DeviceClass selects devices of the driver %s", c.Driver), "a claim names a class, so no claim can request a GPU",
+		return ofCluster("class-missing", Problem, fmt.Sprintf("no DeviceClass selects devices of the driver %s", c.Driver), "a claim names a class, so no claim can request a GPU",
 			"install the chart with deviceClasses.gpu.enabled=true, or create a class with the selector device.driver == '"+c.Driver+"'")
 	}
 	return ok(fmt.Sprintf("%s: %s", count(len(names), "class"), list(names)))
@@ -119,7 +119,7 @@ func checkExtendedResources(c *Cluster) []Finding {
 		object := "class " + class.Name
 		if classes := by[*name]; len(classes) > 1 && classes[0] == class.Name {
 			findings = append(findings, Finding{
-				Object: object, State: Problem, Found: fmt.Sprintf("the classes %s all serve %s", list(classes), *name),
+				Object: object, Code: "extended-resource-twice", State: Problem, Found: fmt.Sprintf("the classes %s all serve %s", list(classes), *name),
 				Meaning: "the scheduler uses one of them for pods that request " + *name + ", and ignores the others",
 				Remedy:  "set extendedResourceName in one of them only",
 			})
@@ -132,7 +132,7 @@ func checkExtendedResources(c *Cluster) []Finding {
 		}
 		if len(nodes) > 0 {
 			findings = append(findings, Finding{
-				Object: object, State: Warning, Found: fmt.Sprintf("a device plugin serves %s on %s too", *name, list(nodes)),
+				Object: object, Code: "extended-resource-of-device-plugin", State: Warning, Found: fmt.Sprintf("a device plugin serves %s on %s too", *name, list(nodes)),
 				Meaning: "pods that request " + *name + " get a GPU from the device plugin on these nodes, and from claims elsewhere",
 				Remedy:  "remove the device plugin from these nodes, or empty the class's extended resource in the chart until it is gone (docs/migration.md)",
 			})
@@ -149,7 +149,7 @@ func checkPolicies(c *Cluster) []Finding {
 	for _, suffix := range neededPolicies {
 		if !slices.ContainsFunc(c.Policies, func(p *admissionv1.ValidatingAdmissionPolicy) bool { return strings.HasSuffix(p.Name, suffix) }) {
 			findings = append(findings, Finding{
-				Object: wholeCluster, State: Problem, Found: "no ValidatingAdmissionPolicy of the driver ends with " + suffix,
+				Object: wholeCluster, Code: "policy-missing", State: Problem, Found: "no ValidatingAdmissionPolicy of the driver ends with " + suffix,
 				Meaning: "a stolen token of one agent can write the devices of other nodes",
 				Remedy:  "apply the chart again: it always has this policy",
 			})
@@ -160,12 +160,12 @@ func checkPolicies(c *Cluster) []Finding {
 		switch object := "policy " + policy.Name; {
 		case bound < 0:
 			findings = append(findings, Finding{
-				Object: object, State: Problem, Found: "it has no ValidatingAdmissionPolicyBinding",
+				Object: object, Code: "policy-not-bound", State: Problem, Found: "it has no ValidatingAdmissionPolicyBinding",
 				Meaning: "the policy has no effect", Remedy: "apply the chart again: it has a binding for each policy",
 			})
 		case !slices.Contains(c.Bindings[bound].Spec.ValidationActions, admissionv1.Deny):
 			findings = append(findings, Finding{
-				Object: object, State: Warning, Found: fmt.Sprintf("its binding has the actions %v", c.Bindings[bound].Spec.ValidationActions),
+				Object: object, Code: "policy-not-enforced", State: Warning, Found: fmt.Sprintf("its binding has the actions %v", c.Bindings[bound].Spec.ValidationActions),
 				Meaning: "requests against the policy are reported and admitted", Remedy: "set policies.actions to [Deny] once no request is reported any more",
 			})
 		}

@@ -26,8 +26,7 @@ func checkCPUManager(c *Cluster) []Finding {
 	var findings []Finding
 	for _, name := range slices.Sorted(maps.Keys(c.Facts)) {
 		if facts := c.Facts[name].Facts; facts != nil {
-			v := judgeCPUManager(*facts, claimed[name])
-			findings = append(findings, Finding{Object: onNode(name), State: v.state, Found: v.found, Meaning: v.meaning, Remedy: v.remedy})
+			findings = append(findings, judgeCPUManager(*facts, claimed[name]).of(facts).on(name))
 		}
 	}
 	return findings
@@ -45,12 +44,12 @@ func judgeCPUManager(n agentv1.Node, claimed bool) verdict {
 			return fine("CPU manager policy none, and claims get CPUs of %s", cpuDriver)
 		case claimed:
 			return verdict{
-				Warning, fmt.Sprintf("CPU manager policy %s, and CPUs of %s", policy, cpuDriver), "the kubelet and the CPU driver assign the same CPUs",
+				"cpu-manager-conflict", Warning, fmt.Sprintf("CPU manager policy %s, and CPUs of %s", policy, cpuDriver), "the kubelet and the CPU driver assign the same CPUs",
 				"set cpuManagerPolicy: none in the kubelet's configuration, drain the node, delete its cpu_manager_state and restart the kubelet",
 			}
 		case policy == "none" && nodes > 1:
 			return verdict{
-				Warning, fmt.Sprintf("CPU manager policy none on %d NUMA nodes", nodes), "containers run on CPUs of all NUMA nodes, also far from their GPU",
+				"cpus-far-from-gpus", Warning, fmt.Sprintf("CPU manager policy none on %d NUMA nodes", nodes), "containers run on CPUs of all NUMA nodes, also far from their GPU",
 				"bind programs to the CPUs of their GPU (taskset and GPU_CPUS_…, torchrun --numa-binding), or install dra-driver-cpu and claim GPU and CPUs together: docs/topology.md; no policy of the kubelet considers claimed GPUs",
 			}
 		case nodes > 1:

@@ -36,6 +36,9 @@ func states() []State { return []State{Problem, Warning, Unknown, OK} }
 // Finding is the result of a check of an object.
 type Finding struct {
 	Check string `json:"check"`
+	// Code is the name of one of [Codes], or of a cause that this release does not know. It is
+	// empty if the state is ok.
+	Code string `json:"code,omitempty"`
 	// Object is "cluster", or the kind and the name of an object.
 	Object string `json:"object"`
 	State  State  `json:"state"`
@@ -45,6 +48,10 @@ type Finding struct {
 	// the state is ok.
 	Meaning string `json:"meaning,omitempty"`
 	Remedy  string `json:"remedy,omitempty"`
+	// Read is the section of the document about the code, from the root of the repository.
+	Read string `json:"read,omitempty"`
+	// Muted is set by [Mute].
+	Muted bool `json:"muted,omitempty"`
 }
 
 // List is a list of API objects, as the API server names it.
@@ -80,23 +87,31 @@ type Cluster struct {
 	ServerVersion string
 	// Resources are the served resources of the group resource.k8s.io, by the version.
 	Resources map[string][]string
-	// Agents and Supervisors are the pods of the driver, and DaemonSets what makes them.
-	Agents, Supervisors []*corev1.Pod
-	DaemonSets          []*appsv1.DaemonSet
-	Policies            []*admissionv1.ValidatingAdmissionPolicy
-	Bindings            []*admissionv1.ValidatingAdmissionPolicyBinding
+	// Agents and Supervisors are the pods of the driver that have a node. Pending are its pods
+	// without one, and DaemonSets own all of them.
+	Agents, Supervisors, Pending []*corev1.Pod
+	DaemonSets                   []*appsv1.DaemonSet
+	Policies                     []*admissionv1.ValidatingAdmissionPolicy
+	Bindings                     []*admissionv1.ValidatingAdmissionPolicyBinding
 	// Templates are the claim templates of all namespaces.
 	Templates []*resourceapi.ResourceClaimTemplate
 	// Unread has the reason for each list that could not be read as a whole.
 	Unread map[List]string
 	// Facts are the answers of the agents, by the node.
 	Facts map[string]Answer
+
+	// view and nodes are what checks have made of the objects; nil before the first check.
+	view  *fleet.Fleet
+	nodes []fleet.Node
 }
 
 // Answer is the answer of an agent: facts, or the reason why there are none.
 type Answer struct {
 	Facts *agentv1.Node
 	Err   error
+	// ConfigProblem and FollowsConfig are what the agent's metric says if there are no facts. None
+	// of them is set if the metric cannot be read either.
+	ConfigProblem, FollowsConfig bool
 }
 
 // check is one row of the list of checks.
@@ -119,17 +134,24 @@ func checks() []check {
 		{"policies", []List{Policies, Bindings}, checkPolicies},
 		{"agents", []List{DriverPods}, checkAgents},
 		{"versions", []List{DriverPods}, checkVersions},
+		{"rollouts", []List{DriverPods}, checkRollouts},
 		{"supervisors", []List{DriverPods}, checkSupervisors},
+		{"nodes", []List{Nodes, Slices}, checkNodes},
 		{"slices", []List{Slices, DriverPods}, checkSlices},
 		{"pools", []List{Slices}, checkPools},
 		{"health", []List{Slices}, checkHealth},
+		{"peers", []List{Slices}, checkPeers},
+		{"driver-releases", []List{Slices}, checkDriverReleases},
 		{"claims", []List{Claims}, checkClaims},
 		{"prepared", []List{Claims}, checkPrepared},
 		{"consumers", []List{Claims, Pods}, checkConsumers},
+		{"containers", []List{Claims, Pods, Classes}, checkContainers},
 		{"drivers", []List{Slices}, checkDrivers},
 		{"device-plugins", []List{Pods, Slices}, checkDevicePlugins},
+		{"runtime-classes", []List{Pods, Slices}, checkRuntimeClasses},
 		{"kubelets", []List{Nodes, Slices}, checkKubelets},
 		{"facts", nil, checkFacts},
+		{"node-config", nil, checkNodeConfig},
 		{"cpu-manager", nil, checkCPUManager},
 	}
 	for _, n := range nodeChecks() {
@@ -141,6 +163,9 @@ func checks() []check {
 // Examine returns the findings of all checks: first the most urgent ones, then in the order
 // of the checks and the objects.
 func Examine(c *Cluster) []Finding {
+	own := *c
+	own.view, own.nodes = nil, nil
+	c = &own
 	findings := []Finding{}
 	order := map[string]int{}
 	for i, check := range checks() {
@@ -151,6 +176,9 @@ func Examine(c *Cluster) []Finding {
 		}
 		for _, f := range found {
 			f.Check = check.name
+			if f.Code != "" {
+				f.Read = document + "#" + section(f.Code)
+			}
 			findings = append(findings, f)
 		}
 	}
@@ -168,7 +196,7 @@ func (c *Cluster) unread(needs []List) []Finding {
 	for _, list := range needs {
 		if reason := c.Unread[list]; reason != "" {
 			return []Finding{{
-				Object: wholeCluster, State: Unknown, Found: reason,
+				Object: wholeCluster, Code: "list-not-readable", State: Unknown, Found: reason,
 				Meaning: "these checks need lists that you cannot read",
 				Remedy:  "bind the ClusterRole gpu-dra-driver-viewer, and in the driver's namespace the Role of that name, to your user",
 			}}
@@ -179,11 +207,11 @@ func (c *Cluster) unread(needs []List) []Finding {
 
 const wholeCluster = "cluster"
 
-func ofCluster(state State, found, meaning, remedy string) []Finding {
-	return []Finding{{Object: wholeCluster, State: state, Found: found, Meaning: meaning, Remedy: remedy}}
+func ofCluster(code string, state State, found, meaning, remedy string) []Finding {
+	return []Finding{{Object: wholeCluster, Code: code, State: state, Found: found, Meaning: meaning, Remedy: remedy}}
 }
 
-func ok(found string) []Finding { return ofCluster(OK, found, "", "") }
+func ok(found string) []Finding { return ofCluster("", OK, found, "", "") }
 
 // orOK returns the findings, or else one that all is well.
 func orOK(findings []Finding, found string) []Finding {

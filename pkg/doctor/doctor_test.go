@@ -137,6 +137,9 @@ func complete(t *testing.T, findings []doctor.Finding) {
 		if f.Check == "" || f.Object == "" || f.Found == "" || f.State != doctor.OK && (f.Meaning == "" || f.Remedy == "") {
 			t.Errorf("incomplete: %+v", f)
 		}
+		if code := codeOf(f); f.State != doctor.OK && (code.Name == "" || f.Read == "" || code.Check != "" && code.Check != f.Check) {
+			t.Errorf("the table has no code of the check for %+v", f)
+		}
 	}
 }
 
@@ -190,7 +193,7 @@ func TestEveryCheckOfTheCluster(t *testing.T) {
 				delete(c.Slices[0].Spec.Devices[i].Attributes, "driverVersion")
 			}
 			c.Templates = append(c.Templates, template("device.attributes['gpu.nvidia.com'].driverVersion.isGreaterThan(semver('1.0.0'))"))
-		}, "problem | selectors | template team/mine | it reads the attribute gpu.nvidia.com/driverVersion: 4 devices cannot answer, such as gpu-18-00 of pool a"},
+		}, "warning | selectors | template team/mine | it reads the attribute gpu.nvidia.com/driverVersion: 4 devices cannot answer, such as gpu-18-00 of pool a"},
 		"a template that reads a name that is none": {func(c *doctor.Cluster) {
 			c.Templates = append(c.Templates, template("device.attributes['gpu.nvidia.com'].?colour.orValue('') == 'red'"))
 		}, "warning | selectors | template team/mine | it reads the attribute gpu.nvidia.com/colour, which no device has"},
@@ -235,11 +238,12 @@ func TestEveryCheckOfTheCluster(t *testing.T) {
 		"a GPU that failed": {func(c *doctor.Cluster) {
 			c.Slices[0].Spec.Devices[0].Taints = []resourceapi.DeviceTaint{{Key: "gpu.nvidia.com/unhealthy", Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 		}, "problem | health | node a | gpu-18-00 has the taint gpu.nvidia.com/unhealthy=xid-79:NoSchedule"},
-		"a claim that no pod uses": {func(c *doctor.Cluster) { c.Claims[0].Status.ReservedFor = nil }, "warning | claims | claim default/train | it has devices, and no pod uses it"},
+		"a claim that no pod uses": {func(c *doctor.Cluster) { c.Claims[0].Status.ReservedFor = nil }, "warning | claims | claim default/train | no pod uses it, and it got its devices 60m ago"},
 		"a new claim that no pod uses": {func(c *doctor.Cluster) {
 			c.Claims[0].Status.ReservedFor, c.Claims[0].CreationTimestamp = nil, metav1.NewTime(c.Now)
 		}, ""},
 		"a claim that is not deleted": {func(c *doctor.Cluster) {
+			c.Claims[0].Status.ReservedFor = nil
 			c.Claims[0].DeletionTimestamp, c.Claims[0].Finalizers = ptr.To(metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))), []string{"resource.kubernetes.io/delete-protection"}
 		}, "problem | claims | claim default/train | it is deleted since 2026-01-02T03:04:05Z and has the finalizers resource.kubernetes.io/delete-protection"},
 		"a claim that the agent refuses": {func(c *doctor.Cluster) {
@@ -314,7 +318,7 @@ func TestEveryCheckOfANode(t *testing.T) {
 			n.DriverVersion = agentv1.Fact[string]{Unknown: "not ready: load the module"}
 		}, "problem | driver | node a | not ready: load the module"},
 		"a label that is not followed": {func(n *agentv1.Node) { n.ConfigProblem = `the label is not followed; the node still offers "mig"` },
-			`warning | node-config | node a | the label is not followed; the node still offers "mig"`},
+			`problem | node-config | node a | the label is not followed; the node still offers "mig"`},
 		"no persistence":             {func(n *agentv1.Node) { n.GPUs[1].Persistence = fact("off") }, "warning | persistence | node a | persistence mode is off (gpu-43-00)"},
 		"the daemon for persistence": {func(n *agentv1.Node) { n.GPUs[1].Persistence, n.Persistenced = fact("off"), fact(true) }, ""},
 		"a fabric that is not ready": {func(n *agentv1.Node) {

@@ -15,8 +15,14 @@ import (
 
 // verdict is a finding before its check and its object are known.
 type verdict struct {
+	code                   string
 	state                  State
 	found, meaning, remedy string
+}
+
+// on returns the finding about a node.
+func (v verdict) on(node string) Finding {
+	return Finding{Object: onNode(node), Code: v.code, State: v.state, Found: v.found, Meaning: v.meaning, Remedy: v.remedy}
 }
 
 // nodeCheck judges the facts about one node.
@@ -29,8 +35,8 @@ type nodeCheck struct {
 func nodeChecks() []nodeCheck {
 	return []nodeCheck{
 		{"driver", judgeDriver},
-		{"node-config", judgeNodeConfig},
 		{"persistence", judgePersistence},
+		{"ecc", judgeECC},
 		{"fabric", judgeFabric},
 		{"clocks", judgeClocks},
 		{"pcie", judgePCIe},
@@ -51,8 +57,7 @@ func (n nodeCheck) onAllNodes(c *Cluster) []Finding {
 	var findings []Finding
 	for _, name := range slices.Sorted(maps.Keys(c.Facts)) {
 		if facts := c.Facts[name].Facts; facts != nil {
-			v := n.judge(*facts)
-			findings = append(findings, Finding{Object: onNode(name), State: v.state, Found: v.found, Meaning: v.meaning, Remedy: v.remedy})
+			findings = append(findings, n.judge(*facts).of(facts).on(name))
 		}
 	}
 	return findings
@@ -61,9 +66,25 @@ func (n nodeCheck) onAllNodes(c *Cluster) []Finding {
 // known returns the verdict on a fact, or that it is unknown.
 func known[T any](f agentv1.Fact[T], judge func(T) verdict) verdict {
 	if !f.IsKnown() {
-		return verdict{Unknown, f.Unknown, "the agent cannot read it from " + source(f.Source), "read it on the node; the agent can if it is privileged and in the host's PID namespace, as the chart runs it for real GPUs"}
+		code := "fact-unknown"
+		if strings.HasPrefix(f.Source, "/") {
+			code = codeFile
+		}
+		return verdict{
+			code, Unknown, f.Unknown, "the agent cannot read it from " + source(f.Source),
+			"read it on the node; the agent can if it is privileged and in the host's PID namespace, as the chart runs it for real GPUs",
+		}
 	}
 	return judge(f.Value)
+}
+
+// of returns the verdict on a node, or that a simulated node has no such setting. The agent of a
+// simulated node cannot read files of its host, and need not.
+func (v verdict) of(n *agentv1.Node) verdict {
+	if n.Simulated && v.code == codeFile {
+		return fine("not checked, because the GPUs are simulated: %s", v.found)
+	}
+	return v
 }
 
 // source returns whether NVML or a file has a fact.
@@ -95,20 +116,27 @@ func release(version string) int {
 
 func judgeDriver(n agentv1.Node) verdict {
 	if !n.DriverVersion.IsKnown() {
-		return verdict{Problem, n.DriverVersion.Unknown, "the node has no usable GPUs", "load the NVIDIA driver (nvidia-smi must list the GPUs); if it is loaded, check driver.root of the chart"}
+		return verdict{"nvidia-driver-not-loaded", Problem, n.DriverVersion.Unknown, "the node has no usable GPUs", "load the NVIDIA driver (nvidia-smi must list the GPUs); if it is loaded, check driver.root of the chart"}
 	}
 	return fine("driver %s, CUDA %s", n.DriverVersion.Value, n.CUDAVersion.Value)
 }
 
-// judgeNodeConfig reports the cause of the metric gpu_dra_node_config_problem.
-func judgeNodeConfig(n agentv1.Node) verdict {
-	if n.ConfigProblem != "" {
-		return verdict{
-			Warning, n.ConfigProblem, "the setting has no effect: the node keeps the configuration that it followed before, and without one offers only devices that claims hold",
-			"correct the label, chart value or ConfigMap that the finding names; the node follows it as soon as it is right: docs/administrator.md#pools-of-nodes",
-		}
-	}
-	return fine("the agent reports no label or file that it does not follow")
+func judgeECC(n agentv1.Node) verdict {
+	return eachGPU(n, func(g agentv1.GPU) verdict {
+		return known(g.ECC, func(mode string) verdict {
+			switch mode {
+			case "off":
+				return verdict{
+					"ecc-off", Warning, "error correction (ECC) is off", "memory errors are neither corrected nor reported: programs may get wrong results",
+					"once the node's claims have ended, run nvidia-smi --ecc-config=1 and restart the node; if ECC is off on purpose, mute the finding",
+				}
+			case "on":
+				return fine("error correction (ECC) is on")
+			default:
+				return fine("the GPU has no ECC, or the agent does not report it")
+			}
+		})
+	})
 }
 
 func judgePersistence(n agentv1.Node) verdict {
@@ -116,7 +144,7 @@ func judgePersistence(n agentv1.Node) verdict {
 		return known(g.Persistence, func(mode string) verdict {
 			if mode == "off" && !n.Persistenced.Value {
 				return verdict{
-					Warning, "persistence mode is off", "the driver may reset an idle GPU's settings, and the next program waits for it to start",
+					"persistence-off", Warning, "persistence mode is off", "the driver may reset an idle GPU's settings, and the next program waits for it to start",
 					"run nvidia-persistenced at boot (systemctl enable --now nvidia-persistenced)",
 				}
 			}
@@ -132,13 +160,13 @@ func judgeFabric(n agentv1.Node) verdict {
 		case state == gpu.FabricCompleted:
 			return fine("registered with the NVSwitch fabric")
 		case state != "":
-			return verdict{Problem, "the registration with the NVSwitch fabric is " + string(state), "CUDA fails to initialise with error 802", start}
+			return verdict{"fabric-not-registered", Problem, "the registration with the NVSwitch fabric is " + string(state), "CUDA fails to initialise with error 802", start}
 		case !g.NVSwitch.Value:
 			return fine("no NVSwitch")
 		}
 		return known(n.FabricManager, func(runs bool) verdict {
 			if !runs {
-				return verdict{Problem, "the GPU has NVSwitch links, and no process nv-fabricmanager runs", "CUDA fails to initialise with error 802", start}
+				return verdict{"fabric-manager-missing", Problem, "the GPU has NVSwitch links, and no process nv-fabricmanager runs", "CUDA fails to initialise with error 802", start}
 			}
 			return fine("nv-fabricmanager runs")
 		})
@@ -160,9 +188,9 @@ func judgeClocks(n agentv1.Node) verdict {
 			found := fmt.Sprintf("%d of %d MHz", c.SMMHz, c.MaxSMMHz)
 			switch {
 			case len(reasons) > 0:
-				return verdict{Warning, found + " because of " + strings.Join(reasons, ", "), "programs run slower than the GPU could", "check cooling and power supply of the machine (nvidia-smi --query --display=PERFORMANCE,TEMPERATURE,POWER)"}
+				return verdict{"clock-slowdown", Warning, found + " because of " + strings.Join(reasons, ", "), "programs run slower than the GPU could", "check cooling and power supply of the machine (nvidia-smi --query --display=PERFORMANCE,TEMPERATURE,POWER)"}
 			case slices.Contains(c.Reasons, string(gpu.ClockApplications)):
-				return verdict{Warning, found + " because of application clocks", "an administrator has limited the clocks, and programs run slower than the GPU could", "if that is not intended: nvidia-smi --reset-applications-clocks, or --reset-gpu-clocks"}
+				return verdict{"clock-limited", Warning, found + " because of application clocks", "an administrator has limited the clocks, and programs run slower than the GPU could", "if that is not intended: nvidia-smi --reset-applications-clocks, or --reset-gpu-clocks"}
 			default:
 				return fine("no slowdown")
 			}
@@ -176,7 +204,7 @@ func judgePCIe(n agentv1.Node) verdict {
 			return known(g.MaxLinkWidth, func(most int) verdict {
 				if width < most {
 					return verdict{
-						Warning, fmt.Sprintf("PCIe link of %d lanes instead of %d", width, most), "copies between host and GPU take longer",
+						"pcie-link-narrow", Warning, fmt.Sprintf("PCIe link of %d lanes instead of %d", width, most), "copies between host and GPU take longer",
 						"check that the slot has the lanes and that the GPU or its riser sits firmly",
 					}
 				}
@@ -191,7 +219,7 @@ func judgeACS(n agentv1.Node) verdict {
 		return known(g.ACSRedirect, func(ports []string) verdict {
 			if len(ports) > 0 {
 				return verdict{
-					Warning, "ACS redirects peer requests at " + list(ports), "transfers between GPUs, and between GPU and network adapter, of one PCIe switch go through the root complex, which is slower or hangs",
+					"acs-redirects", Warning, "ACS redirects peer requests at " + list(ports), "transfers between GPUs, and between GPU and network adapter, of one PCIe switch go through the root complex, which is slower or hangs",
 					"on bare metal, switch ACS off in the firmware or by setpci; a virtual machine with passed-through GPUs needs ACS",
 				}
 			}
@@ -209,7 +237,7 @@ func judgeIOMMU(n agentv1.Node) verdict {
 					return fine("the kernel uses no IOMMU for the GPUs")
 				case strings.HasPrefix(kind, "DMA"):
 					return verdict{
-						Warning, "the IOMMU translates its addresses (type " + kind + ")", "transfers between GPUs over PCIe, and with network adapters, are slower or fail",
+						"iommu-translates", Warning, "the IOMMU translates its addresses (type " + kind + ")", "transfers between GPUs over PCIe, and with network adapters, are slower or fail",
 						"on bare metal boot with iommu=pt, or switch the IOMMU off; leave it if the node passes GPUs to virtual machines",
 					}
 				default:
@@ -231,7 +259,7 @@ func judgePeermem(n agentv1.Node) verdict {
 			return fine("open kernel modules have DMA-BUF for the RDMA devices %s", list(devices))
 		default:
 			return verdict{
-				Warning, "RDMA devices " + list(devices) + ", without nvidia_peermem and without open kernel modules", "network adapters cannot read and write GPU memory: traffic goes through host memory",
+				"gpu-rdma-missing", Warning, "RDMA devices " + list(devices) + ", without nvidia_peermem and without open kernel modules", "network adapters cannot read and write GPU memory: traffic goes through host memory",
 				"run modprobe nvidia-peermem and load it at boot, or install NVIDIA's open kernel modules",
 			}
 		}
@@ -242,7 +270,7 @@ func judgeMemlock(n agentv1.Node) verdict {
 	return known(n.Memlock, func(limit string) verdict {
 		if limit != "unlimited" && len(n.RDMADevices.Value) > 0 {
 			return verdict{
-				Warning, fmt.Sprintf("containers can lock %s bytes of memory", limit), "RDMA programs such as NCCL over InfiniBand fail to register memory",
+				"memlock-small", Warning, fmt.Sprintf("containers can lock %s bytes of memory", limit), "RDMA programs such as NCCL over InfiniBand fail to register memory",
 				"set LimitMEMLOCK=infinity in the systemd unit of the container runtime and restart it",
 			}
 		}
@@ -256,14 +284,14 @@ func judgeCgroup(n agentv1.Node) verdict {
 		switch {
 		case len(controllers) == 0:
 			return verdict{
-				Warning, "the node has cgroups of version 1", "the NVIDIA driver cannot limit the GPU memory of containers, and MPS daemons end with the supervisor's pod",
+				"cgroup-v1", Warning, "the node has cgroups of version 1", "the NVIDIA driver cannot limit the GPU memory of containers, and MPS daemons end with the supervisor's pod",
 				"boot with systemd.unified_cgroup_hierarchy=1, or use a distribution with cgroup v2",
 			}
 		case slices.Contains(controllers, "dmem"), slices.Contains(controllers, "misc"):
 			return fine("cgroup v2 with %s", strings.Join(controllers, " "))
 		case newDriver:
 			return verdict{
-				Warning, "cgroup v2 without dmem and misc", "driver " + n.DriverVersion.Value + " cannot limit the GPU memory of containers",
+				"cgroup-without-dmem", Warning, "cgroup v2 without dmem and misc", "driver " + n.DriverVersion.Value + " cannot limit the GPU memory of containers",
 				"use a kernel with the controller dmem (6.14) or misc (5.13), and enable it in cgroup.subtree_control of the root",
 			}
 		default:
@@ -300,7 +328,7 @@ func judgeTHP(n agentv1.Node) verdict {
 	return known(n.TransparentHugePages, func(mode string) verdict {
 		if mode == "never" {
 			return verdict{
-				Warning, "transparent huge pages: never", "pinning and copying large host memory takes longer",
+				"thp-never", Warning, "transparent huge pages: never", "pinning and copying large host memory takes longer",
 				"echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, and boot with transparent_hugepage=madvise; leave it if only a steady latency matters",
 			}
 		}
@@ -315,7 +343,7 @@ func judgeSwap(n agentv1.Node) verdict {
 	return known(n.SwapBytes, func(bytes uint64) verdict {
 		if bytes > 0 {
 			return verdict{
-				Warning, fmt.Sprintf("%.1f GiB of swap", float64(bytes)/(1<<30)), "host memory of programs may be on disk when the GPU needs it, and the kubelet does not start with swap unless its configuration admits it",
+				"swap-on", Warning, fmt.Sprintf("%.1f GiB of swap", float64(bytes)/(1<<30)), "host memory of programs may be on disk when the GPU needs it, and the kubelet does not start with swap unless its configuration admits it",
 				"run swapoff --all and remove swap from /etc/fstab, unless the kubelet's memorySwap is set on purpose",
 			}
 		}
@@ -330,7 +358,7 @@ func judgeGovernor(n agentv1.Node) verdict {
 		}
 		if slices.ContainsFunc(governors, func(g string) bool { return g != "performance" }) {
 			return verdict{
-				Warning, "frequency governor " + strings.Join(governors, ", "), "CPUs that feed GPUs may run below their highest frequency",
+				"cpu-governor", Warning, "frequency governor " + strings.Join(governors, ", "), "CPUs that feed GPUs may run below their highest frequency",
 				"run cpupower frequency-set --governor performance at boot",
 			}
 		}

@@ -50,7 +50,7 @@ func checkDrivers(c *Cluster) []Finding {
 	for _, agent := range c.Agents {
 		if pod := c.nvidiaDriver(agent.Spec.NodeName); pod != nil {
 			findings = append(findings, Finding{
-				Object: onNode(agent.Spec.NodeName), State: Problem, Found: fmt.Sprintf("pod %s/%s of NVIDIA's own DRA driver runs on the node too", pod.Namespace, pod.Name),
+				Object: onNode(agent.Spec.NodeName), Code: "nvidia-dra-driver", State: Problem, Found: fmt.Sprintf("pod %s/%s of NVIDIA's own DRA driver runs on the node too", pod.Namespace, pod.Name),
 				Meaning: "both publish and prepare the same GPUs",
 				Remedy:  "set resources.gpus.enabled=false in the chart of NVIDIA's driver, which keeps its ComputeDomains, or exclude the node by nodes.withoutLabels of this chart",
 			})
@@ -58,14 +58,14 @@ func checkDrivers(c *Cluster) []Finding {
 	}
 	for _, node := range c.foreignNodes() {
 		findings = append(findings, Finding{
-			Object: onNode(node), State: Problem, Found: "another driver of the name " + c.Driver + " publishes devices of the node too",
+			Object: onNode(node), Code: "driver-of-same-name", State: Problem, Found: "another driver of the name " + c.Driver + " publishes devices of the node too",
 			Meaning: "the kubelet calls only the driver that registered last, the pods of the other one stay in ContainerCreating, and both replace each other's ResourceSlices",
 			Remedy:  "remove one of the drivers from the node (docs/migration.md#two-drivers-on-one-node)",
 		})
 	}
 	for where, uuids := range twice {
 		findings = append(findings, Finding{
-			Object: onNode(where[0]), State: Problem, Found: fmt.Sprintf("the driver %s publishes %s of the node too", where[1], count(len(uuids), "GPU")),
+			Object: onNode(where[0]), Code: "gpu-published-twice", State: Problem, Found: fmt.Sprintf("the driver %s publishes %s of the node too", where[1], count(len(uuids), "GPU")),
 			Meaning: "the scheduler promises each of these GPUs twice",
 			Remedy:  "remove one of the drivers from the node, for example by nodes.withoutLabels of the chart",
 		})
@@ -113,7 +113,7 @@ func checkDevicePlugins(c *Cluster) []Finding {
 			continue
 		}
 		findings = append(findings, Finding{
-			Object: onNode(pod.Spec.NodeName), State: Warning, Found: fmt.Sprintf("pod %s/%s runs NVIDIA's device plugin", pod.Namespace, pod.Name),
+			Object: onNode(pod.Spec.NodeName), Code: "device-plugin-on-node", State: Warning, Found: fmt.Sprintf("pod %s/%s runs NVIDIA's device plugin", pod.Namespace, pod.Name),
 			Meaning: "two programs allocate the node's GPUs: a GPU of the device plugin gets the taint gpu.nvidia.com/in-use, and the device plugin does not know of claims",
 			Remedy:  "remove the device plugin from the node, or exclude the node by nodes.withoutLabels of the chart (docs/migration.md)",
 		})
@@ -132,27 +132,15 @@ func checkKubelets(c *Cluster) []Finding {
 		info := node.Status.NodeInfo
 		if v, err := version.ParseGeneric(info.KubeletVersion); err == nil && v.LessThan(oldestServer()) {
 			findings = append(findings, Finding{
-				Object: onNode(node.Name), State: Problem, Found: "kubelet " + info.KubeletVersion, Meaning: "it does not prepare claims of resource.k8s.io/v1", Remedy: "upgrade the kubelet to 1.34 or newer",
+				Object: onNode(node.Name), Code: "kubelet-too-old", State: Problem, Found: "kubelet " + info.KubeletVersion, Meaning: "it does not prepare claims of resource.k8s.io/v1", Remedy: "upgrade the kubelet to 1.34 or newer",
 			})
 		}
 		facts := c.Facts[node.Name].Facts
 		if f := hugePagesOf(node, facts); f != nil {
 			findings = append(findings, *f)
 		}
-		if runtime, found := strings.CutPrefix(info.ContainerRuntimeVersion, "containerd://"); found {
-			v, err := version.ParseGeneric(runtime)
-			switch on := facts != nil && facts.ContainerdCDI.Value == "true"; {
-			case facts != nil && facts.ContainerdCDI.Value == "false":
-				findings = append(findings, Finding{
-					Object: onNode(node.Name), State: Problem, Found: "enable_cdi = false in " + facts.ContainerdCDI.Source, Meaning: "containers do not get their GPUs",
-					Remedy: "remove the line and restart containerd",
-				})
-			case err == nil && v.LessThan(version.MustParseGeneric("2.0.0")) && !on:
-				findings = append(findings, Finding{
-					Object: onNode(node.Name), State: Warning, Found: "containerd " + runtime, Meaning: "before containerd 2, CDI is off unless its configuration enables it; containers get their GPUs through CDI",
-					Remedy: "upgrade to containerd 2, or set enable_cdi = true in the section of the CRI plugin and restart containerd",
-				})
-			}
+		if f := runtimeOf(node, facts); f != nil {
+			findings = append(findings, *f)
 		}
 	}
 	return orOK(findings, "kubelets and container runtimes are new enough")
@@ -173,7 +161,7 @@ func hugePagesOf(node *corev1.Node, facts *agentv1.Node) *Finding {
 		name := corev1.ResourceName(corev1.ResourceHugePagesPrefix + bytes.String())
 		if have := node.Status.Capacity[name]; have.Value() < bytes.Value()*int64(pages) { //nolint:gosec // far fewer pages fit in a machine
 			return &Finding{
-				Object: onNode(node.Name), State: Warning, Found: fmt.Sprintf("the kernel has %d huge pages of %s, the kubelet reports %s of %s", pages, size, have.String(), name),
+				Object: onNode(node.Name), Code: "huge-pages-not-counted", State: Warning, Found: fmt.Sprintf("the kernel has %d huge pages of %s, the kubelet reports %s of %s", pages, size, have.String(), name),
 				Meaning: "pods cannot request all huge pages", Remedy: "restart the kubelet, which counts them when it starts",
 			}
 		}
@@ -184,13 +172,13 @@ func hugePagesOf(node *corev1.Node, facts *agentv1.Node) *Finding {
 // checkFacts reports the agents that did not answer.
 func checkFacts(c *Cluster) []Finding {
 	if reason := c.Unread[AgentFacts]; reason != "" {
-		return ofCluster(Unknown, reason, "the settings of the nodes are not checked", "bind the Role gpu-dra-driver-viewer in the driver's namespace to your user (docs/administrator.md#facts-about-a-node)")
+		return ofCluster("facts-not-readable", Unknown, reason, "the settings of the nodes are not checked", "bind the Role gpu-dra-driver-viewer in the driver's namespace to your user (docs/administrator.md#facts-about-a-node)")
 	}
 	var findings []Finding
 	for _, node := range slices.Sorted(maps.Keys(c.Facts)) {
 		if err := c.Facts[node].Err; err != nil {
 			findings = append(findings, Finding{
-				Object: onNode(node), State: Unknown, Found: err.Error(), Meaning: "the settings of the node are not checked",
+				Object: onNode(node), Code: "agent-does-not-answer", State: Unknown, Found: err.Error(), Meaning: "the settings of the node are not checked",
 				Remedy: factsRemedy(err),
 			})
 		}

@@ -17,10 +17,10 @@ func checkSelectors(c *Cluster) []Finding {
 	names := c.fleet().NewSearch(0).Names()
 	var findings []Finding
 	for _, class := range c.Classes {
-		findings = append(findings, nameFindings("class "+class.Name, names.Selectors(ctx, fleet.Expressions(class.Spec.Selectors)))...)
+		findings = append(findings, nameFindings("class "+class.Name, names.Selectors(ctx, fleet.Expressions(class.Spec.Selectors)), true)...)
 	}
 	claim := func(object string, spec resourceapi.DeviceClaim) {
-		findings = append(findings, nameFindings(object, names.Claim(ctx, c.Classes, spec))...)
+		findings = append(findings, nameFindings(object, names.Claim(ctx, c.Classes, spec), false)...)
 	}
 	for _, template := range c.Templates {
 		claim("template "+template.Namespace+"/"+template.Name, template.Spec.Spec.Devices)
@@ -34,19 +34,24 @@ func checkSelectors(c *Cluster) []Finding {
 	}
 	if names.Full() {
 		findings = append(findings, Finding{
-			Object: wholeCluster, State: Unknown, Found: "there are more selectors than this check evaluates",
+			Object: wholeCluster, Code: "selectors-not-evaluated", State: Unknown, Found: "there are more selectors than this check evaluates",
 			Meaning: "some classes, templates and claims are not checked", Remedy: "kubectl gpu explain checks the claims of one pod",
 		})
 	}
 	return orOK(findings, "devices have what "+count(len(c.Classes), "class")+", "+count(len(c.Templates), "template")+" and "+count(open, "waiting claim")+" read")
 }
 
-func nameFindings(object string, problems []fleet.NameProblem) []Finding {
+// nameFindings returns a finding for each problem. One that only the pods of a template or claim
+// have is a warning; administrators write the classes.
+func nameFindings(object string, problems []fleet.NameProblem, isClass bool) []Finding {
 	var findings []Finding
 	for _, p := range problems {
-		f := Finding{Object: object, State: Warning, Found: p.Found, Meaning: "no device meets it, and its pods stay Pending", Remedy: p.Remedy}
+		f := Finding{Object: object, Code: "selector-matches-nothing", State: Warning, Found: p.Found, Meaning: "no device meets it, and its pods stay Pending", Remedy: p.Remedy}
 		if p.Fails {
-			f.State = Problem
+			f.Code = "selector-fails"
+			if isClass {
+				f.State = Problem
+			}
 			f.Meaning = "the scheduling of its pods ends on all nodes as soon as one of these devices is examined"
 		}
 		findings = append(findings, f)

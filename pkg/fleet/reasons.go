@@ -12,6 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 )
 
 // Reasons returns why the device does not meet the request, a sentence for each missing
@@ -30,7 +31,11 @@ func (f *Fleet) Reasons(a DeviceCheck, request resourceapi.ExactDeviceRequest) [
 			all = append(all, a.Device.sizeReason(request.Capacity))
 		case ConditionTaints:
 			for _, taint := range a.Device.Published.Taints {
-				all = append(all, "taint "+TaintText(taint))
+				text := "taint " + TaintText(taint)
+				if c, ok := cause.Of(taint.Key, taint.Value); ok {
+					text = c.Meaning + " (" + text + ")"
+				}
+				all = append(all, text)
 			}
 		case ConditionPool:
 			all = append(all, a.Pool.Error())

@@ -21,8 +21,8 @@ import (
 func fleetPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 	var total, promised resource.Quantity
 	gpus, tainted, modesOf := 0, 0, map[fleet.Mode]int{}
-	var found []gpurows.Node
-	for _, node := range r.rows {
+	var found []nodeRow
+	for i, node := range r.rows {
 		gpus += len(node.GPUs)
 		total.Add(node.Memory)
 		promised.Add(node.MemoryPromised)
@@ -35,7 +35,7 @@ func fleetPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 			texts = append(append(texts, g.Name, g.Model, g.UUID, string(g.Mode)), g.Taints...)
 		}
 		if matches(q, texts...) {
-			found = append(found, node)
+			found = append(found, nodeRow{node, r.nodes[i], r.nodeUse(r.nodes[i])})
 		}
 	}
 	var sums facts
@@ -45,26 +45,46 @@ func fleetPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 	sums.text("With taints", fmt.Sprint(tainted))
 	sums.add("In use", markup.Parts{markup.Text(fmt.Sprint(gpus - modesOf[fleet.ModeFree])), legend(modesOf)})
 	sums.add("Memory promised", memoryBar(promised, total))
-	sums.add("Waiting pods", link(fmt.Sprint(len(r.WaitingPods())), "pods"))
+	r.foreignTile(&sums)
+	sums.add("Waiting pods", link(fmt.Sprint(len(r.waiting)), "pods"))
 
-	shown, parts := cut(q, found, "Nodes")
-	nodes := grid{name: "Nodes", heading: []string{"Node", "GPUs", "Model", "Memory promised", "Compute promised", "Health"}, empty: noNodes(r)}
-	for _, node := range shown {
-		share := int64(0)
-		if node.Compute > 0 {
-			share = node.ComputePromised * 100 / node.Compute
-		}
-		health := healthBadge(node.Taints)
-		if node.Incomplete {
-			health = markup.Parts{markup.Text("⚠ " + incompleteText)}
-		}
-		nodes.add(node.Name, link(node.Name, "nodes", node.Name), strip(node.GPUs), markup.Text(strings.Join(node.Models, ", ")),
-			memoryBar(node.MemoryPromised, node.Memory), computeBar(share, 100), health)
+	use := useColumns(r, func(n nodeRow) gpurows.Use { return n.use }, func(n nodeRow) resource.Quantity { return n.Memory })
+	nodes := list[nodeRow]{
+		name: "Nodes", id: func(n nodeRow) string { return n.Name }, standard: "node", empty: noNodes(r),
+		columns: slices.Concat([]column[nodeRow]{
+			{"Node", by(func(n nodeRow) string { return n.Name }), func(n nodeRow) markup.Part { return link(n.Name, "nodes", n.Name) }},
+			{"GPUs", by(func(n nodeRow) int { return len(n.GPUs) }), func(n nodeRow) markup.Part { return strip(n.GPUs) }},
+			textColumn("Model", func(n nodeRow) string { return strings.Join(n.Models, ", ") }),
+			{"Memory promised", by(func(n nodeRow) float64 { return part(n.MemoryPromised, n.Memory) }), func(n nodeRow) markup.Part { return memoryBar(n.MemoryPromised, n.Memory) }},
+			{"Compute promised", by(nodeRow.share), func(n nodeRow) markup.Part { return computeBar(n.share(), 100) }},
+		}, use, []column[nodeRow]{
+			{"Health", by(func(n nodeRow) int { return len(n.Taints) }), func(n nodeRow) markup.Part {
+				if n.Incomplete {
+					return markup.Text("⚠ " + incompleteText)
+				}
+				return r.health(n.node.GPUs...)
+			}},
+		}),
 	}
 	return page{"Fleet", markup.Parts{
 		sums.draw("tiles"),
-		section("Nodes", filterForm(q, "Nodes with a name, model, mode, taint or claim"), nodes.draw(), parts),
+		section("Nodes", filterForm(q, "Nodes with a name, model, mode, taint or claim"), nodes.draw(q, found)),
 	}}, nil
+}
+
+// nodeRow is a node and the sums of its GPUs.
+type nodeRow struct {
+	gpurows.Node
+	node fleet.Node
+	use  gpurows.Use
+}
+
+// share returns the promised compute in percent of the node's.
+func (n nodeRow) share() int64 {
+	if n.Compute == 0 {
+		return 0
+	}
+	return n.ComputePromised * 100 / n.Compute
 }
 
 const incompleteText = "its slices are being replaced"
@@ -77,16 +97,26 @@ func noNodes(r *reading) string {
 }
 
 func namespacesPage(_ context.Context, r *reading, q *http.Request) (page, error) {
-	found := slices.DeleteFunc(gpurows.Usages(r.nodes, r.at, nil), func(u gpurows.Usage) bool { return !matches(q, u.Namespace) })
-	shown, parts := cut(q, found, "Namespaces")
-	t := grid{name: "Namespaces", heading: []string{"Namespace", "Claims", "GPUs", "Memory", "Compute", "Slots", "GPU hours"}, empty: "No namespace holds a device."}
-	for _, u := range shown {
-		cells := texts(u.Cells()...)
-		cells[0] = markup.E("a", markup.Attr("href", "/claims?q="+url.QueryEscape(u.Namespace+"/")), cells[0])
-		t.add(u.Namespace, cells...)
+	found := slices.DeleteFunc(gpurows.Usages(r.nodes, r.at, r.uses()), func(u gpurows.Usage) bool { return !matches(q, u.Namespace) })
+	cell := func(i int) func(gpurows.Usage) markup.Part {
+		return func(u gpurows.Usage) markup.Part { return markup.Text(u.Cells()[i]) }
+	}
+	namespaces := list[gpurows.Usage]{
+		name: "Namespaces", id: func(u gpurows.Usage) string { return u.Namespace }, standard: "namespace", empty: "No namespace holds a device.",
+		columns: append([]column[gpurows.Usage]{
+			{"Namespace", by(func(u gpurows.Usage) string { return u.Namespace }), func(u gpurows.Usage) markup.Part {
+				return markup.E("a", markup.Attr("href", "/claims?q="+url.QueryEscape(u.Namespace+"/")), markup.Text(u.Namespace))
+			}},
+			{"Claims", by(func(u gpurows.Usage) int { return u.Claims }), cell(1)},
+			{"GPUs", by(func(u gpurows.Usage) float64 { return u.GPUs }), cell(2)},
+			{"Memory", by(func(u gpurows.Usage) int64 { return u.Memory.Value() }), cell(3)},
+			{"Compute", by(func(u gpurows.Usage) int64 { return u.Compute }), cell(4)},
+			{"Slots", by(func(u gpurows.Usage) int64 { return u.Slots }), cell(5)},
+			{"GPU hours", by(func(u gpurows.Usage) float64 { return u.Hours }), cell(6)},
+		}, useColumns(r, func(u gpurows.Usage) gpurows.Use { return u.Use }, nil)...),
 	}
 	return page{"Namespaces", markup.Parts{
-		paragraph("hint", "Promised to the claims of each namespace now, not used by programs. GPUs adds up the parts of each GPU's memory."),
-		filterForm(q, "Namespaces with a name"), t.draw(), parts,
+		paragraph("hint", "Promised to the claims of each namespace now; the columns about use say what programs use. GPUs adds up the parts of each GPU's memory."),
+		filterForm(q, "Namespaces with a name"), namespaces.draw(q, found),
 	}}, nil
 }

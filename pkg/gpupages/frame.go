@@ -7,19 +7,12 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpupages/internal/markup"
 )
 
 // frame returns the whole page: navigation, the contents, and the age of the reading.
 func (s *Site) frame(p page, r *reading, failure error, q *http.Request) *markup.Element {
-	var menu markup.Parts
-	for _, entry := range []struct{ name, path string }{{"Fleet", ""}, {"Claims", "claims"}, {"Waiting", "pods"}, {"Namespaces", "namespaces"}} {
-		to := link(entry.name, entry.path)
-		if q.URL.Path == "/"+entry.path {
-			to = markup.E("a", markup.Attr("href", "/"+entry.path), markup.Attr("aria-current", "page"), markup.Text(entry.name))
-		}
-		menu = append(menu, markup.E("li", to))
-	}
 	return markup.E("html", markup.Attr("lang", "en"),
 		markup.E("head",
 			markup.E("meta", markup.Attr("charset", "utf-8")),
@@ -33,7 +26,7 @@ func (s *Site) frame(p page, r *reading, failure error, q *http.Request) *markup
 			markup.E("a", markup.Attr("class", "skip"), markup.Attr("href", "#main"), markup.Text("Skip to the contents")),
 			markup.E("header",
 				markup.E("span", markup.Attr("class", "brand"), markup.Text("kubectl gpu")),
-				markup.E("nav", markup.Attr("aria-label", "Pages"), markup.E("ul", menu)),
+				markup.E("nav", markup.Attr("id", "menu"), markup.Attr("aria-label", "Pages"), markup.E("ul", menu(r, q))),
 				markup.E("div", markup.Attr("class", "live"),
 					markup.E("span", markup.Attr("id", "state"), markup.Attr("role", "status")),
 					markup.E("button", markup.Attr("id", "pause"), markup.Attr("type", "button"), markup.Attr("hidden", ""), markup.Text("Pause")),
@@ -47,6 +40,31 @@ func (s *Site) frame(p page, r *reading, failure error, q *http.Request) *markup
 			),
 		),
 	)
+}
+
+// menu returns the links to the pages, with the number of pods that wait and of urgent
+// findings.
+func menu(r *reading, q *http.Request) markup.Parts {
+	var items markup.Parts
+	for _, entry := range []struct{ name, path string }{
+		{"Fleet", ""}, {"Claims", "claims"}, {"Waiting", "pods"}, {"Findings", "findings"}, {"Namespaces", "namespaces"}, {"History", "history"},
+	} {
+		number, class, what := 0, "", ""
+		switch {
+		case r == nil:
+		case entry.path == "pods":
+			number, class, what = len(r.waiting), "waiting", "waiting pods"
+		case entry.path == "findings":
+			var state doctor.State
+			number, state = r.inspection.urgent()
+			class, what = string(state), "problems and warnings"
+		}
+		items = append(items, markup.E("li", markup.E("a", markup.Attr("href", "/"+entry.path),
+			markup.If(q.URL.Path == "/"+entry.path, markup.Attr("aria-current", "page")), markup.Text(entry.name),
+			markup.If(number > 0, markup.Text(" "), markup.E("span", markup.Attr("class", "number "+class),
+				markup.Text(fmt.Sprint(number)), markup.E("span", markup.Attr("class", "unseen"), markup.Text(" "+what)))))))
+	}
+	return items
 }
 
 // problems returns what a page lacks: the last reading has failed, or the user lacks rights.

@@ -3,9 +3,7 @@
 package gpupages
 
 import (
-	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpupages/internal/markup"
@@ -15,7 +13,9 @@ import (
 type grid struct {
 	name    string
 	heading []string
-	rows    []gridRow
+	// sorts has a link for each heading, or is nil.
+	sorts []sortLink
+	rows  []gridRow
 	// empty is the text instead of a table without rows.
 	empty string
 }
@@ -37,8 +37,12 @@ func (g *grid) draw() *markup.Element {
 		return paragraph("empty", g.empty)
 	}
 	var heading, body markup.Parts
-	for _, h := range g.heading {
-		heading = append(heading, markup.E("th", markup.Attr("scope", "col"), markup.Attr("role", "columnheader"), markup.Text(h)))
+	for i, h := range g.heading {
+		var sort sortLink
+		if g.sorts != nil {
+			sort = g.sorts[i]
+		}
+		heading = append(heading, sort.heading(h))
 	}
 	for _, row := range g.rows {
 		cells := markup.Parts{markup.Attr("role", "row"), markup.Attr("data-key", row.key)}
@@ -47,7 +51,7 @@ func (g *grid) draw() *markup.Element {
 				cells = append(cells, markup.E("th", markup.Attr("scope", "row"), markup.Attr("role", "rowheader"), cell))
 				continue
 			}
-			cells = append(cells, markup.E("td", markup.Attr("role", "cell"), markup.Attr("data-label", g.heading[i]), cell))
+			cells = append(cells, markup.E("td", markup.Attr("role", "cell"), markup.Attr("data-label", g.heading[i]), markup.E("div", cell)))
 		}
 		body = append(body, markup.E("tr", cells))
 	}
@@ -85,7 +89,9 @@ func (f *facts) draw(class string) *markup.Element {
 
 // filterForm returns the field that filters a list.
 func filterForm(q *http.Request, label string) *markup.Element {
+	sort := q.URL.Query().Get("sort")
 	return markup.E("form", markup.Attr("role", "search"), markup.Attr("method", "get"), markup.Attr("class", "filter"),
+		markup.If(sort != "", markup.E("input", markup.Attr("type", "hidden"), markup.Attr("name", "sort"), markup.Attr("value", sort))),
 		markup.E("label", markup.Attr("for", "q"), markup.Text(label)),
 		markup.E("input", markup.Attr("id", "q"), markup.Attr("name", "q"), markup.Attr("type", "search"), markup.Attr("autocomplete", "off"), markup.Attr("value", q.URL.Query().Get("q"))),
 		markup.E("button", markup.Attr("type", "submit"), markup.Text("Filter")))
@@ -100,32 +106,4 @@ func matches(q *http.Request, texts ...string) bool {
 		}
 	}
 	return true
-}
-
-// perPage bounds the rows of a list.
-const perPage = 50
-
-// cut returns the items of the requested part of a list, and links to the parts around it.
-func cut[T any](q *http.Request, all []T, what string) ([]T, markup.Parts) {
-	number, err := strconv.Atoi(q.URL.Query().Get("page"))
-	last := max(1, (len(all)+perPage-1)/perPage)
-	if err != nil || number < 1 {
-		number = 1
-	}
-	number = min(number, last)
-	first := (number - 1) * perPage
-	shown := all[first:min(first+perPage, len(all))]
-	if len(all) <= perPage {
-		return shown, nil
-	}
-	to := func(text string, page int) markup.Parts {
-		if page < 1 || page > last {
-			return nil
-		}
-		query := q.URL.Query()
-		query.Set("page", strconv.Itoa(page))
-		return markup.Parts{markup.E("a", markup.Attr("href", "?"+query.Encode()), markup.Text(text))}
-	}
-	return shown, markup.Parts{markup.E("nav", markup.Attr("class", "parts"), markup.Attr("aria-label", "Parts of the list"),
-		markup.E("span", markup.Text(fmt.Sprintf("%s %d to %d of %d", what, first+1, first+len(shown), len(all)))), to("Previous", number-1), to("Next", number+1))}
 }

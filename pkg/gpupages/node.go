@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
@@ -35,19 +36,35 @@ func nodePage(_ context.Context, r *reading, q *http.Request) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
-	gpus := grid{name: "GPUs", heading: []string{"GPU", "Mode", "Model", "Claims", "Memory promised", "Compute promised", "Health"}}
-	for _, g := range gpurows.GPUs([]fleet.Node{node}, nil) {
-		gpus.add(g.Name, link(g.Name, "nodes", node.Name, "gpus", g.Name), modeBadge(g.Mode), markup.Text(gpurows.OrDash(g.Model)), markup.Text(fmt.Sprint(g.Claims)),
-			memoryBar(g.MemoryPromised, g.Memory), computeBar(g.ComputePromised, g.Compute), healthBadge(g.Taints))
+	var rows []gpuRow
+	for i, g := range gpurows.GPUs([]fleet.Node{node}, r.uses()) {
+		rows = append(rows, gpuRow{g, node.GPUs[i]})
+	}
+	gpus := list[gpuRow]{
+		name: "GPUs", id: func(g gpuRow) string { return g.Name }, standard: "gpu",
+		columns: slices.Concat([]column[gpuRow]{
+			{"GPU", by(func(g gpuRow) string { return g.Name }), func(g gpuRow) markup.Part { return link(g.Name, "nodes", node.Name, "gpus", g.Name) }},
+			{"Mode", by(func(g gpuRow) string { return string(g.Mode) }), func(g gpuRow) markup.Part { return modeBadge(g.Mode) }},
+			textColumn("Model", func(g gpuRow) string { return gpurows.OrDash(g.Model) }),
+			{"Claims", by(func(g gpuRow) int { return g.Claims }), text(func(g gpuRow) string { return fmt.Sprint(g.Claims) })},
+			{"Memory promised", by(func(g gpuRow) float64 { return part(g.MemoryPromised, g.Memory) }), func(g gpuRow) markup.Part { return memoryBar(g.MemoryPromised, g.Memory) }},
+			{"Compute promised", by(func(g gpuRow) int64 { return g.ComputePromised }), func(g gpuRow) markup.Part { return computeBar(g.ComputePromised, g.Compute) }},
+		}, useColumns(r, func(g gpuRow) gpurows.Use { return g.Use }, func(g gpuRow) resource.Quantity { return g.Memory }), []column[gpuRow]{
+			{"Health", by(func(g gpuRow) int { return len(g.Taints) }), func(g gpuRow) markup.Part { return r.health(g.gpu) }},
+		}),
 	}
 	drawn := pictureOf(r.Cluster, node)
 	drawn.Link = func(name string) string { return address("nodes", node.Name, "gpus", name) }
-	rows := gpurows.Topologies(node)
+	var narrow markup.Parts
+	for _, p := range picture.DrawNarrow(drawn) {
+		narrow = append(narrow, p)
+	}
+	places := gpurows.Topologies(node)
 	paths := grid{name: "Paths between GPUs", heading: []string{"GPU"}}
-	for _, g := range rows {
+	for _, g := range places {
 		paths.heading = append(paths.heading, g.Name)
 	}
-	for _, g := range rows {
+	for _, g := range places {
 		cells := []string{g.Name}
 		for _, p := range g.Paths {
 			cells = append(cells, string(p))
@@ -57,15 +74,23 @@ func nodePage(_ context.Context, r *reading, q *http.Request) (page, error) {
 	return page{"Node " + node.Name, markup.Parts{
 		breadcrumbs(markup.Text(node.Name)),
 		markup.If(node.Incomplete, paragraph("alert", "The node publishes a part of its devices: "+incompleteText+". Until then no claim gets any of them.")),
-		section("GPUs", gpus.draw()),
-		section("Topology", markup.E("div", markup.Attr("class", "picture"), markup.Attr("role", "region"), markup.Attr("aria-label", "Picture of the topology"), markup.Attr("tabindex", "0"), picture.Draw(drawn, true)),
+		section("GPUs", gpus.draw(q, rows)),
+		section("Topology",
+			markup.E("div", markup.Attr("class", "picture wide"), markup.Attr("role", "region"), markup.Attr("aria-label", "Picture of the topology"), markup.Attr("tabindex", "0"), picture.Draw(drawn, true)),
+			markup.E("div", markup.Attr("class", "picture narrow"), narrow),
 			markup.E("details", markup.E("summary", markup.Text("Paths between GPUs, as a table")), markup.E("div", markup.Attr("class", "matrix"), paths.draw()),
 				paragraph("hint", "NV: one NVLink domain. PCI: one PCIe root. NODE: one NUMA node. SYS: two NUMA nodes. ?: a place is not published."))),
-		holders(r, gpurows.Holders([]fleet.Node{node}, metav1.NamespaceAll, nil), "Holders"),
+		holders(r, gpurows.Holders([]fleet.Node{node}, metav1.NamespaceAll, r.uses()), "Holders"),
 	}}, nil
 }
 
-func gpuPage(_ context.Context, r *reading, q *http.Request) (page, error) {
+// gpuRow is a GPU and its devices.
+type gpuRow struct {
+	gpurows.GPU
+	gpu fleet.GPU
+}
+
+func (s *Site) gpuPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 	node, err := nodeOf(r, q)
 	if err != nil {
 		return page{}, err
@@ -75,17 +100,23 @@ func gpuPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 		return page{}, fmt.Errorf("GPU %s of node %s: %w", q.PathValue("gpu"), node.Name, gpu.ErrNotFound)
 	}
 	only := []fleet.Node{node}
-	g, place := gpurows.GPUs(only, nil)[0], node.GPUs[0].Place()
+	g, place := gpurows.GPUs(only, r.uses())[0], node.GPUs[0].Place()
 	var about facts
 	about.text("Model", gpurows.OrDash(g.Model))
 	about.add("Mode", modeBadge(g.Mode))
-	about.add("Health", healthBadge(g.Taints))
+	about.add("Health", r.health(node.GPUs[0]))
 	about.add("Memory promised", memoryBar(g.MemoryPromised, g.Memory))
 	about.add("Compute promised", computeBar(g.ComputePromised, g.Compute))
+	if r.uses() != nil {
+		about.add("Memory used", memoryUsed(g.Use, g.Memory))
+		about.add("SM used", smUsed(g.Use, true))
+	}
 	about.text("UUID", gpurows.OrDash(g.UUID))
 	about.text("NUMA node", gpurows.OrDash(place.NUMANode))
 	about.text("PCIe root", gpurows.OrDash(place.PCIeRoot))
 	about.text("NVLink domain", gpurows.OrDash(place.NVLinkDomain))
+	changes, _, _ := s.history.list()
+	changes = slices.DeleteFunc(changes, func(c change) bool { return c.node != node.Name || c.gpu != g.Name })
 	devices := grid{name: "Devices", heading: []string{"Device", "Kind", "Holders"}}
 	attributes := grid{name: "Attributes", heading: []string{"Attribute", "Value"}, empty: "The GPU is not published as a whole."}
 	for _, d := range node.GPUs[0].Devices {
@@ -102,7 +133,9 @@ func gpuPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 	return page{"GPU " + g.Name, markup.Parts{
 		breadcrumbs(link(node.Name, "nodes", node.Name), markup.Text(g.Name)),
 		about.draw("facts"),
-		holders(r, gpurows.Holders(only, metav1.NamespaceAll, nil), "Holders"),
+		r.foreignSection(r.foreignOn(node.Name, node.GPUs[0])),
+		holders(r, gpurows.Holders(only, metav1.NamespaceAll, r.uses()), "Holders"),
+		markup.If(len(changes) > 0, section("Changes of the health", changesOf(r).draw(q, changes))),
 		section("Devices", devices.draw()),
 		section("Attributes and capacities", paragraph("hint", "Selectors of claims use these names and values."), attributes.draw()),
 	}}, nil
@@ -125,6 +158,11 @@ func addAttributes(t *grid, d *resourceapi.Device) {
 // holders returns a section with the containers that have a device.
 func holders(r *reading, rows []gpurows.Holder, heading string) markup.Part {
 	t := grid{name: "Holders", heading: []string{"Claim", "Pod", "Container", "Device", "Memory", "Compute", "Held by", "Limits"}, empty: "No claim holds a device."}
+	used := r.uses() != nil
+	if used {
+		t.heading = append(t.heading, "Memory used", "SM used")
+	}
+	t.heading = append(t.heading, "Age")
 	for _, h := range rows {
 		var limits []string
 		process, container := h.Limits()
@@ -138,23 +176,43 @@ func holders(r *reading, rows []gpurows.Holder, heading string) markup.Part {
 		if h.Pod != "" {
 			pod = link(h.Pod, "pods", h.Namespace, h.Pod)
 		}
-		t.add(strings.Join([]string{h.Namespace, h.Claim, h.Pod, h.Container, h.Device}, "/"), append(
-			[]markup.Part{link(h.Namespace+"/"+h.Claim, "claims", h.Namespace, h.Claim), pod, markup.Text(gpurows.OrDash(h.Container)), deviceLink(r, h.Node, h.Device)},
-			texts(gpurows.Gibibytes(h.Memory), h.ComputeText(), h.HeldBy(), gpurows.OrDash(strings.Join(limits, ", ")))...,
-		)...)
+		cells := append([]markup.Part{link(h.Namespace+"/"+h.Claim, "claims", h.Namespace, h.Claim), pod, markup.Text(gpurows.OrDash(h.Container)), deviceLink(r, h.Node, h.Device)},
+			texts(gpurows.Gibibytes(h.Memory), h.ComputeText(), h.HeldBy(), gpurows.OrDash(strings.Join(limits, ", ")))...)
+		if used {
+			cells = append(cells, memoryUsed(h.Use, resource.Quantity{}), smUsed(h.Use, false))
+		}
+		t.add(strings.Join([]string{h.Namespace, h.Claim, h.Pod, h.Container, h.Device}, "/"), append(cells, r.ageCell(heldSince(r.claims[h.Namespace+"/"+h.Claim])))...)
 	}
 	return section(heading, t.draw())
 }
 
 // deviceLink returns a link to the GPU of a device; text only if it is not known.
 func deviceLink(r *reading, node, device string) markup.Part {
-	i := slices.IndexFunc(r.nodes, func(n fleet.Node) bool { return n.Name == node })
-	if i >= 0 {
-		for _, g := range r.nodes[i].GPUs {
-			if slices.ContainsFunc(g.Devices, func(d fleet.Device) bool { return d.ID.Device == device }) {
-				return link(device, "nodes", node, "gpus", g.Name)
-			}
-		}
+	if gpu := r.places[node][device]; gpu != "" {
+		return link(device, "nodes", node, "gpus", gpu)
 	}
 	return markup.Text(device)
+}
+
+// nodeLink returns a link to a node; text only if it is not known.
+func nodeLink(r *reading, name string) markup.Part {
+	if r.places[name] == nil {
+		return markup.Text(name)
+	}
+	return link(name, "nodes", name)
+}
+
+// nodeLinks returns links to nodes, a number of them at most.
+func (r *reading) nodeLinks(names []string) markup.Parts {
+	var parts markup.Parts
+	for i, name := range names[:min(mostLines, len(names))] {
+		if i > 0 {
+			parts = append(parts, markup.Text(", "))
+		}
+		parts = append(parts, nodeLink(r, name))
+	}
+	if more := len(names) - mostLines; more > 0 {
+		parts = append(parts, markup.Text(fmt.Sprintf(" and %d more", more)))
+	}
+	return parts
 }

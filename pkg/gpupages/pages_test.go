@@ -15,6 +15,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
@@ -31,18 +33,61 @@ type world struct {
 	failing atomic.Bool
 	// explained counts the requests for warnings.
 	explained atomic.Int32
+	// unwatched forbids to watch, and changes has an item for each change.
+	unwatched bool
+	changes   chan struct{}
+	uses      gpurows.Uses
+	// uninspected makes inspections fail.
+	uninspected bool
+	// mu guards the objects in tests that change them.
+	mu sync.Mutex
 }
 
 func (w *world) Read(context.Context) (*gpurows.Cluster, error) {
 	if w.failing.Load() {
 		return nil, errors.New("list nodes: overloaded")
 	}
-	return gpurows.New(w.Objects, v1alpha1.DriverName, w.refused), nil
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	objects := w.Objects
+	objects.Claims, objects.Slices = copies(objects.Claims), copies(objects.Slices)
+	return gpurows.New(objects, v1alpha1.DriverName, w.refused), nil
+}
+
+// copies returns copies of objects, so that tests can change them.
+func copies[T interface{ DeepCopy() T }](all []T) []T {
+	var copied []T
+	for _, o := range all {
+		copied = append(copied, o.DeepCopy())
+	}
+	return copied
 }
 
 func (w *world) Warnings(context.Context, *corev1.Pod) ([]corev1.Event, error) {
 	w.explained.Add(1)
 	return nil, gpu.ErrPermission
+}
+
+func (w *world) Watch(ctx context.Context, changed func()) error {
+	if w.unwatched {
+		return gpu.ErrPermission
+	}
+	changed()
+	for {
+		select {
+		case <-w.changes:
+			changed()
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (w *world) Inspect(_ context.Context, c *gpurows.Cluster) (Inspection, error) {
+	if w.uninspected {
+		return Inspection{}, errors.New("list policies: overloaded")
+	}
+	return Inspection{Findings: doctor.Examine(&doctor.Cluster{Objects: c.Objects, Driver: c.Driver, Now: time.Now(), Unread: c.Refused}), Uses: w.uses}, nil
 }
 
 // pages returns the pages of a cluster.
@@ -51,7 +96,7 @@ func pages(t *testing.T, w *world) http.Handler {
 	s := newSite(w, 0, time.Second)
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { s.readings.run(ctx) })
+	s.run(ctx, &running)
 	t.Cleanup(func() { stop(); running.Wait() })
 	return s.handler()
 }
@@ -86,7 +131,7 @@ func TestPages(t *testing.T) {
 		"/":                         {"<h1>Fleet</h1>", `href="/nodes/dgx"`, "1 with taints", "2 whole, 1 shared, 1 mig, 1 timeslice", `href="/pods">1</a>`},
 		"/?q=h100+xid":              {`href="/nodes/dgx"`},
 		"/?q=a100":                  {"No node matches the filter."},
-		"/nodes/dgx":                {"<svg xmlns", "gpu-1b-00", "default/training", `href="/nodes/dgx/gpus/gpu-52-00"`, "60Gi of 79.1Gi", "xid-79"},
+		"/nodes/dgx":                {"<svg xmlns", "gpu-1b-00", "default/training", `href="/nodes/dgx/gpus/gpu-52-00"`, "60.0Gi of 79.1Gi", "xid-79"},
 		"/nodes/dgx/gpus/gpu-52-00": {"GPU gpu-52-00", "productName", "pci0000:4c", `href="/claims/default/notebook-3"`},
 		"/nodes/dgx/gpus/gpu-61-00": {"gpu-61-00-mig-1g-10gb-", "default/inference"},
 		"/claims":                   {`href="/claims/default/training"`, `href="/nodes/dgx/gpus/gpu-1b-00"`, "waits"},
@@ -95,7 +140,7 @@ func TestPages(t *testing.T) {
 		"/claims/default/late":      {`href="/claims/default/late/why"`},
 		"/claims/default/late/why":  {"Claim default/late", "Request less"},
 		"/pods":                     {`href="/pods/default/late"`},
-		"/pods/default/late":        {"Pod default/late", "Node dgx", "No device is large enough", "What to do", "Request less"},
+		"/pods/default/late":        {"Pod default/late", `Node <a href="/nodes/dgx">dgx</a>`, "No device is large enough", "What to do", "Request less"},
 		"/namespaces":               {"default", "claims?q=default%2F"},
 		"/assets/ui.css":            {".topology .box", ".skip"},
 		"/assets/ui.js":             {"morph"},
@@ -129,6 +174,11 @@ func TestPagesOfHostileNames(t *testing.T) {
 	pod.Status.Phase, pod.Status.Conditions = corev1.PodPending, []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: hostile}}
 	w.Pods = append(w.Pods, pod)
 	w.Claims = append(w.Claims, fleettest.Claim("waits", "cel="+hostile))
+	w.Taint("gpu-3b-00", hostile)
+	w.Claims[0].Status.Devices = []resourceapi.AllocatedDeviceStatus{{
+		Driver: v1alpha1.DriverName, Pool: "a", Device: "gpu-18-00",
+		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionForeignProcess, Status: metav1.ConditionTrue, Message: hostile}, {Type: "Ready", Status: metav1.ConditionFalse, Reason: "Hostile", Message: hostile}},
+	}}
 	for _, slice := range w.Slices {
 		for i := range slice.Spec.Devices {
 			name := slice.Spec.Devices[i].Attributes[v1alpha1.AttributeProductName]
@@ -137,7 +187,10 @@ func TestPagesOfHostileNames(t *testing.T) {
 		}
 	}
 	site := pages(t, &world{World: w})
-	for _, target := range []string{"/", "/?q=%3Cscript%3E", "/nodes/a", "/nodes/a/gpus/gpu-18-00", "/claims", "/claims/default/waits", "/claims/default/waits/why", "/pods", "/namespaces", "/nodes/%3Cscript%3Ealert(1)"} {
+	if text := inspected(t, site, "/findings", "is not prepared"); !strings.Contains(text, "&lt;script&gt;") {
+		t.Errorf("the message is not in %s", text)
+	}
+	for _, target := range []string{"/", "/?q=%3Cscript%3E", "/findings", "/history", "/claims?sort=%22%3E%3Cscript%3E", "/pods?sort=-age&q=%3Cscript%3E", "/nodes/a", "/nodes/a/gpus/gpu-18-00", "/claims", "/claims/default/waits", "/claims/default/waits/why", "/pods", "/namespaces", "/nodes/%3Cscript%3Ealert(1)"} {
 		_, text := open(t, site, target)
 		if strings.Contains(text, "<script>") || strings.Contains(text, "<img") || strings.Contains(text, `""><`) {
 			t.Errorf("%s: %s", target, text)
@@ -216,7 +269,7 @@ func TestReadingsAreShared(t *testing.T) {
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}
-		}, time.Second)
+		}, time.Second, func(*reading) {})
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { r.run(ctx) })
@@ -299,7 +352,7 @@ func TestThePageOfAPodNamesUnexaminedNodes(t *testing.T) {
 	}
 	s := newSite(source, 0, 0)
 	q.Limit = pageLimit
-	s.explained[q] = explained{e, nil, time.Now().Add(time.Hour)}
+	s.answers[q] = answer{e, nil, time.Now().Add(time.Hour)}
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pods/default/new", nil)
 	request.SetPathValue("namespace", "default")
 	request.SetPathValue("name", "new")

@@ -47,18 +47,23 @@ func breadcrumbs(links ...markup.Part) *markup.Element {
 	return markup.E("nav", markup.Attr("class", "path"), markup.Attr("aria-label", "Path to this page"), markup.E("ol", items))
 }
 
-// sentenceList returns a list of sentences, each beginning with a capital letter.
-func sentenceList(all []string) *markup.Element {
+// sentences returns a list of sentences with links, each beginning with a capital letter.
+func (r *reading) sentences(namespace string, all []string) *markup.Element {
 	var items markup.Parts
 	for _, s := range all {
 		if s != "" {
-			items = append(items, markup.E("li", markup.Text(capital(s))))
+			items = append(items, markup.E("li", r.linked(namespace, capital(s))))
 		}
 	}
 	return markup.E("ul", items)
 }
 
+// capital returns a sentence with a capital letter, unless it begins with a name or a path.
 func capital(s string) string {
+	word, _, _ := strings.Cut(s, " ")
+	if strings.ContainsFunc(strings.TrimRight(word, ",:;."), func(r rune) bool { return !unicode.IsLetter(r) }) || word == "kubectl" {
+		return s
+	}
 	r, size := utf8.DecodeRuneInString(s)
 	return string(unicode.ToUpper(r)) + s[size:]
 }
@@ -72,10 +77,18 @@ func computeBar(promised, total int64) markup.Part {
 	return amountBar(float64(promised), float64(total), fmt.Sprintf("%d%%", promised))
 }
 
-func amountBar(part, total float64, text string) markup.Part {
+// part returns the promised part of memory, from 0 to 1.
+func part(promised, total resource.Quantity) float64 {
+	if total.IsZero() {
+		return 0
+	}
+	return promised.AsApproximateFloat64() / total.AsApproximateFloat64()
+}
+
+func amountBar(amount, total float64, text string) markup.Part {
 	width := 0.0
 	if total > 0 {
-		width = min(100, max(0, part/total*100))
+		width = min(100, max(0, amount/total*100))
 	}
 	return markup.E("span", markup.Attr("class", "amount"),
 		markup.E("svg", markup.Attr("class", "gauge"), markup.Attr("aria-hidden", "true"),
@@ -85,13 +98,6 @@ func amountBar(part, total float64, text string) markup.Part {
 
 func modeBadge(mode fleet.Mode) markup.Part {
 	return markup.E("span", markup.Attr("class", "mode "+string(mode)), markup.Text(string(mode)))
-}
-
-func healthBadge(taints []string) markup.Part {
-	if len(taints) == 0 {
-		return markup.E("span", markup.Attr("class", "ok"), markup.Text("ok"))
-	}
-	return markup.E("span", markup.Attr("class", "tainted"), breakable("⚠ "+strings.Join(taints, ", ")))
 }
 
 // breakable returns text that narrow columns break after the signs in taints.

@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -17,22 +18,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
 )
 
-func podsPage(_ context.Context, r *reading, q *http.Request) (page, error) {
-	found := slices.DeleteFunc(r.WaitingPods(), func(p gpurows.WaitingPod) bool { return !matches(q, p.Namespace+"/"+p.Name, p.Node, p.Message) })
-	shown, parts := cut(q, found, "Pods")
-	t := grid{name: "Waiting pods", heading: []string{"Pod", "Node", "Scheduler"}, empty: "No pod with claims waits."}
-	for _, p := range shown {
-		name := p.Namespace + "/" + p.Name
-		t.add(name, append([]markup.Part{link(name, "pods", p.Namespace, p.Name)}, texts(gpurows.OrDash(p.Node), gpurows.OrDash(p.Message))...)...)
-	}
-	return page{"Waiting pods", markup.Parts{
-		paragraph("hint", "Pods with claims or extended resources of the driver that have not started. Each page has the reason, and what to change."),
-		filterForm(q, "Pods with a name, node or message"), t.draw(), parts,
-	}}, nil
-}
-
-// explained is an explanation, or the reason why there is none.
-type explained struct {
+// answer is an explanation, or the reason why there is none.
+type answer struct {
 	gpurows.Explanation
 	err error
 	// until is the time up to which it is used for later readings too.
@@ -61,21 +48,24 @@ func (s *Site) explanationPage(ctx context.Context, r *reading, namespace, name 
 		return page{}, err
 	}
 	main := markup.Parts{path}
+	if len(e.Causes) > 0 {
+		main = append(main, section("Cause", r.sentences(namespace, e.Causes)))
+	}
 	if len(e.Advice) > 0 {
-		main = append(main, markup.E("section", markup.Attr("class", "advice"), markup.E("h2", markup.Text("What to do")), sentenceList(e.Advice)))
+		main = append(main, markup.E("section", markup.Attr("class", "advice"), markup.E("h2", markup.Text("What to do")), r.sentences(namespace, e.Advice)))
 	}
 	if len(e.Facts) > 0 {
-		main = append(main, section("Facts", sentenceList(e.Facts)))
+		main = append(main, section("Facts", r.sentences(namespace, e.Facts)))
 	}
 	if len(e.Fits) > 0 {
-		main = append(main, section("It fits", paragraph("", "The devices are free on "+gpurows.List(e.Fits)+".")))
+		main = append(main, section("It fits", markup.E("p", markup.Text("The devices are free on "), r.nodeLinks(e.Fits), markup.Text("."))))
 	}
 	for _, miss := range e.Misses {
 		parts := markup.Parts{paragraph("", capital(miss.Missing))}
 		for _, request := range miss.Requests {
 			t := grid{name: "Devices for the request " + request.Request, heading: []string{"Device", "Reason"}, empty: "No device of the class misses a condition by itself."}
 			for _, d := range request.Devices {
-				t.add(d.Device, deviceLink(r, miss.Node, d.Device), markup.Text(capital(strings.Join(d.Reasons, "; "))))
+				t.add(d.Device, deviceLink(r, miss.Node, d.Device), r.linked(namespace, capital(strings.Join(d.Reasons, "; "))))
 			}
 			parts = append(parts, markup.E("h3", markup.Text(fmt.Sprintf("Claim %s, request %s: %d of %d devices", request.Claim, request.Request, request.Meeting, request.Wanted))), t.draw())
 			if request.OtherClasses > 0 {
@@ -88,7 +78,7 @@ func (s *Site) explanationPage(ctx context.Context, r *reading, namespace, name 
 				parts = append(parts, paragraph("hint", fmt.Sprintf("%d devices were not examined.", request.NotExamined)))
 			}
 		}
-		main = append(main, section("Node "+miss.Node, parts))
+		main = append(main, markup.E("section", markup.E("h2", markup.Text("Node "), nodeLink(r, miss.Node)), parts))
 	}
 	if len(e.NotExamined) > 0 {
 		main = append(main, paragraph("hint", "Not examined: "+gpurows.List(e.NotExamined)+"."))
@@ -99,13 +89,19 @@ func (s *Site) explanationPage(ctx context.Context, r *reading, namespace, name 
 	return page{capital(e.Subject), main}, nil
 }
 
-// explain returns the explanation of a pod or claim, which all pages share. In a large cluster
-// one takes a processor for seconds, so one is made at a time, and it is used for a multiple of
-// the time that it takes.
+// explain returns the explanation of a pod or claim for its page.
 func (s *Site) explain(ctx context.Context, r *reading, namespace, name string) (gpurows.Explanation, error) {
 	if r.Refused[doctor.Classes] != "" {
 		return gpurows.Explanation{}, fmt.Errorf("explain %s: %w: list %s", name, gpu.ErrPermission, doctor.Classes)
 	}
+	question := gpurows.Question{Namespace: namespace, Name: name, Nodes: nodesExplained, Limit: pageLimit}
+	return s.explained(ctx, r, question, s.source.Warnings, 1)
+}
+
+// explained returns the answer to a question, which all pages share. In a large cluster one
+// takes a processor for seconds, so one is made at a time, and it is used for a multiple of the
+// time that it takes. A list makes several of them, so each is used for longer.
+func (s *Site) explained(ctx context.Context, r *reading, question gpurows.Question, warnings func(context.Context, *corev1.Pod) ([]corev1.Event, error), several int) (gpurows.Explanation, error) {
 	select {
 	case s.explaining <- struct{}{}:
 		defer func() { <-s.explaining }()
@@ -113,15 +109,14 @@ func (s *Site) explain(ctx context.Context, r *reading, namespace, name string) 
 		return gpurows.Explanation{}, ctx.Err()
 	}
 	begin := time.Now()
-	maps.DeleteFunc(s.explained, func(_ gpurows.Question, e explained) bool { return begin.After(e.until) })
-	question := gpurows.Question{Namespace: namespace, Name: name, Nodes: nodesExplained, Limit: pageLimit}
-	if found, ok := s.explained[question]; ok {
+	maps.DeleteFunc(s.answers, func(_ gpurows.Question, e answer) bool { return begin.After(e.until) })
+	if found, ok := s.answers[question]; ok {
 		return found.Explanation, found.err
 	}
-	e, err := r.Explain(ctx, question, s.source.Warnings)
+	e, err := r.Explain(ctx, question, warnings)
 	if ctx.Err() == nil {
 		now := time.Now()
-		s.explained[question] = explained{e, err, now.Add(max(s.readings.fresh, idleRatio*now.Sub(begin)))}
+		s.answers[question] = answer{e, err, now.Add(max(s.readings.fresh, time.Duration(several*idleRatio)*now.Sub(begin)))}
 	}
 	return e, err
 }

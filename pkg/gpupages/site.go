@@ -33,17 +33,27 @@ type Source interface {
 	// Warnings returns the warnings about a pod, except those of the scheduler. The error wraps
 	// [gpu.ErrPermission] if the user may not list events.
 	Warnings(ctx context.Context, pod *corev1.Pod) ([]corev1.Event, error)
+	// Watch calls changed when it begins to watch the cluster, and after each change, until ctx
+	// ends. It returns earlier if the cluster cannot be watched. The error then wraps
+	// [gpu.ErrPermission] if the user lacks a right.
+	Watch(ctx context.Context, changed func()) error
+	// Inspect checks the cluster and reads the use from its agents.
+	Inspect(ctx context.Context, c *gpurows.Cluster) (Inspection, error)
 }
 
 // Site is the pages.
 type Site struct {
 	server   *web.Server
 	source   Source
-	readings *readings
-	refresh  time.Duration
-	// explaining is full while explained, or an explanation, is in use.
+	readings *poll[reading]
+	// inspections are of the cluster of a reading.
+	inspections *poll[Inspection]
+	history     *history
+	live        *live
+	refresh     time.Duration
+	// explaining is full while answers, or an explanation, is in use.
 	explaining chan struct{}
-	explained  map[gpurows.Question]explained
+	answers    map[gpurows.Question]answer
 }
 
 // Listen returns the pages of a cluster on a port of 127.0.0.1. Port 0 is any free one.
@@ -59,10 +69,13 @@ func Listen(ctx context.Context, port uint16, source Source, refresh time.Durati
 }
 
 func newSite(source Source, fresh, refresh time.Duration) *Site {
-	return &Site{
-		source: source, readings: newReadings(source.Read, fresh), refresh: refresh,
-		explaining: make(chan struct{}, 1), explained: map[gpurows.Question]explained{},
+	h := &history{}
+	s := &Site{
+		source: source, readings: newReadings(source.Read, fresh, h.observe), history: h, live: newLive(), refresh: refresh,
+		explaining: make(chan struct{}, 1), answers: map[gpurows.Question]answer{},
 	}
+	s.inspections = s.newInspections(max(fresh, leastInspection))
+	return s
 }
 
 // Address returns the address that opens the first page. It has a token.
@@ -72,11 +85,18 @@ func (s *Site) Address() string { return s.server.Address() }
 func (s *Site) Serve(ctx context.Context, errorLog *log.Logger) error {
 	ctx, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	running.Go(func() { s.readings.run(ctx) })
+	s.run(ctx, &running)
 	err := s.server.Serve(ctx, s.handler(), errorLog)
 	stop()
 	running.Wait()
 	return err
+}
+
+// run starts the readers of the cluster, which run until ctx ends.
+func (s *Site) run(ctx context.Context, running *sync.WaitGroup) {
+	for _, f := range []func(context.Context){s.readings.run, s.inspections.run, s.follow} {
+		running.Go(func() { f(ctx) })
+	}
 }
 
 // page is the contents of a page.
@@ -94,19 +114,22 @@ func (s *Site) handler() http.Handler {
 	for pattern, f := range map[string]pageFunc{
 		"/{$}":                           fleetPage,
 		"/nodes/{node}":                  nodePage,
-		"/nodes/{node}/gpus/{gpu}":       gpuPage,
+		"/nodes/{node}/gpus/{gpu}":       s.gpuPage,
 		"/claims":                        claimsPage,
 		"/claims/{namespace}/{name}":     claimPage,
-		"/pods":                          podsPage,
+		"/pods":                          s.podsPage,
 		"/pods/{namespace}/{name}":       s.podPage,
 		"/claims/{namespace}/{name}/why": s.whyPage,
 		"/namespaces":                    namespacesPage,
+		"/findings":                      s.findingsPage,
+		"/history":                       s.historyPage,
 		"/": func(_ context.Context, _ *reading, q *http.Request) (page, error) {
 			return page{}, fmt.Errorf("page %s: %w", q.URL.Path, gpu.ErrNotFound)
 		},
 	} {
 		mux.HandleFunc("GET "+pattern, func(w http.ResponseWriter, q *http.Request) { s.serve(w, q, f) })
 	}
+	mux.HandleFunc("GET /news", s.stream)
 	mux.HandleFunc("GET /assets/{name}", func(w http.ResponseWriter, q *http.Request) { serveAsset(w, q, q.PathValue("name")) })
 	// Browsers read it for pages without an icon of their own.
 	mux.HandleFunc("GET /favicon.ico", func(w http.ResponseWriter, q *http.Request) { serveAsset(w, q, "icon.svg") })
@@ -131,6 +154,9 @@ func (s *Site) serve(w http.ResponseWriter, q *http.Request, f pageFunc) {
 	var p page
 	status, err := http.StatusServiceUnavailable, failure
 	if r != nil {
+		own := *r
+		r = &own
+		r.inspection, r.inspectionFailure = s.inspections.peek()
 		status = http.StatusOK
 		p, err = f(q.Context(), r, q)
 	}

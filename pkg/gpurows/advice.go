@@ -3,7 +3,6 @@
 package gpurows
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -26,8 +25,8 @@ const poolAdvice = "have the driver named above publish its devices again, by re
 // remedies returns the remedy of each condition.
 func remedies() map[fleet.Condition]remedy {
 	return map[fleet.Condition]remedy{
-		fleet.ConditionHolders: {"other claims hold the devices", "wait until one of the claims named above ends, or end it: nothing is preempted for devices, whatever the priority of the pod"},
-		fleet.ConditionTaints:  {"devices have taints", "clear the taint (kubectl gpu get shows it; an unhealthy GPU needs a repair), or tolerate it in the request"},
+		fleet.ConditionHolders: {"other claims hold the devices", "wait until one of the claims named below ends, or end it: nothing is preempted for devices, whatever the priority of the pod"},
+		fleet.ConditionTaints:  {"devices have taints", "wait until the causes of the taints have ended, or add nodes"},
 		fleet.ConditionConstraints: {
 			"no such group of devices meets the constraints of the claim",
 			"request fewer devices, or drop the constraint: kubectl gpu topo NODE shows which devices belong together",
@@ -59,7 +58,7 @@ func MissingText(v fleet.Verdict) string {
 func advice(f *fleet.Fleet, nearest fleet.Verdict, checks []fleet.RequestCheck) []string {
 	switch {
 	case nearest.Excluded != nil:
-		return []string{"change the pod or a node so that the reasons above end, or add nodes: no node admits the pod"}
+		return []string{"change the pod or a node so that the reasons below end, or add nodes: no node admits the pod"}
 	case errors.Is(nearest.Problem, gpu.ErrNotReady):
 		return []string{"wait until the agent of the node has published its devices"}
 	case errors.Is(nearest.Problem, fleet.ErrPoolRefused):
@@ -76,6 +75,56 @@ func advice(f *fleet.Fleet, nearest fleet.Verdict, checks []fleet.RequestCheck) 
 		all = append(all, selectorValues(f, checks)...)
 	}
 	return all
+}
+
+// addMiss adds why claims fit on no node, by the nearest miss, and the remedies.
+func (e *explaining) addMiss(nearest fleet.Verdict, checks []fleet.RequestCheck, open []*resourceapi.ResourceClaim) {
+	switch {
+	case nearest.Excluded != nil:
+		e.Causes = append(e.Causes, "no node admits the pod, for reasons apart from devices")
+	case errors.Is(nearest.Problem, fleet.ErrNotExamined):
+	default:
+		e.Causes = append(e.Causes, fmt.Sprintf("nearest to fit is node %s: %s", nearest.Node, MissingText(nearest)))
+	}
+	// Only the last condition that misses is advised on, and so is the nearest one first.
+	switch of := nearest.Missing; {
+	case nearest.Excluded == nil && nearest.Problem == nil && len(of) > 0 && of[0] == fleet.ConditionTaints:
+		e.addTaintsOf(nearest.Node, checks)
+	case nearest.Excluded == nil && nearest.Problem == nil && len(of) > 0 && of[0] == fleet.ConditionClass:
+		if offers := e.classOffer(open); offers != nil {
+			addOnce(&e.Advice, offers...)
+			return
+		}
+	}
+	e.Advice = append(e.Advice, advice(e.cluster.Fleet, nearest, checks)...)
+}
+
+// addTaintsOf adds the causes of the taints for which a node's devices do not meet the requests.
+func (e *explaining) addTaintsOf(node string, checks []fleet.RequestCheck) {
+	known := map[string]bool{}
+	for _, check := range checks {
+		for _, d := range check.Devices {
+			if d.Device.ID.Pool != node || d.Device.Published == nil || known[d.Device.ID.Device] || !slices.Contains(d.Missing, fleet.ConditionTaints) {
+				continue
+			}
+			known[d.Device.ID.Device] = true
+			e.addTaints(d.Device)
+		}
+	}
+	e.groupHealth()
+	for _, h := range e.Health {
+		since := h.Code
+		if h.Since != nil {
+			since += ", for " + e.age(h.Since.Time)
+		}
+		e.Causes = append(e.Causes, fmt.Sprintf("%s of node %s: %s (%s)", List(h.Devices), h.Node, h.Meaning, since))
+		if ends := h.remedy.Ends; ends != "" {
+			addOnce(&e.Advice, fmt.Sprintf("the taint of %s goes when %s; the administrator of node %s sees to it", List(h.Devices), ends, h.Node))
+		} else {
+			addOnce(&e.Advice, h.remedy.User)
+		}
+		addOnce(&e.Repairs, h.remedy.Admin)
+	}
 }
 
 // selectorValues lists the existing values of the names in failing selectors.
@@ -104,56 +153,6 @@ func selectorValues(f *fleet.Fleet, checks []fleet.RequestCheck) []string {
 		}
 	}
 	return all
-}
-
-// MissingClasses returns a sentence for each DeviceClass that does not exist.
-func MissingClasses(f *fleet.Fleet, claims []*resourceapi.ResourceClaim) []string {
-	var all []string
-	for _, claim := range claims {
-		for _, r := range claim.Spec.Devices.Requests {
-			var names []string
-			if r.Exactly != nil {
-				names = append(names, r.Exactly.DeviceClassName)
-			}
-			for _, alternative := range r.FirstAvailable {
-				names = append(names, alternative.DeviceClassName)
-			}
-			for _, name := range names {
-				if !f.HasClass(name) {
-					all = append(all, fmt.Sprintf("create the DeviceClass %s of request %s of claim %s, or name another: kubectl get deviceclasses", name, r.Name, claim.Name))
-				}
-			}
-		}
-	}
-	return all
-}
-
-// mostEvents bounds the events of an explanation.
-const mostEvents = 3
-
-// addWarnings adds the latest warnings of a pod, and remedies. A warning is, for example,
-// the reason why its claims are not created or not prepared. Those of the scheduler are in
-// the pod's condition.
-func (e *Explanation) addWarnings(ctx context.Context, pod *corev1.Pod, warnings func(context.Context, *corev1.Pod) ([]corev1.Event, error)) error {
-	events, err := warnings(ctx, pod)
-	if errors.Is(err, gpu.ErrPermission) {
-		e.Facts = append(e.Facts, "you have no right to list events, which may have the reason")
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("list the events of pod %s: %w", pod.Name, err)
-	}
-	slices.SortStableFunc(events, func(a, b corev1.Event) int { return when(b).Compare(when(a).Time) })
-	var seen []string
-	for _, event := range events {
-		text := fmt.Sprintf("event %s: %s", event.Reason, event.Message)
-		if len(seen) < mostEvents && !slices.Contains(seen, text) {
-			seen = append(seen, text)
-			e.Advice = append(e.Advice, refusalAdvice(event.Message)...)
-		}
-	}
-	e.Facts, e.Advice = append(e.Facts, seen...), slices.Compact(e.Advice)
-	return nil
 }
 
 // refusalAdvice returns a remedy if the API server refuses to create the pod's claim: it

@@ -16,11 +16,13 @@ type Cluster struct {
 	Objects fleet.Objects
 	// Refused has a sentence for each list that the user may not read as a whole.
 	Refused map[doctor.List]string
+	// Agents are the agents by node, as [AgentsOf] returns them; nil if they are not known.
+	Agents map[string]Agent
 }
 
 // New returns the cluster with these objects.
 func New(objects fleet.Objects, driver string, refused map[doctor.List]string) *Cluster {
-	return &Cluster{fleet.New(objects, fleet.Options{Driver: driver, Features: fleet.FeaturesOf(objects)}), objects, refused}
+	return &Cluster{fleet.New(objects, fleet.Options{Driver: driver, Features: fleet.FeaturesOf(objects)}), objects, refused, nil}
 }
 
 // Sentences returns the sentences about rights that the user lacks, in order.

@@ -14,14 +14,29 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Explanation is why a pod or claim has its devices, or why not, in JSON and YAML.
+// Explanation is the state of a pod or claim and of its devices. It has its fields in JSON and
+// YAML.
 type Explanation struct {
 	Subject string `json:"subject"`
+	// State is empty for a claim.
+	State   State   `json:"state,omitempty"`
+	Outcome Outcome `json:"outcome"`
+	// Causes are a sentence each, the most urgent first.
+	Causes []string `json:"causes,omitempty"`
+	// Health has the devices that are not well.
+	Health []DeviceHealth `json:"health,omitempty"`
+	// Repairs are the remedies for the administrator of the node.
+	Repairs []string `json:"repairs,omitempty"`
+	// Repairer is true if the user may repair nodes.
+	Repairer bool `json:"repairer,omitempty"`
+	// Containers have the devices of a pod that runs, and their limits.
+	Containers []ContainerDevice `json:"containers,omitempty"`
 	// Facts are from the pod and its claims, a sentence each.
 	Facts []string `json:"facts,omitempty"`
+	// Unread names the rights that the user lacks, the unknown facts, and the role with the rights.
+	Unread string `json:"unread,omitempty"`
 	// Nodes on which the claims fit.
 	Fits []string `json:"fits,omitempty"`
 	// Misses are the nodes on which they do not fit, the nearest first; not all of them.
@@ -81,29 +96,35 @@ type Question struct {
 	Limit time.Duration
 }
 
-// Explain explains a pod or claim. warnings returns the events of type Warning about a pod,
-// or an error that wraps [gpu.ErrPermission]. The error wraps [gpu.ErrNotFound] for a name of
-// no pod and no claim.
+// Explain explains a pod or claim by the objects of the cluster and the warnings about a pod.
+// See [Cluster.ExplainFrom].
 func (c *Cluster) Explain(ctx context.Context, q Question, warnings func(context.Context, *corev1.Pod) ([]corev1.Event, error)) (Explanation, error) {
-	e := explaining{cluster: c, search: c.NewSearch(q.Limit), nodes: q.Nodes}
+	return c.ExplainFrom(ctx, q, Sources{Warnings: warnings})
+}
+
+// ExplainFrom explains a pod or claim. The error wraps [gpu.ErrNotFound] for a name of no pod
+// and no claim.
+func (c *Cluster) ExplainFrom(ctx context.Context, q Question, from Sources) (Explanation, error) {
+	e := explaining{cluster: c, search: c.NewSearch(q.Limit), nodes: q.Nodes, from: from, now: from.Now}
+	if e.now.IsZero() {
+		e.now = time.Now()
+	}
 	claimName, isClaim := strings.CutPrefix(q.Name, "claim/")
 	podName := strings.TrimPrefix(q.Name, "pod/")
 	i := slices.IndexFunc(c.Objects.Pods, func(p *corev1.Pod) bool { return p.Namespace == q.Namespace && p.Name == podName })
 	claim := FindClaim(c.Objects, q.Namespace, claimName)
+	var err error
 	switch {
 	case i >= 0 && !isClaim:
-		err := e.addPod(ctx, c.Objects.Pods[i])
-		if err == nil {
-			err = e.addWarnings(ctx, c.Objects.Pods[i], warnings)
-		}
-		return e.Explanation, err
+		err = e.addPod(ctx, c.Objects.Pods[i])
 	case claim != nil:
 		e.Subject = fmt.Sprintf("claim %s/%s", q.Namespace, claimName)
-		err := e.add(ctx, nil, []*resourceapi.ResourceClaim{claim})
-		return e.Explanation, err
+		err = e.addClaim(ctx, claim)
 	default:
-		return e.Explanation, fmt.Errorf("%s: %w: no pod and no claim of the namespace %s has this name", q.Name, gpu.ErrNotFound, q.Namespace)
+		return e.Explanation, c.notFound(q)
 	}
+	e.addUnread()
+	return e.Explanation, err
 }
 
 // explaining is an explanation that is being made.
@@ -113,29 +134,63 @@ type explaining struct {
 	search  *fleet.Search
 	// nodes bounds the misses.
 	nodes int
+	from  Sources
+	now   time.Time
+}
+
+func (e *explaining) addClaim(ctx context.Context, claim *resourceapi.ResourceClaim) error {
+	if claim.Status.Allocation == nil {
+		err := e.add(ctx, nil, []*resourceapi.ResourceClaim{claim})
+		if e.Outcome = OutcomeWaits; len(e.Fits) > 0 {
+			e.Outcome = OutcomeWell
+		}
+		return err
+	}
+	e.Outcome = OutcomeWell
+	e.addHealth(ctx, nil, []*resourceapi.ResourceClaim{claim})
+	return e.add(ctx, nil, []*resourceapi.ResourceClaim{claim})
 }
 
 func (e *explaining) addPod(ctx context.Context, pod *corev1.Pod) error {
-	e.Subject = fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name)
-	if message, waits := Unscheduled(pod); waits {
+	e.Subject, e.State = fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name), stateOf(pod)
+	claims, missing := e.cluster.ClaimsOf(pod)
+	switch e.State {
+	case StateRunning:
+		e.Outcome = OutcomeWell
+		e.addEnds(pod, claims)
+		e.addHealth(ctx, pod, claims)
+		e.addContainers(ctx, pod, claims)
+		return e.addWarnings(ctx, pod)
+	case StateFailed, StateSucceeded:
+		e.Outcome = OutcomeWell
+		e.addEnds(pod, claims)
+		if e.State == StateFailed {
+			e.addHealth(ctx, pod, claims)
+		}
+		e.addPastClaims(pod)
+		return e.addWarnings(ctx, pod)
+	case StateTerminating, StateCreating:
+		e.Outcome = OutcomeWaits
+		e.addHealth(ctx, pod, claims)
+		if err := e.addStart(ctx, pod, claims); err != nil {
+			return err
+		}
+	case StatePending:
+		e.Outcome = OutcomeWaits
+		e.addResources(pod)
+	}
+	if message, waits := Unscheduled(pod); waits && e.isUnreadable() {
+		e.Causes = append(e.Causes, "scheduler: "+message)
+	} else if waits {
 		e.Facts = append(e.Facts, "scheduler: "+message)
 	}
-	if pod.DeletionTimestamp != nil {
-		e.Facts = append(e.Facts, fmt.Sprintf("the pod is being deleted since %s; it stays until its containers have ended and the agent of node %s has unprepared its claims",
-			pod.DeletionTimestamp.UTC().Format(time.RFC3339), OrDash(pod.Spec.NodeName)))
-	}
-	claims, missing := e.cluster.ClaimsOf(pod)
-	e.Facts = append(e.Facts, missing...)
+	e.Causes = append(e.Causes, missing...)
 	if len(claims) == 0 && len(missing) == 0 {
 		e.Facts = append(e.Facts, "the pod has no claims")
-		return nil
+	} else if err := e.add(ctx, pod, claims); err != nil {
+		return err
 	}
-	driver := e.cluster.Driver
-	if node := pod.Spec.NodeName; pod.Status.Phase == corev1.PodPending && node != "" && e.cluster.Objects.HasOtherDriver(driver, node, claims...) {
-		e.Advice = append(e.Advice, fmt.Sprintf("remove one of the drivers of the name %s from node %s: the kubelet calls only the one that registered last, so the pod may stay in ContainerCreating (docs/migration.md#two-drivers-on-one-node)",
-			driver, node))
-	}
-	return e.add(ctx, pod, claims)
+	return e.addWarnings(ctx, pod)
 }
 
 // add explains claims that must fit on one node together. The pod is nil for a claim alone.
@@ -146,16 +201,14 @@ func (e *explaining) add(ctx context.Context, pod *corev1.Pod, claims []*resourc
 			open = append(open, claim)
 			continue
 		}
-		for _, result := range claim.Status.Allocation.Devices.Results {
-			e.Facts = append(e.Facts, fmt.Sprintf("claim %s has %s of pool %s", claim.Name, result.Device, result.Pool))
-		}
-		e.Facts = append(e.Facts, Reports(claim)...)
+		e.addAllocated(claim)
 	}
-	if len(open) == 0 {
+	if len(open) == 0 || e.isUnreadable() {
 		return nil
 	}
-	if missing := MissingClasses(e.cluster.Fleet, open); missing != nil {
+	if missing := missingClasses(e.cluster.Fleet, e.cluster.Objects.Classes, pod, open); missing != nil {
 		e.Advice = append(e.Advice, missing...)
+		e.Causes = append(e.Causes, "a DeviceClass does not exist")
 		return nil
 	}
 	verdicts, err := e.search.Verdicts(ctx, pod, claims...)
@@ -194,7 +247,7 @@ func (e *explaining) add(ctx context.Context, pod *corev1.Pod, claims []*resourc
 		if err != nil || e.isPartial() {
 			e.Advice = append(e.Advice, partialAdvice)
 		}
-		e.Advice = append(e.Advice, advice(e.cluster.Fleet, verdicts[0], checks)...)
+		e.addMiss(verdicts[0], checks, open)
 		e.Advice = append(e.Advice, names...)
 	}
 	return nil

@@ -17,10 +17,19 @@ import (
 
 // Free is how many more claims of a class fit on a node, in JSON and YAML.
 type Free struct {
-	Class  string `json:"class"`
-	Memory string `json:"memory,omitempty"`
-	Node   string `json:"node"`
-	Claims int    `json:"claims"`
+	Class string `json:"class"`
+	// Memory of each claim; nil for classes of whole devices.
+	Memory *resource.Quantity `json:"memory,omitempty"`
+	Node   string             `json:"node"`
+	Claims int                `json:"claims"`
+}
+
+// MemoryText returns the memory of each claim, or a dash.
+func (f Free) MemoryText() string {
+	if f.Memory == nil {
+		return "-"
+	}
+	return Gibibytes(*f.Memory)
 }
 
 // mostClaims bounds the claims of one class on a node. A node has fewer seats and slots.
@@ -39,9 +48,9 @@ func (c *Cluster) FreeOf(ctx context.Context, classes []string, memory string) (
 			continue
 		}
 		request := &resourceapi.ExactDeviceRequest{DeviceClassName: class.Name, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1}
-		wanted := ""
+		var wanted *resource.Quantity
 		if class.Labels[v1alpha1.LabelShares] == "only" {
-			wanted = memory
+			wanted = &amount
 			request.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{v1alpha1.CapacityMemory: amount}}
 		}
 		found, err := c.Free(ctx, resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{Name: "device", Exactly: request}}}, mostClaims)

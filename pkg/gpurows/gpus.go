@@ -22,23 +22,31 @@ type GPU struct {
 	MemoryPromised  resource.Quantity `json:"memoryPromised"`
 	Compute         int64             `json:"computePercent"`
 	ComputePromised int64             `json:"computePercentPromised"`
-	Claims          int               `json:"claims"`
+	// Units are the parts of a GPU that claims take in parts; nil in other modes.
+	Units  *Units `json:"units,omitempty"`
+	Claims int    `json:"claims"`
 	Use
+	Health Health `json:"health"`
 	// Taints keep pods away, as key=value:effect.
 	Taints []string `json:"taints,omitempty"`
 }
 
-// GPUs returns the GPUs of the nodes, with their known use.
+// GPUs returns the GPUs of the nodes, with their known use. Their health is as published: the
+// method of [Cluster] adds the state of the agents.
 func GPUs(nodes []fleet.Node, used Uses) []GPU {
 	rows := []GPU{}
 	for _, node := range nodes {
 		for _, g := range node.GPUs {
-			rows = append(rows, GPU{
+			row := GPU{
 				Node: node.Name, Name: g.Name, Model: g.Model, UUID: g.UUID, Mode: g.Mode,
 				Memory: g.Memory.Total, MemoryPromised: g.Memory.Promised,
 				Compute: g.Compute.Total, ComputePromised: g.Compute.Promised,
-				Claims: g.Claims(), Taints: taints(g), Use: used.sum([]string{node.Name}, isOn(g.Name)),
-			})
+				Units: unitsOf(g), Claims: g.Claims(), Health: healthOf(g), Taints: taints(g), Use: used.sum([]string{node.Name}, isOn(g.Name)),
+			}
+			if !row.isPublished() {
+				row.Mode, row.Compute, row.Units = ModeUnknown, 0, nil
+			}
+			rows = append(rows, row)
 		}
 	}
 	return rows

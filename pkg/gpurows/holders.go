@@ -17,6 +17,7 @@ import (
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // Holder is a container with a device, in JSON and YAML. A claim that no pod uses has a row
@@ -38,19 +39,27 @@ type Holder struct {
 	Share *v1alpha1.ShareData `json:"share,omitempty"`
 	// Admin is true for a claim that only monitors.
 	Admin bool `json:"adminAccess,omitempty"`
+	// Health is the health of the device's GPU.
+	Health Health `json:"health"`
 	Use
+	// alone is true if no other claim can hold the device.
+	alone bool
 }
 
 // Holders returns the holders of devices, with their known use. They are in order of
-// namespace, pod, container, claim and device.
+// namespace, pod, container, claim and device. The health of their GPUs is as published.
 func Holders(nodes []fleet.Node, namespace string, used Uses) []Holder {
 	rows := []Holder{}
 	for _, node := range nodes {
 		for _, g := range node.GPUs {
+			health := healthOf(g)
 			for _, d := range g.Devices {
 				for _, h := range d.Holders {
 					if namespace == metav1.NamespaceAll || h.Claim.Namespace == namespace {
-						rows = append(rows, rowsOf(node.Name, d, h, used)...)
+						for _, row := range rowsOf(node.Name, d, h, used) {
+							row.Health = health
+							rows = append(rows, row)
+						}
 					}
 				}
 			}
@@ -62,11 +71,14 @@ func Holders(nodes []fleet.Node, namespace string, used Uses) []Holder {
 	return rows
 }
 
+// rowsOf returns the rows of a claim that holds a device, without the health of its GPU.
 func rowsOf(node string, d fleet.Device, h fleet.Holder, used Uses) []Holder {
 	memory, compute := d.Promised(h)
+	limits, reported := share(h)
 	row := Holder{
 		Namespace: h.Claim.Namespace, Claim: h.Claim.Name, Node: node, Device: d.ID.Device,
-		Memory: memory, Compute: compute, Share: share(h), Admin: h.Admin(),
+		Memory: memory, Compute: compute, Share: limits, Admin: h.Admin(),
+		alone: !h.Shared() || compute == kind.WholeCompute || reported && limits == nil,
 	}
 	if groups := fleet.PodGroups(h.Claim); len(groups) > 0 {
 		row.PodGroup = groups[0]
@@ -124,9 +136,9 @@ func containersWith(pod *corev1.Pod, h fleet.Holder) []string {
 	return names
 }
 
-// share returns the share that the agent reports for the claim. It returns nil if there is
-// none, or if the agent has not prepared it yet.
-func share(h fleet.Holder) *v1alpha1.ShareData {
+// share returns the share that the agent reports for the claim. It returns nil if the claim has
+// the device alone, or if the agent has reported nothing.
+func share(h fleet.Holder) (limits *v1alpha1.ShareData, reported bool) {
 	for _, status := range h.Claim.Status.Devices {
 		if status.Driver != h.Result.Driver || status.Pool != h.Result.Pool || status.Device != h.Result.Device || status.Data == nil {
 			continue
@@ -136,10 +148,10 @@ func share(h fleet.Holder) *v1alpha1.ShareData {
 		}
 		var data v1alpha1.DeviceData
 		if json.Unmarshal(status.Data.Raw, &data) == nil {
-			return data.Share
+			return data.Share, true
 		}
 	}
-	return nil
+	return nil, false
 }
 
 // ComputeText returns the requested compute, or a dash.

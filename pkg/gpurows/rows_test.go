@@ -75,7 +75,7 @@ func TestRowsHaveTheUseThatAgentsReport(t *testing.T) {
 	for _, u := range Usages(c.Nodes(), time.Now(), used) {
 		got = append(got, u.Namespace+" "+text(u.Use))
 	}
-	want := []string{"gpu-18-00 -", "gpu-3b-00 1Gi", "gpu-86-00 1Gi", "gpu-af-00 -", "half 1Gi", "whole -", "default 1Gi"}
+	want := []string{"gpu-18-00 -", "gpu-3b-00 1.0Gi", "gpu-86-00 1.0Gi", "gpu-af-00 -", "half 1.0Gi", "whole -", "default 1.0Gi"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -88,8 +88,8 @@ func TestWhatHoldersSay(t *testing.T) {
 		compute, heldBy, ofProcess, container string
 	}{
 		"alone":    {Holder{}, "-", "-", "", ""},
-		"a share":  {Holder{Compute: 50, Share: &v1alpha1.ShareData{Strategy: "MPS", MemoryEnforcement: "hard", ComputeEnforcement: "soft", MemoryLimit: &limit}}, "50%", "mps, memory hard, compute soft", "7Gi", ""},
-		"monitors": {Holder{Admin: true, Share: &v1alpha1.ShareData{ContainerMemoryLimit: &limit}}, "-", "monitors", "", "7Gi"},
+		"a share":  {Holder{Compute: 50, Share: &v1alpha1.ShareData{Strategy: "MPS", MemoryEnforcement: "hard", ComputeEnforcement: "soft", MemoryLimit: &limit}}, "50%", "mps, memory hard, compute soft", "7.0Gi", ""},
+		"monitors": {Holder{Admin: true, Share: &v1alpha1.ShareData{ContainerMemoryLimit: &limit}}, "-", "monitors", "", "7.0Gi"},
 	} {
 		process, container := tc.holder.Limits()
 		if diff := cmp.Diff([]string{tc.compute, tc.heldBy, tc.ofProcess, tc.container}, []string{tc.holder.ComputeText(), tc.holder.HeldBy(), process, container}); diff != "" {

@@ -13,11 +13,18 @@ import (
 // OrDash returns the text, or a dash if it is empty.
 func OrDash(s string) string { return cmp.Or(s, "-") }
 
-// Gibibytes prints an amount of memory in Gi, with one decimal if it needs one.
+// Gibibytes prints an amount of memory in Gi with one decimal.
 func Gibibytes(q resource.Quantity) string {
 	const unit = 1 << 30
-	text := fmt.Sprintf("%.1f", float64(q.Value())/unit)
-	return strings.TrimSuffix(text, ".0") + "Gi"
+	return fmt.Sprintf("%.1fGi", float64(q.Value())/unit)
+}
+
+// Count prints a number and its noun, such as "1 claim" or "2 claims".
+func Count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // List returns the names as a text; the first ones and a number if they are many.

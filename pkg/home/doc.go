@@ -11,6 +11,7 @@
 //	        time-slices/      records of GPUs whose time slice claims have changed
 //	        compute-modes/    records of GPUs whose compute mode claims have changed
 //	        faults/           records of GPUs with a fault
+//	        events/           records of events about GPUs that have failed
 //	        node-config/      the record of the configuration that the node follows
 //	        lock              the lock of claims and GPUs
 //	        nvidia-cdi-hook   the hook in CDI specs
@@ -24,8 +25,8 @@
 //     agents may hold it at the same time, such as the old and the new agent of a
 //     rolling update.
 //   - An agent that leaves removes the home only if it is the last holder and there
-//     are no records, in quarantine included. The record of the configuration does not
-//     count. An agent that enters meanwhile waits some milliseconds and creates a new home,
+//     are no records, in quarantine included. The records of the configuration and of
+//     events do not count. An agent that enters meanwhile waits some milliseconds and creates a new home,
 //     so a home is never removed while an agent holds it.
 //   - If there are records, everything stays: a restarted container needs the hook,
 //     and the next agent needs the records. So it does if the caller of [Home.Leave] knows

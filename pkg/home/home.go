@@ -25,7 +25,7 @@ const (
 
 	claimsDir, modesDir, keptDir        = "claims", "mig-modes", "mig-devices"
 	intervalsDir, computeDir, faultsDir = "time-slices", "compute-modes", "faults"
-	configDir                           = "node-config"
+	configDir, eventsDir                = "node-config", "events"
 	// mode is the mode of the home and of the driver's folder. Only root reads them:
 	// the agent, and the container runtime, which runs the hook.
 	mode = 0o750
@@ -42,6 +42,8 @@ type Home struct {
 	Claims, MIGModes, MIGDevices, TimeSlices, ComputeModes, Faults *store.Store
 	// NodeConfig stores the configuration that the node follows. It goes with the home.
 	NodeConfig *store.Store
+	// Events stores the records of events about GPUs. It goes with the home.
+	Events *store.Store
 }
 
 // Enter holds the home in a driver's folder and creates it if it is missing. It waits
@@ -64,7 +66,8 @@ func Enter(ctx context.Context, driverDir string, alone func()) (*Home, error) {
 		return nil, fmt.Errorf("enter the agent's folder: %w", err)
 	}
 	// A MIG mode can outlive the boot of the machine, and the configuration of the node
-	// does. Claims, MIG devices, time slices, compute modes and faults do not.
+	// does. Claims, MIG devices, time slices, compute modes and faults do not. An event about a
+	// GPU that a reboot has repaired is not worth a sync.
 	for _, s := range []struct {
 		dir     string
 		records **store.Store
@@ -77,6 +80,7 @@ func Enter(ctx context.Context, driverDir string, alone func()) (*Home, error) {
 		{computeDir, &h.ComputeModes, store.Unsynced{}},
 		{faultsDir, &h.Faults, store.Unsynced{}},
 		{configDir, &h.NodeConfig, store.Disk{}},
+		{eventsDir, &h.Events, store.Unsynced{}},
 	} {
 		if *s.records, err = store.Open(filepath.Join(h.dir, s.dir), s.fs); err != nil {
 			return nil, errors.Join(fmt.Errorf("enter the agent's folder: %w", err), h.Close())
@@ -96,7 +100,7 @@ func (h *Home) Check() error {
 	if err := h.held.Check(); err != nil {
 		return fmt.Errorf("the agent's folder was replaced, restart the agent: %w", err)
 	}
-	for _, dir := range []string{claimsDir, modesDir, keptDir, intervalsDir, computeDir, faultsDir, configDir} {
+	for _, dir := range []string{claimsDir, modesDir, keptDir, intervalsDir, computeDir, faultsDir, configDir, eventsDir} {
 		if _, err := os.Stat(filepath.Join(h.dir, dir)); err != nil {
 			return fmt.Errorf("records are gone, restart the agent: %w", err)
 		}
@@ -108,7 +112,7 @@ func (h *Home) Check() error {
 func (h *Home) Close() error { return h.held.Close() }
 
 // Leave releases the home. It also removes the home if this is the last agent, there
-// are no records except that of the node's configuration, and needed returns false. needed
+// are no records except those of the node's configuration and of events, and needed returns false. needed
 // reports whether the next agent needs the home, such as for a claim without a record; no
 // other agent can enter during the call. This agent must not
 // write into the home or the driver's folder any more.
@@ -144,8 +148,8 @@ func (h *Home) stores() []*store.Store {
 // the driver's folder are last; an agent that enters creates both.
 func (h *Home) remove() error {
 	var errs []error
-	errs = append(errs, deleteAll(h.NodeConfig))
-	for _, records := range append(h.stores(), h.NodeConfig) {
+	errs = append(errs, deleteAll(h.NodeConfig), deleteAll(h.Events))
+	for _, records := range append(h.stores(), h.NodeConfig, h.Events) {
 		errs = append(errs, records.Remove())
 	}
 	entries, err := os.ReadDir(h.dir)

@@ -93,8 +93,8 @@ func TestTheLastAgentRemovesItsHome(t *testing.T) {
 	// A rolling update: the new agent is there before the old one leaves.
 	after := enter(t, driver)
 	leave(t, before)
-	wantLeft(t, plugins, all("gpu.nvidia.com/agent/claims/quarantine/", "gpu.nvidia.com/agent/compute-modes/quarantine/", "gpu.nvidia.com/agent/faults/quarantine/", "gpu.nvidia.com/agent/mig-devices/quarantine/", "gpu.nvidia.com/agent/mig-modes/quarantine/", "gpu.nvidia.com/agent/node-config/quarantine/", "gpu.nvidia.com/agent/time-slices/quarantine/")...)
-	if err := after.Claims.Write("uid", nil); err != nil {
+	wantLeft(t, plugins, all("gpu.nvidia.com/agent/claims/quarantine/", "gpu.nvidia.com/agent/compute-modes/quarantine/", "gpu.nvidia.com/agent/events/quarantine/", "gpu.nvidia.com/agent/faults/quarantine/", "gpu.nvidia.com/agent/mig-devices/quarantine/", "gpu.nvidia.com/agent/mig-modes/quarantine/", "gpu.nvidia.com/agent/node-config/quarantine/", "gpu.nvidia.com/agent/time-slices/quarantine/")...)
+	if err := errors.Join(after.Claims.Write("uid", nil), after.Events.Write("uid-gpu-1b-00", nil)); err != nil {
 		t.Error(err)
 	}
 	if err := after.Claims.Delete("uid"); err != nil {
@@ -175,7 +175,7 @@ func TestRecordsKeepEverything(t *testing.T) {
 			for _, file := range tc.left {
 				want = append(want, "gpu.nvidia.com/agent/"+file)
 			}
-			for _, store := range []string{"claims", "mig-modes", "mig-devices", "time-slices", "compute-modes", "faults", "node-config"} {
+			for _, store := range []string{"claims", "mig-modes", "mig-devices", "time-slices", "compute-modes", "events", "faults", "node-config"} {
 				if !slices.ContainsFunc(tc.left, func(file string) bool { return strings.HasPrefix(file, store+"/quarantine/") }) {
 					want = append(want, "gpu.nvidia.com/agent/"+store+"/quarantine/")
 				}
@@ -218,7 +218,7 @@ func TestEverythingStaysIfTheHeldDevicesAreUnknown(t *testing.T) {
 	if err := h.Leave(func() (bool, error) { return false, broken }); !errors.Is(err, broken) {
 		t.Errorf("error %v, want %v", err, broken)
 	}
-	wantLeft(t, driver, "agent/lock", "agent/claims/quarantine/", "agent/compute-modes/quarantine/", "agent/faults/quarantine/", "agent/mig-devices/quarantine/", "agent/mig-modes/quarantine/", "agent/node-config/quarantine/", "agent/time-slices/quarantine/")
+	wantLeft(t, driver, "agent/lock", "agent/claims/quarantine/", "agent/compute-modes/quarantine/", "agent/events/quarantine/", "agent/faults/quarantine/", "agent/mig-devices/quarantine/", "agent/mig-modes/quarantine/", "agent/node-config/quarantine/", "agent/time-slices/quarantine/")
 }
 
 func TestFilesOfOthersAreKept(t *testing.T) {
@@ -285,7 +285,7 @@ func TestAHomeBehindALinkIsUsedAndTheLinkStays(t *testing.T) {
 	if err := h.Claims.Write("uid", nil); err != nil {
 		t.Fatal(err)
 	}
-	wantLeft(t, elsewhere, "lock", "claims/uid.record", "claims/quarantine/", "compute-modes/quarantine/", "faults/quarantine/", "mig-devices/quarantine/", "mig-modes/quarantine/", "node-config/quarantine/", "time-slices/quarantine/")
+	wantLeft(t, elsewhere, "lock", "claims/uid.record", "claims/quarantine/", "compute-modes/quarantine/", "events/quarantine/", "faults/quarantine/", "mig-devices/quarantine/", "mig-modes/quarantine/", "node-config/quarantine/", "time-slices/quarantine/")
 	if err := h.Claims.Delete("uid"); err != nil {
 		t.Fatal(err)
 	}

@@ -9,26 +9,28 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	texts "github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
 const (
 	// silence is the time without a request for a recovery action after which a fault
-	// ends. The action follows the XID. the action follows the XID.
+	// ends. The action follows the XID.
 	silence = time.Minute
 	// repeatTime is the time in which repeated reports of a fault are ignored. So a
 	// burst of events causes one write to the disk.
 	repeatTime = 10 * time.Second
-	// recoveryPrefix begins the taint value of a recovery action.
-	recoveryPrefix = "recovery-"
 )
 
 // cause is one reason why new claims must not get a GPU. It stays until evidence
 // shows that it has ended; see [examine].
 type cause struct {
-	// Value of the taint, such as "xid-79".
-	Value   string `json:"value"`
+	// Value of the taint, such as "xid-79". Its texts are in package cause.
+	Value string `json:"value"`
+	// Message is the text of the release that noticed the cause. It is for agents that
+	// do not know the value.
 	Message string `json:"message"`
 	// First and Last are when it was reported.
 	First time.Time `json:"first"`
@@ -46,7 +48,21 @@ type cause struct {
 }
 
 // recovery reports whether the cause is that the driver asks for an action.
-func (c cause) recovery() bool { return strings.HasPrefix(c.Value, recoveryPrefix) }
+func (c cause) recovery() bool { return strings.HasPrefix(c.Value, use.RecoveryPrefix) }
+
+// newCause returns a cause with the text of the table.
+func newCause(value string) cause {
+	return cause{Value: value, Message: texts.Unhealthy(value).Message()}
+}
+
+// text returns the message. The record of a newer agent has one for values that this
+// release does not know.
+func (c cause) text() string {
+	if c.Message != "" && !texts.Known(v1alpha1.TaintUnhealthy, c.Value) {
+		return c.Message
+	}
+	return texts.Unhealthy(c.Value).Message()
+}
 
 // causeOf returns the cause that an event reports. ok is false if it reports
 // none. recovery is what the GPU's driver last asked for, empty if it does not
@@ -55,9 +71,13 @@ func causeOf(e gpu.Event, recovery gpu.RecoveryAction) (c cause, ok bool) {
 	rule := xidRules[e.XID]
 	switch {
 	case e.XID != 0 && (rule.marks == always || rule.marks == unlessReported && recovery == ""):
-		return cause{Value: fmt.Sprintf("xid-%d", e.XID), Message: fmt.Sprintf("XID %d: %s", e.XID, rule.message), Branch: rule.branch}, true
+		c = newCause(fmt.Sprintf("xid-%d", e.XID))
+		c.Branch = rule.branch
+		return c, true
 	case e.XID == 0 && e.Kind == gpu.EventECC:
-		return cause{Value: "ecc", Message: "uncorrectable ECC error", Branch: eccBranch}, true
+		c = newCause("ecc")
+		c.Branch = eccBranch
+		return c, true
 	}
 	return cause{}, false
 }
@@ -141,7 +161,7 @@ func examine(causes []cause, e evidence) (left []cause, over []ended, changed bo
 		case c.Driver != "" && e.driver != "" && c.Driver != e.driver:
 			why = "the driver was loaded anew"
 		case asks:
-			if c.recovery() && c.Value != recoveryPrefix+string(e.recovery) {
+			if c.recovery() && c.Value != use.Recovery(e.recovery) {
 				why = "the driver asks for something else"
 			}
 			changed = changed || !c.Asked
@@ -160,11 +180,10 @@ func examine(causes []cause, e evidence) (left []cause, over []ended, changed bo
 		}
 		left = append(left, c)
 	}
-	if asks && !slices.ContainsFunc(left, func(c cause) bool { return c.Value == recoveryPrefix+string(e.recovery) }) {
-		left = append(left, cause{
-			Value: recoveryPrefix + string(e.recovery), Message: use.RecoveryMessage(e.recovery),
-			First: e.at, Last: e.at, Driver: e.driver, Asked: true,
-		})
+	if asks && !slices.ContainsFunc(left, func(c cause) bool { return c.Value == use.Recovery(e.recovery) }) {
+		c := newCause(use.Recovery(e.recovery))
+		c.First, c.Last, c.Driver, c.Asked = e.at, e.at, e.driver, true
+		left = append(left, c)
 		changed = true
 	}
 	return left, over, changed || len(over) > 0
@@ -174,14 +193,18 @@ func examine(causes []cause, e evidence) (left []cause, over []ended, changed bo
 func messages(causes []cause) string {
 	var all []string
 	for _, c := range causes {
-		all = append(all, c.Message)
+		all = append(all, c.text())
 	}
 	return strings.Join(all, "; ")
 }
 
-// remedy says what an administrator does about the causes.
-func remedy(causes []cause) string {
-	return use.FaultRemedy(slices.ContainsFunc(causes, cause.recovery))
+// decisive returns the value of the cause whose remedy counts: the recovery action that the
+// driver requests, or else the first cause.
+func decisive(causes []cause) string {
+	if i := slices.IndexFunc(causes, cause.recovery); i >= 0 {
+		return causes[i].Value
+	}
+	return causes[0].Value
 }
 
 // branchOf returns the release branch of a driver version: 570 of 570.86.15; 0 if

@@ -72,9 +72,9 @@ func (r *faultRecords) load(ctx context.Context, now time.Time) map[string]fault
 			if err := r.store.Quarantine(key, err.Error()); err != nil {
 				logger.Error(err, "Cannot quarantine the record of a GPU fault", "uuid", uuid)
 			}
-			f = fault{UUID: uuid, Causes: []cause{{
-				Value: damaged, Message: "the GPU had failed, and the record of how is damaged", First: now, Last: now,
-			}}}
+			c := newCause(damaged)
+			c.First, c.Last = now, now
+			f = fault{UUID: uuid, Causes: []cause{c}}
 			if err := r.write(f); err != nil {
 				logger.Error(err, "Cannot write the record of a GPU fault", "uuid", uuid)
 			}

@@ -152,7 +152,7 @@ func (k *knowledge) setCauses(uuid string, causes []cause) {
 // end notes causes that have ended, to be logged.
 func (k *knowledge) end(uuid string, over []ended) {
 	for _, e := range over {
-		k.over = append(k.over, fmt.Sprintf("GPU %s: %s: %s", uuid, e.Message, e.why))
+		k.over = append(k.over, fmt.Sprintf("GPU %s: %s: %s", uuid, e.text(), e.why))
 	}
 }
 
@@ -250,7 +250,8 @@ func (k *knowledge) conditions() state.Conditions {
 	for _, uuid := range k.faulty() {
 		f := k.faults[uuid]
 		c.Faults = append(c.Faults, state.Fault{
-			UUID: uuid, Address: f.Address, Value: f.Causes[0].Value, Message: messages(f.Causes), Remedy: remedy(f.Causes),
+			UUID: uuid, Address: f.Address, Value: f.Causes[0].Value, Since: f.Causes[0].First,
+			Message: messages(f.Causes), Decisive: decisive(f.Causes),
 		})
 	}
 	return c

@@ -59,8 +59,7 @@ func outcomeOf(now state.Snapshot, others bool) outcome {
 		complete: now.Missing() == nil && len(now.Hardware.GPUs) > 0,
 		others:   others,
 		joining: slices.ContainsFunc(now.Answering(), func(g use.GPU) bool {
-			value, _ := use.Fabric(g.FabricState)
-			return value != ""
+			return use.Fabric(g.FabricState) != ""
 		}),
 		passing: len(now.Conditions.Faults) > 0 || slices.ContainsFunc(now.Node().GPUs, func(g gpu.GPU) bool {
 			return g.ComputeMode != "" && g.ComputeMode != gpu.ComputeModeDefault

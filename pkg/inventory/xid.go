@@ -2,7 +2,7 @@
 
 package inventory
 
-// xidRule says what follows from an XID.
+// xidRule says what follows from an XID. Its texts are in package cause.
 //
 // Source: https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html
 type xidRule struct {
@@ -11,8 +11,7 @@ type xidRule struct {
 	// action considers the XID. It is the catalogue's column "Xid 154 linkage", and 0
 	// if there is none. From that branch on, a driver that asks for nothing says that
 	// the GPU can be used.
-	branch  int
-	message string
+	branch int
 }
 
 // marking says when an XID makes its GPU unhealthy.
@@ -29,8 +28,6 @@ const (
 	// ignored: never, and the GPU is not scanned.
 	ignored
 )
-
-const nvlink5 = "NVLink 5 error"
 
 // xidRules has the XIDs that do more than have the GPU scanned. The catalogue
 // names an action for each:
@@ -63,36 +60,36 @@ const nvlink5 = "NVLink 5 error"
 //     memory is published.
 //   - 171 and 172, DRAM or SRAM error: each only says more about a 48.
 var xidRules = map[uint64]xidRule{
-	46: {always, 0, "the GPU stopped processing"},
-	48: {always, 565, "double-bit ECC error"},
-	54: {always, 0, "auxiliary power is not connected"},
-	62: {always, 565, "internal micro-controller halted"},
-	64: {always, 565, "GPU memory could not be remapped"},
-	74: {always, 565, "NVLink error"},
+	46: {always, 0},
+	48: {always, 565},
+	54: {always, 0},
+	62: {always, 565},
+	64: {always, 565},
+	74: {always, 565},
 	// A GPU off the bus does not tell a recovery action. It has been put back when
 	// it answers after it was lost, and nothing else shows that.
-	79:  {always, 0, "the GPU has fallen off the bus"},
-	95:  {always, 565, "uncontained memory error"},
-	110: {always, 565, "security fault"},
-	119: {always, 0, "GSP does not answer"},
-	120: {always, 565, "GSP error"},
-	136: {always, 565, "NVLink training failed"},
-	140: {always, 0, "unrecovered ECC error"},
-	143: {always, 575, "the GPU could not be initialised"},
-	144: {unlessReported, 565, nvlink5},
-	145: {unlessReported, 565, nvlink5},
-	146: {unlessReported, 565, nvlink5},
-	147: {noted, 565, nvlink5},
-	148: {noted, 565, nvlink5},
-	149: {unlessReported, 565, nvlink5},
-	150: {unlessReported, 565, nvlink5},
-	151: {always, 0, "key rotation error"},
-	156: {always, 565, "GPU memory must be retired"},
-	158: {always, 565, "fatal timeout of the GPU"},
+	79:  {always, 0},
+	95:  {always, 565},
+	110: {always, 565},
+	119: {always, 0},
+	120: {always, 565},
+	136: {always, 565},
+	140: {always, 0},
+	143: {always, 575},
+	144: {unlessReported, 565},
+	145: {unlessReported, 565},
+	146: {unlessReported, 565},
+	147: {noted, 565},
+	148: {noted, 565},
+	149: {unlessReported, 565},
+	150: {unlessReported, 565},
+	151: {always, 0},
+	156: {always, 565},
+	158: {always, 565},
 	// 167 and 169 have no action in the catalogue yet. Without PCIe transfers or
 	// with its security processor halted a GPU is unusable.
-	167: {always, 0, "fatal PCIe timeout"},
-	169: {always, 0, "security micro-controller halted"},
+	167: {always, 0},
+	169: {always, 0},
 
 	// Faults of an application that leave the GPU unchanged.
 	13: {marks: ignored}, // graphics engine exception

@@ -10,8 +10,10 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,6 +50,66 @@ func readFacts(ctx context.Context, client kubernetes.Interface, c *doctor.Clust
 	for node, a := range answers {
 		c.Facts[node] = doctor.Answer{Facts: a.value, Err: a.err}
 	}
+	readConfigProblems(ctx, client, c, nodes)
+}
+
+// configProblem is the metric that is 1 if a node's labels or files are not followed.
+const configProblem = "gpu_dra_node_config_problem"
+
+// readConfigProblems reads the metric of agents without facts, which takes no token. It leaves out
+// agents whose metrics cannot be read.
+func readConfigProblems(ctx context.Context, client kubernetes.Interface, c *doctor.Cluster, nodes []string) {
+	var mu sync.Mutex
+	var queries errgroup.Group
+	queries.SetLimit(queriesAtOnce)
+	for _, agent := range c.Agents {
+		node := agent.Spec.NodeName
+		mu.Lock()
+		known := c.Facts[node].Facts != nil || len(nodes) > 0 && !slices.Contains(nodes, node) || !isReady(agent)
+		mu.Unlock()
+		if known {
+			continue
+		}
+		queries.Go(func() error {
+			value, err := readMetric(ctx, client, agent, configProblem)
+			mu.Lock()
+			defer mu.Unlock()
+			if answer := c.Facts[node]; err == nil {
+				answer.ConfigProblem, answer.FollowsConfig = value == "1", value == "0"
+				c.Facts[node] = answer
+			}
+			return nil
+		})
+	}
+	_ = queries.Wait() // an error is that the metric is not known
+}
+
+func isReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// readMetric returns the value of a metric without labels that an agent serves.
+func readMetric(ctx context.Context, client kubernetes.Interface, agent *corev1.Pod, name string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, agentPatience)
+	defer cancel()
+	text, err := getBounded(ctx, client, proxyURL(client, agent, "/metrics"), "Accept", "text/plain")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, found := strings.CutPrefix(strings.TrimSpace(line), name+" "); found {
+			return value, nil
+		}
+	}
+	return "", fmt.Errorf("metric %s: %w", name, gpu.ErrNotFound)
+}
+
+// proxyURL returns the address of a path of an agent at the API server.
+func proxyURL(client kubernetes.Interface, agent *corev1.Pod, path string) *url.URL {
+	return client.CoreV1().RESTClient().Get().Namespace(agent.Namespace).Resource("pods").
+		Name(net.JoinHostPort(agent.Name, httpPort(agent))).SubResource("proxy").Suffix(path).URL()
 }
 
 // answer is the value that an agent has returned, or the reason why it has not.
@@ -137,9 +199,7 @@ func query[T any](ctx context.Context, client kubernetes.Interface, c *doctor.Cl
 	if err != nil {
 		return nil, tokenError{err}
 	}
-	request := client.CoreV1().RESTClient().Get().Namespace(agent.Namespace).Resource("pods").
-		Name(net.JoinHostPort(agent.Name, httpPort(agent))).SubResource("proxy").Suffix(path)
-	answer, err := getBounded(ctx, client, request.URL(), agentv1.TokenHeader, token)
+	answer, err := getBounded(ctx, client, proxyURL(client, agent, path), agentv1.TokenHeader, token)
 	switch {
 	case apierrors.IsForbidden(err):
 		return nil, fmt.Errorf("%w: you have no right to get pods/proxy in the namespace %s", gpu.ErrPermission, agent.Namespace)

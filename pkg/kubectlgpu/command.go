@@ -4,10 +4,10 @@ package kubectlgpu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -17,7 +17,6 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/plain"
 )
@@ -32,8 +31,14 @@ type options struct {
 	// driverNamespace is the namespace of the driver; "" for the one that its policies name.
 	driverNamespace string
 	output          string
+	// selector and sortBy are flags of commands that print rows about nodes.
+	selector, sortBy string
 	// used is true if the user requests the use of devices from the agents.
 	used bool
+	// watching is true if the user requests output after each change.
+	watching bool
+	// width returns the width of the terminal; 0 if the output goes elsewhere.
+	width func() int
 	// colours is true if the output is a terminal with colours, and terminal is that output:
 	// [options.Out] lets no escape sequence pass.
 	colours  bool
@@ -53,7 +58,10 @@ func Run(ctx context.Context, streams genericiooptions.IOStreams, args []string)
 
 func execute(ctx context.Context, cmd *cobra.Command, streams genericiooptions.IOStreams) int {
 	if err := cmd.ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(plain.Writer(streams.ErrOut), "Error:", err) //nolint:errcheck // there is no other place to say so
+		if status := exitStatus(0); errors.As(err, &status) {
+			return int(status)
+		}
+		fmt.Fprintln(plain.Writer(streams.ErrOut), "Error:", unreachable(err)) //nolint:errcheck // there is no other place to say so
 		return 1
 	}
 	return 0
@@ -79,7 +87,8 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc, colours
 	terminal := streams.Out
 	streams.Out, streams.ErrOut = plain.Writer(streams.Out), plain.Writer(streams.ErrOut)
 	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
-	o := &options{IOStreams: streams, config: clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), connect: connect, colours: colours, terminal: terminal}
+	o := &options{IOStreams: streams, config: clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), connect: connect, colours: colours, terminal: terminal,
+		width: func() int { return terminalWidth(terminal) }}
 	get := o.newGet()
 	root := &cobra.Command{
 		Use:   "kubectl-gpu",
@@ -87,12 +96,14 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc, colours
 		Annotations: map[string]string{
 			cobra.CommandDisplayNameAnnotation: "kubectl gpu",
 		},
-		Args:          cobra.NoArgs,
+		Args:          onlyCommands,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE:          get.RunE,
 	}
 	o.usedFlag(root.Flags())
+	o.rowFlags(root.Flags())
+	o.watchFlag(root.Flags())
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
 	flags := root.PersistentFlags()
@@ -102,11 +113,13 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc, colours
 	clientcmd.BindOverrideFlags(overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
 	flags.StringVar(&o.driver, "driver-name", v1alpha1.DriverName, "name of the driver in the cluster")
 	flags.StringVar(&o.driverNamespace, "driver-namespace", "", "namespace of the driver (default: the one that its admission policies name)")
-	flags.StringVarP(&o.output, "output", "o", "", "output format: wide, json or yaml (default: a table)")
+	flags.StringVarP(&o.output, "output", "o", "", "output format: "+formats+" (default: a table)")
 	who, free, explain, topo, plan, doctor := o.newWho(), o.newFree(), o.newExplain(), o.newTopo(), o.newPlan(), o.newDoctor()
-	root.AddCommand(get, who, free, explain, topo, o.newUsage(), plan, o.newSysdump(), o.newUI(), doctor)
+	root.AddCommand(get, who, free, explain, topo, o.newUsage(), plan, o.newSysdump(), o.newUI(), doctor, o.newVersion())
+	root.AddCommand(o.newCordon(), o.newUncordon(), o.newDrain(), o.newRepaired())
 	get.ValidArgsFunction, who.ValidArgsFunction, topo.ValidArgsFunction, doctor.ValidArgsFunction = o.complete(0, nodeNames), o.complete(0, nodeNames), o.complete(1, nodeNames), o.complete(0, nodeNames)
 	free.ValidArgsFunction, explain.ValidArgsFunction = o.complete(0, classNames), o.complete(1, subjectNames)
+	addExamples(root)
 	return root
 }
 
@@ -142,6 +155,8 @@ func (r reader) read(ctx context.Context, required ...doctor.List) (*gpurows.Clu
 type view struct {
 	*gpurows.Cluster
 	reader
+	// pods are the driver's pods; nil before [options.addAgents].
+	pods *doctor.Cluster
 }
 
 // read reads the cluster, and prints the rights to lists that the user lacks.
@@ -157,10 +172,5 @@ func (o *options) read(ctx context.Context, required ...doctor.List) (*view, err
 	for _, sentence := range cluster.Sentences() {
 		fmt.Fprintln(o.ErrOut, sentence) //nolint:errcheck // there is no other place to say so
 	}
-	return &view{cluster, r}, nil
-}
-
-// nodesNamed returns the named nodes, or all of them without names.
-func (v *view) nodesNamed(names []string) []fleet.Node {
-	return slices.DeleteFunc(v.Nodes(), func(n fleet.Node) bool { return len(names) > 0 && !slices.Contains(names, n.Name) })
+	return &view{Cluster: cluster, reader: r}, nil
 }

@@ -62,9 +62,7 @@ func run(t *testing.T, client kubernetes.Interface, args ...string) (out, proble
 	streams, _, stdout, stderr := genericiooptions.NewTestIOStreams()
 	cmd := newCommand(streams, func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return client, nil }, false)
 	cmd.SetArgs(append([]string{}, args...)) // of nil, cobra takes the ones of the test
-	if err := cmd.ExecuteContext(t.Context()); err != nil {
-		stderr.WriteString("Error: " + err.Error() + "\n")
-	}
+	execute(t.Context(), cmd, streams)
 	return stdout.String(), stderr.String()
 }
 
@@ -95,17 +93,17 @@ func TestGet(t *testing.T) {
 	lines(t, out+problems, `
 NODE GPU MODEL MODE CLAIMS MEMORY COMPUTE HEALTH
 a gpu-18-00 Tesla T4 whole 1 ██████████ 14.6Gi/14.6Gi ██████████ 100% ok
-a gpu-3b-00 Tesla T4 shared 1 █████░░░░░ 7Gi/14.6Gi █████░░░░░ 50% ok
-a gpu-86-00 Tesla T4 free 0 ░░░░░░░░░░ 0Gi/14.6Gi ░░░░░░░░░░ 0% ok
-a gpu-af-00 Tesla T4 free 0 ░░░░░░░░░░ 0Gi/14.6Gi ░░░░░░░░░░ 0% ok`)
+a gpu-3b-00 Tesla T4 shared 1 █████░░░░░ 7.0Gi/14.6Gi █████░░░░░ 50% ok
+a gpu-86-00 Tesla T4 free 0 ░░░░░░░░░░ 0.0Gi/14.6Gi ░░░░░░░░░░ 0% ok
+a gpu-af-00 Tesla T4 free 0 ░░░░░░░░░░ 0.0Gi/14.6Gi ░░░░░░░░░░ 0% ok`)
 }
 
 func TestWho(t *testing.T) {
 	out, problems := run(t, server(shared(t)), "who", "-n", "default")
 	lines(t, out+problems, `
-NAMESPACE POD CONTAINER CLAIM NODE DEVICE MEMORY COMPUTE HELD BY
-default half main half a gpu-3b-00 7Gi 50% -
-default whole main whole a gpu-18-00 14.6Gi 100% -`)
+NAMESPACE POD CONTAINER CLAIM NODE DEVICE MEMORY COMPUTE HEALTH LIMITED BY
+default half main half a gpu-3b-00 7.0Gi 50% ok -
+default whole main whole a gpu-18-00 14.6Gi 100% ok -`)
 }
 
 func TestWhoOfAPodGroup(t *testing.T) {
@@ -115,11 +113,11 @@ func TestWhoOfAPodGroup(t *testing.T) {
 	w.Hold("a", "whole", "")
 	out, problems := run(t, server(w), "who", "-n", "default")
 	lines(t, out+problems, `
-NAMESPACE POD CONTAINER CLAIM NODE DEVICE MEMORY COMPUTE HELD BY
-default PodGroup ended - ended a gpu-18-00 7Gi - -
-default gang-0 main gang a gpu-18-00 7Gi - -
-default gang-1 main gang a gpu-18-00 7Gi - -
-default whole main whole a gpu-3b-00 14.6Gi 100% -`)
+NAMESPACE POD CONTAINER CLAIM NODE DEVICE MEMORY COMPUTE HEALTH LIMITED BY
+default PodGroup ended - ended a gpu-18-00 7.0Gi - ok -
+default gang-0 main gang a gpu-18-00 7.0Gi - ok -
+default gang-1 main gang a gpu-18-00 7.0Gi - ok -
+default whole main whole a gpu-3b-00 14.6Gi 100% ok -`)
 	// Nothing of a group's claim is missing from the reasons of a claim that waits.
 	w.Pods, w.Claims = append(w.Pods, fleettest.Pod("new")), append(w.Claims, fleettest.Claim("new", "count=4"))
 	out, problems = run(t, server(w), "explain", "new", "-n", "default")
@@ -135,7 +133,7 @@ func TestFree(t *testing.T) {
 	lines(t, out+problems, `
 CLASS MEMORY NODE CLAIMS
 gpu.nvidia.com - a 2
-mps.nvidia.com 2Gi a 17`)
+mps.nvidia.com 2.0Gi a 17`)
 }
 
 func TestUsage(t *testing.T) {
@@ -149,7 +147,7 @@ func TestUsage(t *testing.T) {
 	lines(t, out+problems, `
 NAMESPACE CLAIMS GPUS MEMORY COMPUTE SLOTS GPU HOURS
 default 2 2.0 29.1Gi 200% 1 3.0
-other 1 0.5 7Gi 50% 0 0.0`)
+other 1 0.5 7.0Gi 50% 0 0.0`)
 }
 
 // wired returns a cluster with a DGX-1 whose agent counts links and knows PCIe switches.
@@ -229,17 +227,18 @@ func TestExplain(t *testing.T) {
 	w.Claims = append(w.Claims, fleettest.Claim("new", "class=mps.nvidia.com memory=10Gi"))
 	out, problems := run(t, server(w), "explain", "new", "-n", "default")
 	lines(t, out+problems, `
-pod default/new
+pod default/new: Pending
+nearest to fit is node a: other claims hold the devices
+
+What to do
+wait until one of the claims named below ends, or end it: nothing is preempted for devices, whatever the priority of the pod
 
 Node a: other claims hold the devices
 claim new, request gpu: 0 of 1 devices
 gpu-18-00: held by claim default/whole of pod whole
 gpu-3b-00: shared by claim default/half of pod half; 50 compute, 7748Mi memory left
 gpu-86-00: held by claim default/others of pod others
-gpu-af-00: held by claim default/others of pod others
-
-What to do
-wait until one of the claims named above ends, or end it: nothing is preempted for devices, whatever the priority of the pod`)
+gpu-af-00: held by claim default/others of pod others`)
 }
 
 func TestExplainOfASelector(t *testing.T) {
@@ -248,17 +247,18 @@ func TestExplainOfASelector(t *testing.T) {
 	out, problems := run(t, server(w), "explain", "claim/new", "-n", "default")
 	lines(t, out+problems, `
 claim default/new
+nearest to fit is node a: no device meets the selectors
+
+What to do
+change the selector
+values of attribute gpu.nvidia.com/architecture on these nodes: "Turing" (4 devices)
 
 Node a: no device meets the selectors
 claim new, request gpu: 0 of 1 devices
 gpu-18-00: the selector does not select it: architecture is Turing; held by claim default/whole of pod whole
 gpu-3b-00: the selector does not select it: architecture is Turing
 gpu-86-00: the selector does not select it: architecture is Turing
-gpu-af-00: the selector does not select it: architecture is Turing
-
-What to do
-change the selector
-values of attribute gpu.nvidia.com/architecture on these nodes: "Turing" (4 devices)`)
+gpu-af-00: the selector does not select it: architecture is Turing`)
 }
 
 // Attributes and capacities of the same name, also of another domain, differ.
@@ -345,6 +345,7 @@ func TestExplainOfAClassThatDoesNotExist(t *testing.T) {
 	out, problems := run(t, server(w), "explain", "claim/new", "-n", "default")
 	lines(t, out+problems, `
 claim default/new
+a DeviceClass does not exist
 
 What to do
 create the DeviceClass gpus of request gpu of claim new, or name another: kubectl get deviceclasses`)
@@ -353,7 +354,9 @@ create the DeviceClass gpus of request gpu of claim new, or name another: kubect
 func TestExplainOfAClaimWithDevices(t *testing.T) {
 	out, problems := run(t, server(shared(t)), "explain", "half", "-n", "default")
 	lines(t, out+problems, `
-pod default/half
+pod default/half: Pending
+
+Facts
 claim half has gpu-3b-00 of pool a`)
 }
 
@@ -399,24 +402,26 @@ func TestExplainOfNodesThatExcludeThePod(t *testing.T) {
 	}
 	out, problems := run(t, server(w), "explain", "new", "-n", "default", "--nodes", "0")
 	lines(t, out+problems, `
-pod default/new
+pod default/new: Pending
+nearest to fit is node c: other claims hold the devices
+
+What to do
+wait until one of the claims named below ends, or end it: nothing is preempted for devices, whatever the priority of the pod
 
 1 further nodes do not fit either (--nodes)
 
-Not on a, b: it is cordoned
-
-What to do
-wait until one of the claims named above ends, or end it: nothing is preempted for devices, whatever the priority of the pod`)
+Not on a, b: it is cordoned`)
 
 	w.Nodes[2].Spec.Unschedulable = true
 	out, problems = run(t, server(w), "explain", "new", "-n", "default")
 	lines(t, out+problems, `
-pod default/new
-
-Not on a, b, c: it is cordoned
+pod default/new: Pending
+no node admits the pod, for reasons apart from devices
 
 What to do
-change the pod or a node so that the reasons above end, or add nodes: no node admits the pod`)
+change the pod or a node so that the reasons below end, or add nodes: no node admits the pod
+
+Not on a, b, c: it is cordoned`)
 }
 
 func TestExplainOfAClaimThatTheAPIServerRefuses(t *testing.T) {
@@ -434,7 +439,7 @@ func TestExplainOfAClaimThatTheAPIServerRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		out, problems := run(t, client, "explain", "new", "-n", "default")
-		if problems != "" || !strings.Contains(out, message) || !strings.Contains(out, want) {
+		if problems != "" || !strings.Contains(out, strings.TrimPrefix(message, "PodResourceClaim gpu: ")) || !strings.Contains(out, want) {
 			t.Errorf("got %s%s, want %q", out, problems, want)
 		}
 	}
@@ -459,8 +464,11 @@ func TestExplainOfAPodThatDoesNotStart(t *testing.T) {
 	}
 	out, problems := run(t, client, "explain", "half", "-n", "default")
 	lines(t, out+problems, `
-pod default/half
+pod default/half: Terminating
+
+Facts
 the pod is being deleted since 2026-11-22T12:00:00Z; it stays until its containers have ended and the agent of node a has unprepared its claims
+whether the agent of node a runs is not known: no DaemonSet of the driver gpu.nvidia.com is found; --driver-namespace names its namespace
 claim half has gpu-3b-00 of pool a
 event FailedPrepareDynamicResources: the driver is not loaded
 event FailedPrepareDynamicResources: old`)
@@ -480,7 +488,7 @@ func TestColours(t *testing.T) {
 		true:  "\x1b[1mGPU          HEALTH\x1b[0m\ngpu-a        ok\n\x1b[31mgpu-longer   bad\x1b[0m\n",
 	} {
 		var out strings.Builder
-		must(t, taints.write(&out, false, colours))
+		must(t, taints.write(&out, tableStyle{colours: colours}))
 		if diff := cmp.Diff(want, out.String()); diff != "" {
 			t.Errorf("colours: %t (-want +got):\n%s", colours, diff)
 		}
@@ -521,7 +529,7 @@ func TestOutputFormats(t *testing.T) {
 	if out, _ := run(t, client, "-o", "wide"); !strings.Contains(out, "GPU-") {
 		t.Errorf("wide: %s", out)
 	}
-	if _, problems := run(t, client, "-o", "xml"); !strings.Contains(problems, "want wide, json or yaml") {
+	if _, problems := run(t, client, "-o", "xml"); !strings.Contains(problems, "want wide, json, yaml, name") {
 		t.Errorf("xml: %s", problems)
 	}
 }
@@ -539,7 +547,7 @@ func TestALargeCluster(t *testing.T) {
 	for want, args := range map[string][]string{
 		"\nnode-999 gpu-18-00": {"get"},
 		"\ndefault small-node-999 main small-node-999 node-999 ": {"who", "-A"},
-		"\ndefault 5000 2608.7 38000Gi":                          {"usage"},
+		"\ndefault 5000 2608.7 38000.0Gi":                        {"usage"},
 		"997 further nodes do not fit either":                    {"explain", "new", "-n", "default"},
 		"\ndefault pod/train 1 0 -\n":                            {"plan", "-n", "default", "-f", manifest(t, template+podsOf("Pod", ""))},
 	} {
@@ -585,7 +593,7 @@ func TestRightsThatTheUserLacks(t *testing.T) {
 		"classes":                    {"deviceclasses", false, "free", "", "Error: list deviceclasses.resource.k8s.io: permission denied"},
 		"classes, which get ignores": {"deviceclasses", false, "get", "gpu-3b-00 Tesla T4 shared", "You have no right to list deviceclasses.resource.k8s.io."},
 		"nodes":                      {"nodes", false, "get", "gpu-3b-00 Tesla T4 shared", "You have no right to list nodes."},
-		"taint rules":                {"devicetaintrules", false, "free", "mps.nvidia.com 10Gi a 2", "You have no right to list devicetaintrules.resource.k8s.io."},
+		"taint rules":                {"devicetaintrules", false, "free", "mps.nvidia.com 10.0Gi a 2", "You have no right to list devicetaintrules.resource.k8s.io."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := server(shared(t))

@@ -3,6 +3,7 @@
 package kubectlgpu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,21 +27,27 @@ import (
 )
 
 func (o *options) newDoctor() *cobra.Command {
-	all := false
+	all, ignored := false, []string{}
 	cmd := &cobra.Command{
 		Use:   "doctor [NODE...]",
 		Short: "Check the cluster and its nodes: findings, their meaning, and the remedy. It changes nothing",
 		Long: "Check API server, classes, policies, agents, slices and claims, and the settings of the nodes, which the agents report. " +
-			"It changes nothing. The exit status is 1 if it finds a problem.",
+			"It changes nothing. The exit status is 1 if it finds a problem. " +
+			"docs/troubleshooting.md has a section for each code of a finding.",
 		RunE: func(cmd *cobra.Command, nodes []string) error {
 			c, err := o.examined(cmd.Context(), nodes)
 			if err != nil {
 				return err
 			}
-			return o.printFindings(ofNodes(doctor.Examine(c), nodes), all)
+			findings := ofNodes(doctor.Examine(c), nodes)
+			if err := doctor.Mute(findings, ignored); err != nil {
+				return err
+			}
+			return o.printFindings(findings, all)
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "print also the checks that found nothing wrong")
+	cmd.Flags().StringSliceVar(&ignored, "ignore", nil, "mute findings with these `CODES`: they are counted, and do not change the exit status")
 	return cmd
 }
 
@@ -143,12 +150,16 @@ func ofNodes(findings []doctor.Finding, nodes []string) []doctor.Finding {
 	})
 }
 
-// printFindings prints the findings, in tables the ones that are not ok only unless all is
-// set. It returns an error if there is a problem.
+// printFindings prints the findings. Tables have the ones that are not ok, unless all is set, and
+// that are not muted. It returns an error if there is a problem.
 func (o *options) printFindings(findings []doctor.Finding, all bool) error {
-	counts := map[doctor.State]int{}
+	counts, muted := map[doctor.State]int{}, 0
 	shown := []doctor.Finding{}
 	for _, f := range findings {
+		if f.Muted {
+			muted++
+			continue
+		}
 		counts[f.State]++
 		if all || f.State != doctor.OK {
 			shown = append(shown, f)
@@ -158,10 +169,10 @@ func (o *options) printFindings(findings []doctor.Finding, all bool) error {
 	if !asTable {
 		shown = findings
 	}
-	t := table{heading: []string{"STATE", "CHECK", "OBJECT", "FOUND"}, wide: []string{"MEANING", "REMEDY"}, bad: map[int]bool{}}
-	for i, g := range alike(shown, func(f doctor.Finding) doctor.Finding { f.Object = ""; return f }) {
+	t := table{heading: []string{"STATE", "CODE", "OBJECT", "FOUND"}, wide: []string{"MEANING", "REMEDY", "CHECK", "READ"}, bad: map[int]bool{}}
+	for i, g := range alike(shown, o.row) {
 		t.bad[i] = g.State == doctor.Problem
-		t.rows = append(t.rows, []string{string(g.State), g.Check, g.Object, g.Found, gpurows.OrDash(g.Meaning), gpurows.OrDash(g.Remedy)})
+		t.rows = append(t.rows, []string{string(g.State), title(g), g.Object, g.Found, gpurows.OrDash(g.Meaning), gpurows.OrDash(g.Remedy), g.Check, gpurows.OrDash(g.Read)})
 	}
 	if len(shown) > 0 || !asTable {
 		if err := o.print(shown, t); err != nil {
@@ -172,7 +183,11 @@ func (o *options) printFindings(findings []doctor.Finding, all bool) error {
 		if o.output == "" {
 			o.printRemedies(shown)
 		}
-		fmt.Fprintf(o.Out, "problems: %d, warnings: %d, unknown: %d, ok: %d\n", counts[doctor.Problem], counts[doctor.Warning], counts[doctor.Unknown], counts[doctor.OK]) //nolint:errcheck // as above
+		end := "\n"
+		if muted > 0 {
+			end = fmt.Sprintf(", muted: %d\n", muted)
+		}
+		fmt.Fprintf(o.Out, "problems: %d, warnings: %d, unknown: %d, ok: %d%s", counts[doctor.Problem], counts[doctor.Warning], counts[doctor.Unknown], counts[doctor.OK], end) //nolint:errcheck // as above
 	}
 	if counts[doctor.Problem] > 0 {
 		return fmt.Errorf("doctor found problems: %d", counts[doctor.Problem])
@@ -180,10 +195,23 @@ func (o *options) printFindings(findings []doctor.Finding, all bool) error {
 	return nil
 }
 
-// printRemedies prints each remedy once, with the checks and the objects that it is for.
+// row returns what distinguishes a finding from others in the table. One list that cannot be read is
+// one row, however many checks need it.
+func (o *options) row(f doctor.Finding) doctor.Finding {
+	f.Object = ""
+	if o.output == "" && f.Code != "" {
+		f.Check = ""
+	}
+	return f
+}
+
+// title returns the code of a finding, or the check that found nothing wrong.
+func title(f doctor.Finding) string { return cmp.Or(f.Code, f.Check) }
+
+// printRemedies prints each remedy once, with the codes and the objects that it is for.
 func (o *options) printRemedies(findings []doctor.Finding) {
 	key := func(f doctor.Finding) doctor.Finding {
-		return doctor.Finding{Meaning: f.Meaning, Remedy: f.Remedy}
+		return doctor.Finding{Code: f.Code, Meaning: f.Meaning, Remedy: f.Remedy, Read: f.Read}
 	}
 	for _, f := range alike(findings, key) {
 		if f.Remedy == "" {
@@ -195,8 +223,11 @@ func (o *options) printRemedies(findings []doctor.Finding) {
 				checks = append(checks, other.Check)
 			}
 		}
+		if len(checks) > 1 {
+			f.Object += " (checks " + strings.Join(checks, ", ") + ")"
+		}
 		//nolint:errcheck // a writer that fails has failed for the table
-		fmt.Fprintf(o.Out, "\n%s: %s\n  meaning  %s\n  remedy   %s\n", strings.Join(checks, ", "), plain.Line(f.Object), plain.Line(f.Meaning), plain.Line(f.Remedy))
+		fmt.Fprintf(o.Out, "\n%s: %s\n  meaning  %s\n  remedy   %s\n  read     %s\n", title(f), plain.Line(f.Object), plain.Line(f.Meaning), plain.Line(f.Remedy), plain.Line(f.Read))
 	}
 	fmt.Fprintln(o.Out) //nolint:errcheck // as above
 }

@@ -73,7 +73,7 @@ func drivenWorld(t *testing.T, w *fleettest.World, handler http.HandlerFunc) pro
 		set := &appsv1.DaemonSet{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: component, Labels: pod.Labels, UID: types.UID(component)},
 			Spec:       appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: pod.Spec}},
-			Status:     appsv1.DaemonSetStatus{DesiredNumberScheduled: 1},
+			Status:     appsv1.DaemonSetStatus{DesiredNumberScheduled: 1, CurrentNumberScheduled: 1, UpdatedNumberScheduled: 1},
 		}
 		set.Spec.Template.Annotations = map[string]string{"gpu.nvidia.com/viewer-account": "viewer"}
 		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))}
@@ -146,19 +146,20 @@ func TestDoctorReadsFactsThroughTheAPIServer(t *testing.T) {
 		factsWithSwap("1073741824")(w, r)
 	}), "doctor")
 	lines(t, out+problems, `
-STATE CHECK OBJECT FOUND
-warning swap node a 1.0 GiB of swap
+STATE CODE OBJECT FOUND
+warning swap-on node a 1.0 GiB of swap
 
-swap: node a
+swap-on: node a
 meaning host memory of programs may be on disk when the GPU needs it, and the kubelet does not start with swap unless its configuration admits it
 remedy run swapoff --all and remove swap from /etc/fstab, unless the kubelet's memorySwap is set on purpose
+read docs/troubleshooting.md#swap-on
 
-problems: 0, warnings: 1, unknown: 0, ok: 36`)
+problems: 0, warnings: 1, unknown: 0, ok: 43`)
 }
 
 func TestDoctorPrintsAllChecksOnRequest(t *testing.T) {
 	client := driven(t, factsWithSwap("0"))
-	if out, problems := run(t, client, "doctor"); strings.TrimSpace(out) != "problems: 0, warnings: 0, unknown: 0, ok: 37" || problems != "" {
+	if out, problems := run(t, client, "doctor"); strings.TrimSpace(out) != "problems: 0, warnings: 0, unknown: 0, ok: 44" || problems != "" {
 		t.Errorf("got %q, %q", out, problems)
 	}
 	if out, _ := run(t, client, "doctor", "--all"); !strings.Contains(out, "1 agent ready") || !strings.Contains(out, "driver 570.1") {
@@ -180,7 +181,7 @@ func TestDoctorFailsIfItFindsAProblem(t *testing.T) {
 		}
 	}
 	out, problems := run(t, client, "doctor")
-	if !strings.Contains(strings.Join(strings.Fields(out), " "), "problem agents cluster no pod of an agent") || !strings.Contains(problems, "Error: doctor found problems: 2") {
+	if !strings.Contains(strings.Join(strings.Fields(out), " "), "problem agent-missing cluster no pod of an agent") || !strings.Contains(problems, "Error: doctor found problems: 2") {
 		t.Errorf("got %s%s", out, problems)
 	}
 }
@@ -195,21 +196,21 @@ func TestDoctorWithoutRights(t *testing.T) {
 			client.PrependReactor("create", "serviceaccounts", func(clienttesting.Action) (bool, runtime.Object, error) {
 				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts/token"}, "viewer", nil)
 			})
-		}, factsWithSwap("0"), "unknown facts cluster permission denied: you have no right to create serviceaccounts/token of viewer in the namespace gpus"},
+		}, factsWithSwap("0"), "unknown facts-not-readable cluster permission denied: you have no right to create serviceaccounts/token of viewer in the namespace gpus"},
 		"to the proxy": {func(proxied) {}, func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusForbidden)
-		}, "unknown facts node a permission denied: you have no right to get pods/proxy in the namespace gpus"},
+		}, "unknown agent-does-not-answer node a permission denied: you have no right to get pods/proxy in the namespace gpus"},
 		"to policies":          {func(client proxied) { forbid(client.Clientset, "validatingadmissionpolicies", false) }, factsWithSwap("0"), "You have no right to list validatingadmissionpolicies.admissionregistration.k8s.io."},
 		"to the driver's pods": {func(client proxied) { forbid(client.Clientset, "pods", false) }, factsWithSwap("0"), "You have no right to list pods of the driver in the namespace gpus."},
 		"to slices":            {func(client proxied) { forbid(client.Clientset, "resourceslices", false) }, factsWithSwap("0"), "You have no right to list resourceslices.resource.k8s.io."},
-		"to DaemonSets":        {func(client proxied) { forbid(client.Clientset, "daemonsets", false) }, factsWithSwap("0"), "unknown agents cluster You have no right to list daemonsets.apps in the namespace gpus."},
+		"to DaemonSets":        {func(client proxied) { forbid(client.Clientset, "daemonsets", false) }, factsWithSwap("0"), "unknown list-not-readable cluster You have no right to list daemonsets.apps in the namespace gpus."},
 		"to other namespaces":  {func(client proxied) { forbid(client.Clientset, "pods", true) }, factsWithSwap("0"), "list pods of all namespaces"},
 		"and an agent that refuses": {func(proxied) {}, func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "too old", http.StatusNotFound)
-		}, "unknown facts node a agent agent-1: not ready"},
+		}, "unknown agent-does-not-answer node a agent agent-1: not ready"},
 		"and an agent that answers nonsense": {func(proxied) {}, func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write([]byte("hello"))
-		}, "unknown facts node a agent agent-1: corrupt"},
+		}, "unknown agent-does-not-answer node a agent agent-1: corrupt"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := driven(t, tc.agent)
@@ -230,7 +231,28 @@ func TestDoctorOfAnAPIServerWithoutDRA(t *testing.T) {
 	})
 	client.Discovery().(*fakediscovery.FakeDiscovery).Resources = nil
 	out, problems := run(t, client, "doctor")
-	if !strings.Contains(strings.Join(strings.Fields(out), " "), "problem resources cluster resource.k8s.io/v1 lacks") || !strings.Contains(problems, "doctor found problems") {
+	if !strings.Contains(strings.Join(strings.Fields(out), " "), "problem resources-missing cluster resource.k8s.io/v1 lacks") || !strings.Contains(problems, "doctor found problems") {
 		t.Errorf("got %s%s", out, problems)
+	}
+}
+
+func TestDoctorMutesCodes(t *testing.T) {
+	client := driven(t, factsWithSwap("1073741824"))
+	if out, problems := run(t, client, "doctor", "--ignore", "swap-on,xid-79"); strings.TrimSpace(out) != "problems: 0, warnings: 0, unknown: 0, ok: 43, muted: 1" || problems != "" {
+		t.Errorf("got %q, %q", out, problems)
+	}
+	if out, _ := run(t, client, "doctor", "--ignore", "swap-on", "-o", "json"); !strings.Contains(out, `"code": "swap-on"`) || !strings.Contains(out, `"muted": true`) || !strings.Contains(out, `"read": "docs/troubleshooting.md#swap-on"`) {
+		t.Errorf("json: %s", out)
+	}
+	if out, problems := run(t, client, "doctor", "--ignore", "swap"); !strings.Contains(problems, `no finding has the code "swap"`) {
+		t.Errorf("a code that does not exist: %s%s", out, problems)
+	}
+	for _, pod := range []string{"agent-1", "supervisor-1"} {
+		if err := client.Tracker().Delete(schema.GroupVersionResource{Version: "v1", Resource: "pods"}, "gpus", pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, problems := run(t, client, "doctor", "--ignore", "agent-missing,node-without-agent"); problems != "" {
+		t.Errorf("problems that are muted change the exit status: %s%s", out, problems)
 	}
 }

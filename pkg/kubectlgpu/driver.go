@@ -90,12 +90,14 @@ func noteIn(c *doctor.Cluster, list doctor.List, namespace string, err error) er
 }
 
 func add(c *doctor.Cluster, set *appsv1.DaemonSet, pod *corev1.Pod) {
-	switch set.Labels[doctor.ComponentLabel] {
-	case doctor.AgentComponent:
-		if pod.Spec.NodeName != "" {
-			c.Agents = append(c.Agents, pod)
-		}
-	case doctor.SupervisorComponent:
+	component := set.Labels[doctor.ComponentLabel]
+	switch {
+	case component != doctor.AgentComponent && component != doctor.SupervisorComponent:
+	case pod.Spec.NodeName == "":
+		c.Pending = append(c.Pending, pod)
+	case component == doctor.AgentComponent:
+		c.Agents = append(c.Agents, pod)
+	default:
 		c.Supervisors = append(c.Supervisors, pod)
 	}
 }

@@ -27,13 +27,15 @@ func waiting(t *testing.T) *fleettest.World {
 func TestExplainNamesUnexaminedNodes(t *testing.T) {
 	out, problems := run(t, server(waiting(t)), "explain", "pending", "-n", "default", "--limit", "1ns")
 	lines(t, out+problems, `
-pod default/pending
-scheduler: no node
-
-Not examined (--limit): a, b
+pod default/pending: Pending
 
 What to do
-not all nodes and devices were examined, so the rest of this advice may be wrong: write simpler selectors or another shape (docs/shapes.md), or search for longer (kubectl gpu explain --limit)`)
+not all nodes and devices were examined, so the rest of this advice may be wrong: write simpler selectors or another shape (docs/shapes.md), or search for longer (kubectl gpu explain --limit)
+
+Facts
+scheduler: no node
+
+Not examined (--limit): a, b`)
 	if out, _ := run(t, server(waiting(t)), "explain", "pending", "-n", "default", "--limit", "1ns", "-o", "json"); !strings.Contains(out, `"notExaminedNodes": [`) {
 		t.Errorf("got %s", out)
 	}

@@ -334,7 +334,11 @@ func (o *options) printOnePlan(r *planResult) error {
 		}
 		t.rows = append(t.rows, []string{item.Namespace, item.Workload, fmt.Sprint(item.Pods), fmt.Sprint(item.Fit), gpurows.OrDash(gpurows.List(nodes))})
 		if pending := item.Pods - item.Fit; pending > 0 {
-			fmt.Fprintf(&b, "%s: %d of %d pods stay Pending: %s\n", item.Workload, pending, item.Pods, item.Pending)
+			verb := "stay"
+			if pending == 1 {
+				verb = "stays"
+			}
+			fmt.Fprintf(&b, "%s: %d of %s %s Pending: %s\n", item.Workload, pending, gpurows.Count(item.Pods, "pod"), verb, item.Pending)
 		}
 	}
 	if err := o.print(r, t); err != nil {

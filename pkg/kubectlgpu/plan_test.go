@@ -59,7 +59,7 @@ NAMESPACE WORKLOAD PODS FIT NODES
 default deployment/train 3 2 a (2)
 
 GPUs in use: 4 of 4, before: 2
-deployment/train: 1 of 3 pods stay Pending: node a: other claims hold the devices`},
+deployment/train: 1 of 3 pods stays Pending: node a: other claims hold the devices`},
 		"an empty cluster": {template + podsOf("Job", "parallelism: 3,"), []string{"--empty"}, `
 NAMESPACE WORKLOAD PODS FIT NODES
 default job/train 3 3 a (3)
@@ -93,7 +93,7 @@ NAMESPACE WORKLOAD PODS FIT NODES
 default pod/old 1 0 -
 
 GPUs in use: 2 of 4, before: 2
-pod/old: 1 of 1 pods stay Pending: node a: other claims hold the devices`},
+pod/old: 1 of 1 pod stays Pending: node a: other claims hold the devices`},
 		"pods of one claim": {named, nil, `
 NAMESPACE WORKLOAD PODS FIT NODES
 default statefulset/readers 3 3 a (3)
@@ -104,13 +104,13 @@ NAMESPACE WORKLOAD PODS FIT NODES
 default pod/train 1 0 -
 
 GPUs in use: 2 of 4, before: 2
-pod/train: 1 of 1 pods stay Pending: claim template one does not exist`},
+pod/train: 1 of 1 pod stays Pending: claim template one does not exist`},
 		"a class that does not exist": {strings.Replace(template, "gpu.nvidia.com", "gpus", 1) + podsOf("Pod", ""), nil, `
 NAMESPACE WORKLOAD PODS FIT NODES
 default pod/train 1 0 -
 
 GPUs in use: 2 of 4, before: 2
-pod/train: 1 of 1 pods stay Pending: create the DeviceClass gpus of request gpu of claim train-gpu, or name another: kubectl get deviceclasses`},
+pod/train: 1 of 1 pod stays Pending: create the DeviceClass gpus of request gpu of claim train-gpu, or name another: kubectl get deviceclasses`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, problems := run(t, server(shared(t)), append([]string{"plan", "-n", "default", "-f", manifest(t, tc.manifest)}, tc.flags...)...)

@@ -3,7 +3,6 @@
 package kubectlgpu
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -11,9 +10,7 @@ import (
 
 	"golang.org/x/term"
 	"k8s.io/cli-runtime/pkg/printers"
-	"sigs.k8s.io/yaml"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/plain"
 )
 
@@ -25,45 +22,45 @@ type table struct {
 	bad map[int]bool
 }
 
-// print writes items as JSON or YAML, or the table.
+// print writes the table, or items in another format.
 func (o *options) print(items any, t table) error {
-	switch o.output {
-	case "json":
-		encoder := json.NewEncoder(o.Out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(items)
-	case "yaml":
-		text, err := yaml.Marshal(items)
-		if err != nil {
-			return err
-		}
-		_, err = o.Out.Write(text)
-		return err
-	case "", "wide":
-		if o.colours {
-			return t.write(o.terminal, o.output == "wide", true)
-		}
-		return t.write(o.Out, o.output == "wide", false)
-	default:
-		return fmt.Errorf("--output %s: %w: want wide, json or yaml", o.output, gpu.ErrInvalid)
+	if o.output != "" && o.output != "wide" {
+		return o.printValue(items)
 	}
+	style := tableStyle{wide: o.output == "wide", colours: o.colours, width: o.width()}
+	if o.colours {
+		return t.write(o.terminal, style)
+	}
+	return t.write(o.Out, style)
+}
+
+// tableStyle is how a table is written.
+type tableStyle struct {
+	wide, colours bool
+	// width is the width of the terminal; 0 for no limit.
+	width int
 }
 
 // write writes the table. Its cells are each in one line, without escape sequences.
-func (t table) write(w io.Writer, wide, colours bool) error {
+func (t table) write(w io.Writer, style tableStyle) error {
 	var text strings.Builder
 	writer := printers.GetNewTabWriter(&text)
 	columns := len(t.heading)
 	heading := t.heading
-	if wide {
+	if style.wide {
 		columns += len(t.wide)
 		heading = append(heading[:len(heading):len(heading)], t.wide...)
 	}
+	var rows [][]string
 	for _, row := range append([][]string{heading}, t.rows...) {
 		var cells []string
 		for _, cell := range row[:columns] {
 			cells = append(cells, plain.Line(cell))
 		}
+		rows = append(rows, cells)
+	}
+	fit(rows, style.width)
+	for _, cells := range rows {
 		if _, err := fmt.Fprintln(writer, strings.Join(cells, "\t")); err != nil {
 			return err
 		}
@@ -71,7 +68,7 @@ func (t table) write(w io.Writer, wide, colours bool) error {
 	if err := writer.Flush(); err != nil {
 		return err
 	}
-	if !colours {
+	if !style.colours {
 		_, err := io.WriteString(w, text.String())
 		return err
 	}

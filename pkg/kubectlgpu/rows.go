@@ -3,7 +3,9 @@
 package kubectlgpu
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,66 +14,109 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
 )
 
 // newRows returns a command that prints rows about nodes, with their use on request.
-func (o *options) newRows(use, short string, print func(v *view, nodes []string, used gpurows.Uses) error) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, nodes []string) error {
-		v, err := o.read(cmd.Context())
+func (o *options) newRows(use, short string, print func(o *options, v *view, nodes []fleet.Node, used gpurows.Uses) error) *cobra.Command {
+	run := func(ctx context.Context, o *options, names []string) error {
+		v, err := o.read(ctx)
 		if err != nil {
 			return err
 		}
-		used, err := o.readUses(cmd.Context(), v, nodes)
+		if err := o.addAgents(ctx, v); err != nil {
+			return err
+		}
+		nodes, err := o.selectedNodes(v, names)
 		if err != nil {
 			return err
 		}
-		return print(v, nodes, used)
+		used, err := o.readUses(ctx, v, names)
+		if err != nil {
+			return err
+		}
+		return print(o, v, nodes, used)
+	}
+	cmd := &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, names []string) error {
+		return o.repeat(cmd.Context(), func(ctx context.Context, o *options) error { return run(ctx, o, names) })
 	}}
 	o.usedFlag(cmd.Flags())
+	o.rowFlags(cmd.Flags())
 	return cmd
 }
 
 func (o *options) newGet() *cobra.Command {
-	return o.newRows("get [NODE...]", "The GPUs of the cluster: promised and used memory and compute, mode and health", func(v *view, nodes []string, used gpurows.Uses) error {
-		return o.printGPUs(gpurows.GPUs(v.nodesNamed(nodes), used))
+	cmd := o.newRows("get [NODE...]", "The GPUs of the cluster: promised and used memory and compute, mode and health", func(o *options, v *view, nodes []fleet.Node, used gpurows.Uses) error {
+		return o.printGPUs(v.GPUs(nodes, used))
 	})
+	o.watchFlag(cmd.Flags())
+	return cmd
 }
 
 func (o *options) printGPUs(rows []gpurows.GPU) error {
-	t := table{heading: []string{"NODE", "GPU", "MODEL", "MODE", "CLAIMS", "MEMORY", "COMPUTE", "HEALTH"}, wide: []string{"UUID"}, bad: map[int]bool{}}
+	t := table{heading: []string{"NODE", "GPU", "MODEL", "MODE", "CLAIMS", "MEMORY", "COMPUTE", "HEALTH"}, wide: []string{"UUID", "TAINTS"}, bad: map[int]bool{}}
 	for i, g := range rows {
-		health := "ok"
-		if t.bad[i] = len(g.Taints) > 0; t.bad[i] {
-			health = strings.Join(g.Taints, ",")
+		t.bad[i] = g.Health.State != gpurows.HealthOK
+		memory, compute := g.MemoryText(), g.ComputeText()
+		if g.Mode != gpurows.ModeUnknown {
+			memory = bar(g.MemoryPromised.AsApproximateFloat64(), g.Memory.AsApproximateFloat64()) + " " + memory
+			compute = bar(g.ComputePart(), 1) + " " + compute
 		}
 		t.rows = append(t.rows, []string{
-			g.Node, g.Name, gpurows.OrDash(g.Model), string(g.Mode), fmt.Sprint(g.Claims),
-			fmt.Sprintf("%s %s/%s", bar(g.MemoryPromised.AsApproximateFloat64(), g.Memory.AsApproximateFloat64()), gpurows.Gibibytes(g.MemoryPromised), gpurows.Gibibytes(g.Memory)),
-			fmt.Sprintf("%s %d%%", bar(float64(g.ComputePromised), float64(g.Compute)), g.ComputePromised), health, gpurows.OrDash(g.UUID),
+			g.Node, gpurows.OrDash(g.Name), gpurows.OrDash(g.Model), string(g.Mode), fmt.Sprint(g.Claims),
+			memory, compute, g.Health.Text(time.Now()), gpurows.OrDash(g.UUID), gpurows.OrDash(strings.Join(g.Taints, ",")),
 		})
 	}
 	o.addUse(&t, func(i int) (gpurows.Use, float64) { return rows[i].Use, rows[i].Memory.AsApproximateFloat64() })
-	return o.print(rows, t)
+	return printList(o, "GPUList", rows, t, "no node"+o.ofSelector()+" publishes GPUs of "+o.driver+": kubectl gpu doctor finds the reason")
+}
+
+// ofSelector returns the words for --selector in a sentence about nodes.
+func (o *options) ofSelector() string {
+	if o.selector == "" {
+		return ""
+	}
+	return " with the labels " + o.selector
 }
 
 func (o *options) newWho() *cobra.Command {
 	var everywhere bool
-	cmd := o.newRows("who [NODE...]", "The pods, containers and claims of each device, and their limits", func(v *view, nodes []string, used gpurows.Uses) error {
+	cmd := o.newRows("who [NODE...]", "The pods, containers and claims of each device, and their limits", func(o *options, v *view, nodes []fleet.Node, used gpurows.Uses) error {
 		namespace := v.namespace
 		if everywhere {
 			namespace = metav1.NamespaceAll
 		}
-		return o.printHolders(gpurows.Holders(v.nodesNamed(nodes), namespace, used))
+		return o.printHolders(v.Holders(nodes, namespace, used), o.noHolders(v, nodes, namespace))
 	})
 	cmd.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "claims of all namespaces")
+	o.watchFlag(cmd.Flags())
 	return cmd
 }
 
-func (o *options) printHolders(rows []gpurows.Holder) error {
-	t := table{heading: []string{"NAMESPACE", "POD", "CONTAINER", "CLAIM", "NODE", "DEVICE", "MEMORY", "COMPUTE", "HELD BY"}, wide: []string{"LIMIT OF A PROCESS", "LIMIT OF A CONTAINER"}}
-	for _, h := range rows {
+// noHolders returns the sentence for a namespace whose claims hold nothing on the nodes.
+func (o *options) noHolders(v *view, nodes []fleet.Node, namespace string) string {
+	where := ""
+	if len(nodes) < len(v.Nodes()) {
+		where = " on these nodes"
+	}
+	switch others := len(gpurows.Holders(nodes, metav1.NamespaceAll, nil)) > 0; {
+	case namespace == metav1.NamespaceAll:
+		return "no claim holds a device" + where
+	case others:
+		return fmt.Sprintf("no claim of the namespace %s holds a device%s, claims of other namespaces do: see them with --all-namespaces (-A)", namespace, where)
+	case v.Refused[doctor.Claims] != "":
+		return fmt.Sprintf("no claim of the namespace %s holds a device%s; name another namespace with --namespace", namespace, where)
+	default:
+		return fmt.Sprintf("no claim of any namespace holds a device%s", where)
+	}
+}
+
+func (o *options) printHolders(rows []gpurows.Holder, empty string) error {
+	t := table{heading: []string{"NAMESPACE", "POD", "CONTAINER", "CLAIM", "NODE", "DEVICE", "MEMORY", "COMPUTE", "HEALTH", "LIMITED BY"}, wide: []string{"LIMIT OF A PROCESS", "LIMIT OF A CONTAINER"}, bad: map[int]bool{}}
+	for i, h := range rows {
+		t.bad[i] = h.Health.State != gpurows.HealthOK
 		memory, pod := "-", h.Pod
 		if !h.Memory.IsZero() {
 			memory = gpurows.Gibibytes(h.Memory)
@@ -81,23 +126,23 @@ func (o *options) printHolders(rows []gpurows.Holder) error {
 		}
 		process, container := h.Limits()
 		t.rows = append(t.rows, []string{
-			h.Namespace, gpurows.OrDash(pod), gpurows.OrDash(h.Container), h.Claim, h.Node, h.Device, memory, h.ComputeText(), h.HeldBy(),
+			h.Namespace, gpurows.OrDash(pod), gpurows.OrDash(h.Container), h.Claim, h.Node, h.Device, memory, h.ComputeText(), h.Health.Text(time.Now()), h.HeldBy(),
 			gpurows.OrDash(process), gpurows.OrDash(container),
 		})
 	}
 	o.addUse(&t, func(i int) (gpurows.Use, float64) { return rows[i].Use, 0 })
-	return o.print(rows, t)
+	return printList(o, "HolderList", rows, t, empty)
 }
 
 func (o *options) newUsage() *cobra.Command {
-	cmd := o.newRows("usage", "The GPUs, memory and compute that are promised to each namespace, and for how long", func(v *view, _ []string, used gpurows.Uses) error {
-		rows := gpurows.Usages(v.Nodes(), time.Now(), used)
+	cmd := o.newRows("usage", "The GPUs, memory and compute that are promised to each namespace, and for how long", func(o *options, _ *view, nodes []fleet.Node, used gpurows.Uses) error {
+		rows := gpurows.Usages(nodes, time.Now(), used)
 		t := table{heading: []string{"NAMESPACE", "CLAIMS", "GPUS", "MEMORY", "COMPUTE", "SLOTS", "GPU HOURS"}}
 		for _, u := range rows {
 			t.rows = append(t.rows, u.Cells())
 		}
 		o.addUse(&t, func(i int) (gpurows.Use, float64) { return rows[i].Use, 0 })
-		return o.print(rows, t)
+		return printList(o, "UsageList", rows, t, "no claim of any namespace holds a device of "+o.driver)
 	})
 	cmd.Args = cobra.NoArgs
 	return cmd
@@ -118,17 +163,35 @@ func (o *options) newFree() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := o.addAgents(cmd.Context(), v); err != nil {
+				return err
+			}
+			if err := checkNames("class", classes, classNames(v), "kubectl get deviceclasses lists the classes"); err != nil {
+				return err
+			}
+			isSelected, err := o.nodeSelector(v)
+			if err != nil {
+				return err
+			}
+			for _, sentence := range v.AgentProblems(time.Now()) {
+				fmt.Fprintln(o.ErrOut, sentence) //nolint:errcheck // there is no other place to say so
+			}
 			rows, err := v.FreeOf(cmd.Context(), classes, memory)
 			if err != nil {
 				return err
 			}
-			t := table{heading: []string{"CLASS", "MEMORY", "NODE", "CLAIMS"}}
-			for _, r := range rows {
-				t.rows = append(t.rows, []string{r.Class, gpurows.OrDash(r.Memory), r.Node, fmt.Sprint(r.Claims)})
-			}
-			return o.print(rows, t)
+			return o.printFree(slices.DeleteFunc(rows, func(f gpurows.Free) bool { return !isSelected(f.Node) }))
 		},
 	}
 	cmd.Flags().StringVar(&memory, "memory", "10Gi", "memory of each share")
+	o.rowFlags(cmd.Flags())
 	return cmd
+}
+
+func (o *options) printFree(rows []gpurows.Free) error {
+	t := table{heading: []string{"CLASS", "MEMORY", "NODE", "CLAIMS"}}
+	for _, r := range rows {
+		t.rows = append(t.rows, []string{r.Class, r.MemoryText(), r.Node, fmt.Sprint(r.Claims)})
+	}
+	return printList(o, "FreeList", rows, t, "no claim of these classes fits on any node"+o.ofSelector()+": kubectl gpu shows the holders' amounts, and kubectl gpu explain the reasons for a pod")
 }

@@ -121,7 +121,7 @@ func TestFieldsInASysdump(t *testing.T) {
 	client.PrependReactor("list", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &corev1.ConfigMapList{Items: []corev1.ConfigMap{*filled[corev1.ConfigMap]("ConfigMap")}}, nil
 	})
-	v := &view{gpurows.New(objects, "gpu.nvidia.com", nil), reader{client: client}}
+	v := &view{Cluster: gpurows.New(objects, "gpu.nvidia.com", nil), reader: reader{client: client}}
 	files := filesOf(t, func(d *dump) {
 		d.cluster(v)
 		// The driver's own pod is among the users' pods, because it has claims here.

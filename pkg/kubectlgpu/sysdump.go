@@ -146,13 +146,21 @@ func (o *options) addOutput(ctx context.Context, d *dump, v *view) {
 	add := func(name string, run func(*options) error) {
 		var out bytes.Buffer
 		quiet := *o
-		quiet.Out, quiet.ErrOut, quiet.output, quiet.colours = &out, io.Discard, "wide", false
-		d.problem("print "+name, run(&quiet))
+		quiet.Out, quiet.ErrOut, quiet.output, quiet.colours, quiet.width = &out, io.Discard, "wide", false, func() int { return 0 }
+		err := run(&quiet)
+		if empty := emptyError(""); errors.As(err, &empty) {
+			out.WriteString(string(empty) + "\n")
+			err = nil
+		}
+		d.problem("print "+name, err)
 		d.text("output/"+name+".txt", out.String())
 	}
+	d.problem("read the driver's pods", o.addAgents(ctx, v))
 	nodes := v.Nodes()
-	add("get", func(o *options) error { return o.printGPUs(gpurows.GPUs(nodes, nil)) })
-	add("who", func(o *options) error { return o.printHolders(gpurows.Holders(nodes, metav1.NamespaceAll, nil)) })
+	add("get", func(o *options) error { return o.printGPUs(v.GPUs(nodes, nil)) })
+	add("who", func(o *options) error {
+		return o.printHolders(v.Holders(nodes, metav1.NamespaceAll, nil), o.noHolders(v, nodes, metav1.NamespaceAll))
+	})
 	explained := 0
 	for _, pod := range v.Objects.Pods {
 		if _, waits := gpurows.Unscheduled(pod); !waits || explained == mostExplained {
@@ -164,7 +172,7 @@ func (o *options) addOutput(ctx context.Context, d *dump, v *view) {
 		explained++
 		add("explain-"+pod.Namespace+"-"+pod.Name, func(o *options) error {
 			e, err := v.Explain(ctx, gpurows.Question{Namespace: pod.Namespace, Name: "pod/" + pod.Name, Nodes: 3, Limit: explainedFor}, v.Warnings)
-			_, _ = io.WriteString(o.Out, textOf(e))
+			_, _ = io.WriteString(o.Out, textOf(e, true))
 			return err
 		})
 	}

@@ -27,8 +27,11 @@ func (o *options) newTopo() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			nodes := v.nodesNamed(args)
-			if len(nodes) == 0 {
+			nodes, err := o.selectedNodes(v, args)
+			if err != nil {
+				return err
+			}
+			if len(nodes[0].GPUs) == 0 {
 				return fmt.Errorf("node %s: %w: it publishes no devices of %s", args[0], gpu.ErrNotFound, o.driver)
 			}
 			if o.output == "svg" {
@@ -93,5 +96,5 @@ func (o *options) printTopology(rows []gpurows.Topology) error {
 		}
 		t.rows = append(t.rows, append(row, gpurows.OrDash(g.NUMANode), gpurows.OrDash(g.PCIeRoot), claims, gpurows.OrDash(g.NVLinkDomain), gpurows.OrDash(g.PCIeSwitch)))
 	}
-	return o.print(rows, t)
+	return printList(o, "TopologyList", rows, t, "")
 }

@@ -45,16 +45,29 @@ func (o *options) readUses(ctx context.Context, v *view, nodes []string) (gpurow
 // askAgents finds the agents of the nodes and reads a path of each, as queryAgents does.
 // Without names it reads from all agents.
 func askAgents[T any](ctx context.Context, o *options, v *view, nodes []string, path string) (map[string]answer[T], error) {
+	if err := o.addAgents(ctx, v); err != nil {
+		return nil, err
+	}
+	if reason := v.pods.Unread[doctor.DriverPods]; reason != "" {
+		return nil, fmt.Errorf("query the agents: %w: %s", gpu.ErrPermission, reason)
+	}
+	return queryAgents[T](ctx, v.client, v.pods, nodes, path)
+}
+
+// addAgents reads the driver's pods once, and adds the agents to the view. They are not known
+// if the user may not list them.
+func (o *options) addAgents(ctx context.Context, v *view) error {
+	if v.pods != nil {
+		return nil
+	}
 	c := &doctor.Cluster{Driver: o.driver, Unread: map[doctor.List]string{}}
 	for _, read := range []readFunc{readPolicies, o.readDriver} {
 		if err := read(ctx, v.client, c); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if reason := c.Unread[doctor.DriverPods]; reason != "" {
-		return nil, fmt.Errorf("query the agents: %w: %s", gpu.ErrPermission, reason)
-	}
-	return queryAgents[T](ctx, v.client, c, nodes, path)
+	v.pods, v.Agents = c, gpurows.AgentsOf(c, v.Objects.Nodes)
+	return nil
 }
 
 // addUse adds the columns about the use to a table. of returns the use of a row, and the

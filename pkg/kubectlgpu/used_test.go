@@ -28,20 +28,20 @@ func TestUsed(t *testing.T) {
 		out, problems := run(t, client, args...)
 		lines(t, out+problems, `
 NODE GPU MODEL MODE CLAIMS MEMORY COMPUTE HEALTH USED SM USED
-a gpu-18-00 Tesla T4 whole 1 ██████████ 14.6Gi/14.6Gi ██████████ 100% ok ░░░░░░░░░░ 0Gi -
-a gpu-3b-00 Tesla T4 shared 1 █████░░░░░ 7Gi/14.6Gi █████░░░░░ 50% ok ███░░░░░░░ 4Gi ███░░░░░░░ 25%
-a gpu-86-00 Tesla T4 free 0 ░░░░░░░░░░ 0Gi/14.6Gi ░░░░░░░░░░ 0% ok - -
-a gpu-af-00 Tesla T4 free 0 ░░░░░░░░░░ 0Gi/14.6Gi ░░░░░░░░░░ 0% ok - -`)
+a gpu-18-00 Tesla T4 whole 1 ██████████ 14.6Gi/14.6Gi ██████████ 100% ok ░░░░░░░░░░ 0.0Gi -
+a gpu-3b-00 Tesla T4 shared 1 █████░░░░░ 7.0Gi/14.6Gi █████░░░░░ 50% ok ███░░░░░░░ 4.0Gi ███░░░░░░░ 25%
+a gpu-86-00 Tesla T4 free 0 ░░░░░░░░░░ 0.0Gi/14.6Gi ░░░░░░░░░░ 0% ok - -
+a gpu-af-00 Tesla T4 free 0 ░░░░░░░░░░ 0.0Gi/14.6Gi ░░░░░░░░░░ 0% ok - -`)
 	}
 	out, problems := run(t, client, "who", "--used", "-n", "default", "-o", "wide")
 	lines(t, out+problems, `
-NAMESPACE POD CONTAINER CLAIM NODE DEVICE MEMORY COMPUTE HELD BY USED SM USED LIMIT OF A PROCESS LIMIT OF A CONTAINER
-default half main half a gpu-3b-00 7Gi 50% - 3Gi 25% - -
-default whole main whole a gpu-18-00 14.6Gi 100% - - - - -`)
+NAMESPACE POD CONTAINER CLAIM NODE DEVICE MEMORY COMPUTE HEALTH LIMITED BY USED SM USED LIMIT OF A PROCESS LIMIT OF A CONTAINER
+default half main half a gpu-3b-00 7.0Gi 50% ok - 3.0Gi 25% - -
+default whole main whole a gpu-18-00 14.6Gi 100% ok - - - - -`)
 	out, problems = run(t, client, "usage", "--used")
 	lines(t, out+problems, `
 NAMESPACE CLAIMS GPUS MEMORY COMPUTE SLOTS GPU HOURS USED SM USED
-default 2 1.5 21.6Gi 150% 0 0.0 4Gi 25%`)
+default 2 1.5 21.6Gi 150% 0 0.0 4.0Gi 25%`)
 	if out, _ := run(t, client, "--used", "-o", "json"); !strings.Contains(out, `"memoryUsed": "4Gi"`) {
 		t.Errorf("json: %s", out)
 	}

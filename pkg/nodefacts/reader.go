@@ -40,6 +40,7 @@ func (r *Reader) Read(ctx context.Context) agentv1.Node {
 		addresses = append(addresses, g.Address)
 	}
 	node := r.Roots.Read(addresses)
+	node.Simulated = r.Roots.GPUs != r.Roots.Kernel
 	node.AgentVersion, node.ConfigProblem = version.Get().GitVersion, Line(r.ConfigProblem())
 	node.DriverVersion, node.CUDAVersion = driverFacts(scan, scanErr)
 	ctx, cancel := context.WithTimeout(ctx, clocksPatience)
@@ -73,13 +74,21 @@ func describe(facts *agentv1.GPU, g gpu.GPU, peers []gpu.Peer) {
 		facts.Links[peer.Address.String()] = peer.Links
 	}
 	facts.UUID, facts.Model = g.UUID, g.ProductName
-	persistence := ""
-	if on := g.PersistenceMode; on != nil {
-		persistence = map[bool]string{true: "on", false: "off"}[*on]
-	}
-	facts.Persistence = factOf(nvml, persistence, nil)
+	facts.Persistence, facts.ECC = factOf(nvml, onOff(g.PersistenceMode), nil), factOf(nvml, onOff(g.ECCEnabled), nil)
 	facts.NVSwitch = factOf(nvml, slices.ContainsFunc(g.Links, func(l gpu.Link) bool { return l.Remote == gpu.RemoteSwitch }), nil)
 	facts.FabricState = factOf(nvml, string(g.FabricState), nil)
+}
+
+// onOff returns a mode in a word; "" for nil.
+func onOff(mode *bool) string {
+	switch {
+	case mode == nil:
+		return ""
+	case *mode:
+		return "on"
+	default:
+		return "off"
+	}
 }
 
 func clocksOf(c gpu.Clocks) agentv1.Clocks {

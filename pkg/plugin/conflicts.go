@@ -22,9 +22,9 @@ const (
 	ConflictOtherDriver
 )
 
-// condition returns the condition of a device with the conflict. Tenants read it, so it
+// condition returns the condition of a device of the node with the conflict. Tenants read it, so it
 // names no pod.
-func (c Conflict) condition() condition {
+func (c Conflict) condition(node string) condition {
 	if c == ConflictOtherDriver {
 		return condition{
 			kind: v1alpha1.ConditionOtherDriver, reason: v1alpha1.ReasonSameName,
@@ -33,7 +33,7 @@ func (c Conflict) condition() condition {
 	}
 	return condition{
 		kind: v1alpha1.ConditionExternallyAllocated, reason: v1alpha1.ReasonDevicePlugin,
-		message: "a device plugin has given the device, or a part of it, to another pod; an administrator finds the pod in the agent's log, ends it, and removes the device plugin from the node",
+		message: inUseMessage(v1alpha1.InUseTaintDevicePlugin, node),
 	}
 }
 
@@ -47,7 +47,7 @@ func (s *claimStatus) withConflicts(ctx context.Context, devices []claim.Device,
 			continue
 		}
 		for _, c := range conflicts(ctx, devices[at].Name) {
-			d.more = append(d.more, c.condition())
+			d.more = append(d.more, c.condition(d.pool))
 		}
 	}
 	return s

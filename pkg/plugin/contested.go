@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 )
 
 // findContested finds the devices that are in use by another pod or claim than the API
@@ -49,6 +50,14 @@ func (p *Plugin) strangers(ctx context.Context, held []claim.Claim) ([]claim.Str
 	return p.claims.Strangers(ctx, held)
 }
 
+// inUseMessage describes a foreign use of a device, its effect and its remedy. Tenants read it,
+// so it names no pod.
+func inUseMessage(value, node string) string {
+	c, _ := cause.Of(v1alpha1.TaintInUse, value)
+	c = c.For(node, "", "")
+	return fmt.Sprintf("%s; %s; the administrator's remedy: %s", c.Meaning, c.Effect, c.Admin)
+}
+
 // withStrangers adds a condition to the devices on which a stranger computes.
 func (s *claimStatus) withStrangers(strangers []claim.Stranger) *claimStatus {
 	for i := range s.devices {
@@ -59,7 +68,7 @@ func (s *claimStatus) withStrangers(strangers []claim.Stranger) *claimStatus {
 			}
 			d.more = append(d.more, condition{
 				kind: v1alpha1.ConditionForeignProcess, reason: v1alpha1.ReasonNoClaim,
-				message: fmt.Sprintf("process %d of a pod that has no claim for the device computes on it; an administrator finds the pod in the agent's log, and ends it", stranger.PID),
+				message: fmt.Sprintf("process %d: %s", stranger.PID, inUseMessage(v1alpha1.InUseTaintForeignProcess, d.pool)),
 			})
 			break
 		}

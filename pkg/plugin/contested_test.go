@@ -56,6 +56,9 @@ func TestStrangersAreCountedAndInTheConditionsOfTheClaim(t *testing.T) {
 	if status == nil || len(status.devices[0].more) != 1 || !strings.Contains(status.devices[0].more[0].message, "process 4711") {
 		t.Fatalf("the status of the claim is %+v, want a condition that names the process", status)
 	}
+	if message := status.devices[0].more[0].message; !strings.Contains(message, "a process without a claim for the device computes on it") || !strings.Contains(message, "the log of the agent of node node names its pod") {
+		t.Errorf("message %q, want the texts of the table of causes", message)
+	}
 	if other := p.status.wanted["uid-two"]; other == nil || len(other.devices[0].more) != 0 {
 		t.Errorf("the status of the other claim is %+v, want no condition", other)
 	}

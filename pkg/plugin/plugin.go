@@ -50,6 +50,10 @@ type Options struct {
 	Clock    clock.WithTicker
 	// Conflicts returns the conflicts of a device that a prepared claim holds; may be nil.
 	Conflicts func(ctx context.Context, device kind.Name) []Conflict
+	// Cause returns the health of a GPU for events to its users; nil creates no events. Reports
+	// stores the records of these events.
+	Cause   CauseFunc
+	Reports Records
 	// ReconcileInterval is the time between two comparisons with the claims in the
 	// API. The first comparison is within the first interval, at a time that depends
 	// on the node's name.
@@ -114,8 +118,8 @@ func instance(pod types.UID) types.UID {
 	return types.UID(first)
 }
 
-// Start serves the kubelet over the plugin's sockets, and starts the reconciliation and
-// the status writer. [Plugin.Stop] stops all of them.
+// Start serves the kubelet over the plugin's sockets. It also starts the reconciliation, the
+// status writer and the events about health. [Plugin.Stop] stops all of them.
 func Start(ctx context.Context, o Options) (*Plugin, error) {
 	p := &Plugin{
 		driver: o.DriverName, node: o.NodeName,
@@ -156,6 +160,9 @@ func Start(ctx context.Context, o Options) (*Plugin, error) {
 	}
 	p.owned.Go(func() { p.status.Run(ctx) })
 	p.owned.Go(func() { p.reconcileLoop(ctx) })
+	if o.Cause != nil {
+		p.owned.Go(func() { newHealthEvents(o).run(ctx, o.Devices) })
+	}
 	return p, nil
 }
 

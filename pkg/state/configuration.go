@@ -29,6 +29,8 @@ type Features struct {
 	// NoMemoryLimits is why the node or this agent cannot limit the memory of containers,
 	// whatever the driver. It is nil if they can.
 	NoMemoryLimits error
+	// Node is the name of the node, for remedies.
+	Node string
 }
 
 // Catalog returns the catalog of the node's devices. They are in the order of their names;

@@ -10,9 +10,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
@@ -73,14 +75,29 @@ func (s Snapshot) known(sighting Sighting) use.GPU {
 	g.MPSNamespaces = s.Conditions.MPSNamespaces && !g.MIG.Enabled
 	g.External = s.Conditions.External
 	g.Unhealthy, _ = s.problem(sighting)
-	fabric, message := use.Fabric(g.FabricState)
 	switch f, faulty := s.fault(g.UUID); {
 	case faulty:
-		g.Fault = fmt.Sprintf("%s: %s", f.Message, f.Remedy)
-	case fabric != "":
-		g.Fault = fmt.Sprintf("%s: %s", message, use.FabricRemedy)
+		g.Fault = s.refusal(g.Address, f.Message, f.Decisive)
+	case use.Fabric(g.FabricState) != "":
+		value := use.Fabric(g.FabricState)
+		g.Fault = s.refusal(g.Address, fabricMessage(g.FabricState)+": "+cause.Unhealthy(value).Effect, value)
 	}
 	return g
+}
+
+// refusal returns why claims are refused on a GPU, and what to do: the remedy of the cause
+// with that value.
+func (s Snapshot) refusal(address gpu.PCIAddress, message, value string) string {
+	c := cause.Unhealthy(value).For(s.Features.Node, address.DeviceName(), address.String())
+	return fmt.Sprintf("%s; recreate the pod, so that it gets another GPU; the administrator's remedy: %s", message, c.Admin)
+}
+
+// fabricMessage describes a fabric that keeps claims from its GPU.
+func fabricMessage(state gpu.FabricState) string {
+	if state == gpu.FabricFailed {
+		return cause.Unhealthy(use.Fabric(state)).Message()
+	}
+	return fmt.Sprintf("%s (%s)", cause.Unhealthy(use.Fabric(state)).Message(), state)
 }
 
 // conditions returns the conditions of each GPU that has answered.
@@ -154,9 +171,10 @@ func (s Snapshot) problem(sighting Sighting) (value, message string) {
 		values, all = append(values, f.Value), append(all, f.Message)
 	}
 	if sighting.Err != nil {
-		values, all = append(values, use.Silence(sighting.Err)), append(all, sighting.Err.Error())
-	} else if v, m := use.Fabric(sighting.GPU.FabricState); v != "" {
-		values, all = append(values, v), append(all, m)
+		value := use.Silence(sighting.Err)
+		values, all = append(values, value), append(all, fmt.Sprintf("%s: %s", cause.Unhealthy(value).Message(), sighting.Err))
+	} else if fabric := sighting.GPU.FabricState; use.Fabric(fabric) != "" {
+		values, all = append(values, use.Fabric(fabric)), append(all, fabricMessage(fabric))
 	}
 	if len(values) == 0 {
 		return "", ""
@@ -164,11 +182,37 @@ func (s Snapshot) problem(sighting Sighting) (value, message string) {
 	return values[0], strings.Join(all, "; ")
 }
 
+// CauseAt returns the value of the taint of the GPU at the address, and its time. Both are zero for a healthy GPU, and the time is zero if it is not recorded. known is false
+// until a scan has succeeded. A GPU of a claim that the driver does not list is lost.
+func (s Snapshot) CauseAt(address gpu.PCIAddress) (value string, since time.Time, known bool) {
+	if sighting, found := s.sighting(&address); found {
+		value, _ = s.problem(sighting)
+		if f, faulty := s.fault(sighting.GPU.UUID); faulty {
+			since = f.Since
+		}
+		return value, since, true
+	}
+	for _, f := range s.Conditions.Faults {
+		if f.Address == address.String() {
+			return f.Value, f.Since, true
+		}
+	}
+	if !s.Hardware.Succeeded || s.Hardware.Err != nil {
+		return "", time.Time{}, false
+	}
+	for _, u := range s.Hardware.Unreadable {
+		if u.Address != nil && *u.Address == address {
+			return use.Silence(u.Err), time.Time{}, true
+		}
+	}
+	return use.Silence(gpu.ErrLost), time.Time{}, true
+}
+
 // AllGPUs returns the health of a device that is all GPUs. It is healthy while one
 // of them answers.
 func (s Snapshot) AllGPUs(name kind.Name) DeviceHealth {
 	if len(s.Answering()) == 0 {
-		return DeviceHealth{Name: name, Reason: "lost", Message: "no GPU of the node answers"}
+		return DeviceHealth{Name: name, Reason: use.Silence(gpu.ErrLost), Message: "no GPU of the node answers"}
 	}
 	return DeviceHealth{Name: name, Healthy: true}
 }

@@ -3,6 +3,8 @@
 package state
 
 import (
+	"time"
+
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
@@ -90,7 +92,10 @@ type Fault struct {
 	UUID string
 	// Address is where the GPU was last seen, as text; empty if it never was.
 	Address string
-	// Value is the value of the taint. Message contains the causes in a sentence, and
-	// Remedy how an administrator repairs the GPU.
-	Value, Message, Remedy string
+	// Value is the value of the taint, and Since when its cause was first reported.
+	Value string
+	Since time.Time
+	// Message contains the causes in a sentence. Decisive is the value of the cause whose
+	// remedy counts.
+	Message, Decisive string
 }

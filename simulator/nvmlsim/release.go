@@ -94,22 +94,13 @@ func (m *Model) missingFunctions() map[string]bool {
 	}
 	missing["DeviceSetMemoryLimits_v1"] = m.MemoryLimits == ""
 	missing[memoryLimitsCall] = m.MemoryLimits == ""
-	// A function is of the driver: one kind with an answer or another code shows it.
-	shown := map[string]bool{}
 	for _, kind := range m.Kinds {
 		for name, code := range kind.refusals() {
-			if code == nvml.ERROR_FUNCTION_NOT_FOUND {
-				missing[name] = true
-			} else {
-				shown[name] = true
-			}
+			missing[name] = code == nvml.ERROR_FUNCTION_NOT_FOUND
 		}
 		if kind.AddressingMode != "" {
-			shown["DeviceGetAddressingMode"] = true
+			missing["DeviceGetAddressingMode"] = false
 		}
-	}
-	for name := range shown {
-		missing[name] = false
 	}
 	return missing
 }

@@ -19,7 +19,13 @@ import (
 // resetGPUs resets idle GPUs.
 func resetGPUs(s *nvmlsim.Sim, ids string, out io.Writer) error {
 	return forGPUs(s, ids, func(index int) error {
-		if err := s.ResetGPU(index); err != nil {
+		if err := s.ResetGPU(index); errors.Is(err, simerr.ErrInUse) {
+			// The real program does not name the processes, and has no exit status for it.
+			return refuse(255, "The following GPUs could not be reset:\n  GPU %s: In use by another client\n\n"+
+				"1 device is currently being used by one or more other processes (e.g., Fabric Manager, CUDA application, "+
+				"graphics application such as an X server, or a monitoring application such as another instance of nvidia-smi). "+
+				"Please first kill all processes using this device and all compute applications running in the system.", "0000"+strings.ToUpper(s.Model().GPUs[index].Address))
+		} else if err != nil {
 			return err
 		}
 		_, err := fmt.Fprintf(out, "GPU %d was successfully reset.\n", index)

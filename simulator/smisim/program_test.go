@@ -283,3 +283,23 @@ func TestOnTheNodeItShowsAllGPUsAsTheyAre(t *testing.T) {
 		t.Errorf("compute modes %q", out)
 	}
 }
+
+// Scripts that reset GPUs read the text and the exit status of the real program, which names
+// no process.
+func TestAResetOfAGPUInUseIsRefusedInTheWordsOfTheRealOne(t *testing.T) {
+	s := newNode(t, "t4")
+	if err := s.AddProcess(0, nvmlsim.Process{PID: os.Getpid(), Name: "dcgm"}); err != nil {
+		t.Fatal(err)
+	}
+	program, err := smisim.OnNode(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, status := run(program, "--gpu-reset", "-i", "0")
+	if status != 255 || !strings.HasPrefix(out, "The following GPUs could not be reset:\n  GPU 00000000:18:00.0: In use by another client\n\n1 device is currently being used") {
+		t.Errorf("status %d, %q", status, out)
+	}
+	if out, status := run(program, "--gpu-reset", "-i", "1"); status != 0 || out != "GPU 1 was successfully reset.\n" {
+		t.Errorf("status %d, %q", status, out)
+	}
+}

@@ -5,6 +5,7 @@ package admission
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -121,34 +122,48 @@ func TestTheLargestUsefulClaimIsWithinTheBudget(t *testing.T) {
 	for i := range 32 {
 		limits = append(limits, map[string]any{"device": fmt.Sprintf("GPU-6e2cb7f4-3f09-5a2f-8b6c-0a1b2c3d4e%02d", i), "memoryLimit": "10240Mi"})
 	}
-	mps := map[string]any{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig", "sharing": map[string]any{
+	whole := map[string]any{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig", "sharing": map[string]any{
 		"strategy": "MPS", "mps": map[string]any{"threadPercentage": int64(50), "memoryLimit": "10Gi", "perDevice": limits}}}
-	var requests, named, config []any
+	share := func(strategy string) map[string]any {
+		return map[string]any{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "ShareConfig", "strategy": strategy, "containers": int64(2)}
+	}
+	capacity := map[string]any{"requests": map[string]any{"memory": "10Gi", "compute": "25"}}
+	// A firstAvailable of more classes than one is the same work for each.
+	for name, d := range map[string]devices{
+		"whole GPUs":   largest(map[string]any{"deviceClassName": "gpu.nvidia.com"}, whole),
+		"shares":       largest(map[string]any{"deviceClassName": "mps.nvidia.com", "capacity": capacity}, share("MPS")),
+		"plain shares": largest(map[string]any{"deviceClassName": "plain.example.com", "capacity": capacity, "count": int64(2)}, share("Plain")),
+	} {
+		for _, o := range []*unstructured.Unstructured{claim(tenant, d), template(tenant, d)} {
+			said, err := refusal(world.try(t.Context(), o))
+			must(t, err)
+			if said != "" {
+				t.Errorf("%s, %s: %s", name, o.GetKind(), said)
+			}
+		}
+	}
+}
+
+// largest returns as many requests with alternatives, and as many configurations of all of them,
+// as the API admits.
+func largest(alternative, config map[string]any) devices {
+	var requests, named, configs []any
 	for i := range 32 {
 		var alternatives []any
 		for j := range 8 {
-			alternatives = append(alternatives, map[string]any{"name": fmt.Sprintf("a%d", j), "deviceClassName": "mps.nvidia.com",
-				"capacity": map[string]any{"requests": map[string]any{"memory": "10Gi", "compute": "25"}}})
+			one := maps.Clone(alternative)
+			one["name"] = fmt.Sprintf("a%d", j)
+			alternatives = append(alternatives, one)
 		}
 		requests = append(requests, map[string]any{"name": fmt.Sprintf("r%d", i), "firstAvailable": alternatives})
 		named = append(named, fmt.Sprintf("r%d", i))
 	}
 	for range 32 {
-		entry := parameters(mps)
+		entry := parameters(config)
 		entry["requests"] = named
-		config = append(config, entry)
+		configs = append(configs, entry)
 	}
-	// A firstAvailable of more classes than one is the same work for each.
-	for _, o := range []*unstructured.Unstructured{
-		claim(tenant, devices{"requests": requests, "config": config}),
-		template(tenant, devices{"requests": requests, "config": config}),
-	} {
-		said, err := refusal(world.try(t.Context(), o))
-		must(t, err)
-		if said != "" {
-			t.Errorf("%s: %s", o.GetKind(), said)
-		}
-	}
+	return devices{"requests": requests, "config": configs}
 }
 
 // A message names one mistake, however many there are and however long.

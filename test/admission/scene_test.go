@@ -96,7 +96,7 @@ func (s *scene) inForce(ctx context.Context) error {
 	mislabelled := object("resource.k8s.io/v1", "DeviceClass", "", "mislabelled")
 	mislabelled.SetLabels(map[string]string{"gpu.nvidia.com/mislabelled": ""})
 	waitFor := []*unstructured.Unstructured{mislabelled, claim(tenant, devices{"config": []any{parameters(map[string]any{})}})}
-	for _, class := range []string{"gpu.nvidia.com", "mig.nvidia.com", "mps.nvidia.com", "timeslice.nvidia.com", "seat.nvidia.com", "monitor.nvidia.com", "limited.example.com", "plain.example.com", "unlimited-memory.example.com", "unreadable.example.com"} {
+	for _, class := range []string{"gpu.nvidia.com", "mig.nvidia.com", "mps.nvidia.com", "share.nvidia.com", "timeslice.nvidia.com", "seat.nvidia.com", "monitor.nvidia.com", "limited.example.com", "plain.example.com", "plain-config.example.com", "unlimited-memory.example.com", "unreadable.example.com"} {
 		waitFor = append(waitFor, misnamed(class))
 	}
 	for _, o := range waitFor {

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,7 +15,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -35,20 +38,64 @@ type cluster struct {
 	mu      sync.Mutex
 	failing bool
 	events  []corev1.Event
+	// changed is closed after a change. Watches are refused if unwatched is set.
+	changed   chan struct{}
+	unwatched bool
 }
 
-// change changes the objects between two requests.
+// change changes the objects between two requests, and reports it to watches.
 func (c *cluster) change(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f()
+	if c.changed != nil {
+		close(c.changed)
+	}
+	c.changed = make(chan struct{})
+}
+
+// serveWatch reports a change of one object after each change, until the program leaves.
+func (c *cluster) serveWatch(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	refused := c.unwatched
+	c.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	if refused {
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = w.Write([]byte(`{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403}`))
+		return
+	}
+	for connection := http.NewResponseController(w); ; {
+		if connection.Flush() != nil {
+			return
+		}
+		c.mu.Lock()
+		if c.changed == nil {
+			c.changed = make(chan struct{})
+		}
+		changed := c.changed
+		c.mu.Unlock()
+		select {
+		case <-changed:
+			_, _ = w.Write([]byte(`{"type": "MODIFIED", "object": {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "any", "resourceVersion": "2"}}}`))
+		case <-r.Context().Done():
+			return
+		}
+	}
 }
 
 func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Get("watch") != "" {
+		c.serveWatch(w, r)
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.failing {
 		http.Error(w, "the API server is overloaded", http.StatusInternalServerError)
+		return
+	}
+	if serveDriver(w, r) {
 		return
 	}
 	kind, version, items := "", "resource.k8s.io/v1", any(nil)
@@ -72,7 +119,7 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if err := json.NewEncoder(w).Encode(map[string]any{"kind": kind, "apiVersion": version, "metadata": map[string]any{}, "items": items}); err != nil {
+	if err := json.NewEncoder(w).Encode(map[string]any{"kind": kind, "apiVersion": version, "metadata": map[string]any{"resourceVersion": "1"}, "items": items}); err != nil && r.Context().Err() == nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
 		c.t.Error(err)
 	}
 }
@@ -84,7 +131,12 @@ func (c *cluster) hold(node, namespace, name, words string) {
 	claim, pod := c.Claims[len(c.Claims)-1], c.Pods[len(c.Pods)-1]
 	claim.Namespace, pod.Namespace = namespace, namespace
 	pod.Spec.NodeName, pod.Status.Phase = node, corev1.PodRunning
+	since := ago(time.Duration(len(c.Claims)) * 3 * time.Hour)
+	claim.CreationTimestamp, claim.Status.Allocation.AllocationTimestamp = since, &since
 }
+
+// ago returns a time before now.
+func ago(d time.Duration) metav1.Time { return metav1.NewTime(time.Now().Add(-d)) }
 
 // wait adds a pod whose claim has no devices.
 func (c *cluster) wait(namespace, name, words string) {
@@ -95,6 +147,8 @@ func (c *cluster) wait(namespace, name, words string) {
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
 		Message: fmt.Sprintf("0/%d nodes are available: %d cannot allocate all claims. still not schedulable, preemption: 0/%d nodes are available", len(c.Nodes), len(c.Nodes), len(c.Nodes)),
 	}}
+	pod.CreationTimestamp = ago(time.Duration(len(c.Pods)) * time.Minute)
+	claim.CreationTimestamp = pod.CreationTimestamp
 	c.Claims, c.Pods = append(c.Claims, claim), append(c.Pods, pod)
 }
 
@@ -135,6 +189,22 @@ func (c *cluster) neighbors(node string) {
 	}
 }
 
+// taint marks a device as unhealthy since a while.
+func (c *cluster) taint(device, cause string, since time.Duration) {
+	c.t.Helper()
+	c.Taint(device, cause)
+	added := ago(since)
+	for _, slice := range c.Slices {
+		for i := range slice.Spec.Devices {
+			for j := range slice.Spec.Devices[i].Taints {
+				if t := &slice.Spec.Devices[i].Taints[j]; t.TimeAdded == nil {
+					t.TimeAdded = &added
+				}
+			}
+		}
+	}
+}
+
 // busy returns a cluster with whole GPUs, shares, MIG devices, time slices, a taint and pods
 // that wait.
 func busy(t *testing.T) *cluster {
@@ -150,7 +220,7 @@ func busy(t *testing.T) *cluster {
 	c.hold("dgx-01", "team-b", "nightly", "class=timeslice.nvidia.com")
 	c.hold("dgx-02", "research", "pretraining", "count=6")
 	c.hold("edge-01", "shop", "camera", "class=mps.nvidia.com memory=7Gi compute=50")
-	c.Taint("gpu-d1-00", "xid-79")
+	c.taint("gpu-d1-00", "xid-79", 12*time.Minute)
 	c.wait("research", "finetuning", "class=mps.nvidia.com memory=100Gi")
 	c.wait("team-a", "notebook-3", "class=mps.nvidia.com memory=10Gi cel=device.attributes['gpu.nvidia.com'].architecture == 'Blackwell'")
 	return c

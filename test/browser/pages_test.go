@@ -30,35 +30,49 @@ var paths = []struct {
 }{
 	{"/", []string{"dgx-01", "NVIDIA H100 80GB HBM3", "edge-01", "gpu.nvidia.com/unhealthy=xid-79"}},
 	{"/?q=a100", []string{"dgx-02"}},
-	{"/nodes/dgx-01", []string{"gpu-1b-00", "whole", "shared", "mig", "timeslice", "NVLink domain 1b-00: 8 GPUs", "team-a/notebook-2", "mps, memory cgroup, compute cooperative", "30Gi a process"}},
-	{"/nodes/dgx-01/gpus/gpu-52-00", []string{"60Gi of 79.1Gi", "pci0000:4c", "productName", "team-a/notebook-0"}},
+	{"/nodes/dgx-01", []string{"gpu-1b-00", "whole", "shared", "mig", "timeslice", "NVLink domain 1b-00: 8 GPUs", "team-a/notebook-2", "mps, memory cgroup, compute cooperative", "30.0Gi a process"}},
+	{"/nodes/dgx-01/gpus/gpu-52-00", []string{"60.0Gi of 79.1Gi", "pci0000:4c", "productName", "team-a/notebook-0"}},
 	{"/claims", []string{"research/training", "gpu-43-00 of dgx-01", "waits"}},
 	{"/claims/research/training", []string{"in use", "gpu-1b-00", "gpu-43-00"}},
 	{"/claims/research/finetuning", []string{"why it waits", "mps.nvidia.com", "memory 100Gi"}},
 	{"/claims/research/finetuning/why", []string{"No device is large enough"}},
-	{"/pods", []string{"research/finetuning", "cannot allocate all claims"}},
+	{"/pods", []string{"research/finetuning", "No device is large enough", "Request less"}},
 	{"/pods/research/finetuning", []string{"What to do", "Request less", "Node dgx-02", "cannot allocate all claims"}},
 	{"/pods/team-a/notebook-3", []string{"Change the selector", "\"Hopper\"", "The selector does not select it: architecture is Turing"}},
 	{"/namespaces", []string{"research", "8.0"}},
+	{"/claims?sort=-age", []string{"research/training", "30Gi", "mps.nvidia.com"}},
+	{"/findings", []string{"problem", "gpu-d1-00 has the taint", "Remedy"}},
+	{"/findings?state=ok", []string{"Kubernetes v1.37.1"}},
+	{"/history", []string{"No GPU has changed its health."}},
 	{"/nodes/none", []string{"Not found", "To the fleet"}},
 }
 
 func TestPages(t *testing.T) {
 	b := open(t, serve(t, busy(t)))
 	b.ignore("/nodes/none") // it does not exist
+	b.goTo("/findings")
+	b.shows("Checked at")
 	for _, p := range paths {
 		t.Run(p.path, func(t *testing.T) {
-			for _, width := range []int64{1200, 360} {
+			for i, width := range []int64{1280, 390, 1280, 390} {
 				b.size(width, 740)
+				b.colors([]string{"light", "dark"}[i/2])
 				b.goTo(p.path)
+				if dull := eval[[]string](b, contrast); len(dull) > 0 {
+					t.Errorf("text is hard to read in %s: %s", []string{"light", "dark"}[i/2], dull)
+				}
 				for _, want := range p.want {
 					if !eval[bool](b, fmt.Sprintf(`document.body.textContent.includes(%q)`, want)) {
 						t.Errorf("no %q", want)
 					}
 				}
-				if wide := eval[[]string](b, `document.documentElement.scrollWidth <= innerWidth ? [] :
-					[...document.querySelectorAll("main *, header *")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".picture, .scroll")).map((e) => e.outerHTML.slice(0, 120))`); len(wide) > 0 {
-					t.Errorf("at a width of %d the page scrolls sideways: %s", width, wide)
+				// Nothing is cut or scrolled sideways: not the page, and on a phone no part of it.
+				if wide := eval[[]string](b, fmt.Sprintf(`[...document.querySelectorAll("html, main *, header *")].filter((e) => {
+					if (e.closest(".unseen, .skip, .gauge") || e.getClientRects().length === 0 || getComputedStyle(e).clipPath !== "none" || e.closest("thead") && innerWidth < 760) return false;
+					if (%t && e.closest(".picture, .scroll")) return false;
+					return e.getBoundingClientRect().right > innerWidth + 1 || e.clientWidth > 0 && e.scrollWidth > e.clientWidth + 1 && !(e instanceof SVGElement) && e.nodeName !== "INPUT" || getComputedStyle(e).textOverflow === "ellipsis";
+				}).map((e) => e.outerHTML.slice(0, 160))`, width > 760)); len(wide) > 0 {
+					t.Errorf("at a width of %d parts are cut or scroll sideways: %s", width, wide)
 				}
 				// The page has one heading, and each landmark and field a name.
 				if problems := eval[[]string](b, `[
@@ -66,7 +80,7 @@ func TestPages(t *testing.T) {
 					document.querySelectorAll("main").length === 1 ? "" : "not one main",
 					document.title.endsWith("· kubectl gpu") ? "" : "the title is " + document.title,
 					...[...document.querySelectorAll("nav, table, [role=region]")].map((e) => e.getAttribute("aria-label") ? "" : "no label: " + e.outerHTML.slice(0, 80)),
-					...[...document.querySelectorAll("input")].map((e) => e.labels.length ? "" : "no label: " + e.outerHTML),
+					...[...document.querySelectorAll("input:not([type=hidden])")].map((e) => e.labels.length ? "" : "no label: " + e.outerHTML),
 					...[...document.querySelectorAll("a")].map((e) => e.textContent.trim() || e.getAttribute("aria-label") ? "" : "no text: " + e.outerHTML),
 				].filter(Boolean)`); len(problems) > 0 {
 					t.Errorf("%s", problems)
@@ -74,6 +88,92 @@ func TestPages(t *testing.T) {
 			}
 		})
 	}
+}
+
+// contrast is the elements with text of less than 4.5 times the contrast, as WCAG wants.
+const contrast = `(() => {
+	const numbers = (color) => (color.match(/[\d.]+/g) || [0, 0, 0]).map(Number);
+	const luminance = (color) => {
+		const [r, g, b] = numbers(color).map((v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+		return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+	};
+	const ground = (e) => {
+		for (; e; e = e.parentElement) {
+			const color = getComputedStyle(e).backgroundColor;
+			if (numbers(color)[3] !== 0) return color;
+		}
+		return "rgb(255, 255, 255)";
+	};
+	return [...document.querySelectorAll("main *, header *")].filter((e) => {
+		if (e instanceof SVGElement || e.getClientRects().length === 0 || ![...e.childNodes].some((c) => c.nodeType === Node.TEXT_NODE && c.nodeValue.trim())) return false;
+		const [a, b] = [luminance(getComputedStyle(e).color), luminance(ground(e))].sort((x, y) => y - x);
+		return (a + 0.05) / (b + 0.05) < 4.5;
+	}).map((e) => e.outerHTML.slice(0, 160));
+})()`
+
+// A user without a mouse sorts a list, and the focus stays on the heading.
+func TestSortByKeyboard(t *testing.T) {
+	b := open(t, serve(t, busy(t)))
+	first := func() string {
+		return eval[string](b, `document.querySelector("tbody tr").dataset.key`)
+	}
+	for _, width := range []int64{1280, 390} {
+		b.size(width, 740)
+		b.goTo("/claims")
+		b.tabTo("?sort=age")
+		b.press(kb.Enter)
+		b.until(`location.search === "?sort=age" && document.querySelector("th[aria-sort=ascending]")?.textContent.startsWith("Age")`)
+		youngest := first()
+		b.until(`document.activeElement.textContent === "Age" && document.activeElement.matches(":focus-visible")`)
+		b.press(kb.Enter)
+		b.until(`location.search === "?sort=-age" && document.querySelector("th[aria-sort=descending]")?.textContent.startsWith("Age")`)
+		if oldest := first(); youngest != "research/finetuning" && youngest != "team-a/notebook-3" || oldest != "shop/camera" {
+			t.Errorf("at a width of %d, the youngest claim is %s and the oldest one %s", width, youngest, oldest)
+		}
+		if n := eval[int](b, `document.querySelectorAll("th[aria-sort=ascending], th[aria-sort=descending]").length`); n != 1 {
+			t.Errorf("the list is sorted by %d columns", n)
+		}
+		b.run(`history.back()`)
+		b.until(`document.querySelector("th[aria-sort=ascending]")?.textContent.startsWith("Age")`)
+	}
+}
+
+// A health that changes while pages are open is in the history, and the navigation counts the
+// findings.
+func TestHistory(t *testing.T) {
+	c := busy(t)
+	b := open(t, serve(t, c))
+	b.goTo("/history")
+	b.shows("No GPU has changed its health.")
+	c.change(func() { c.taint("gpu-df-00", "xid-48", 0) })
+	b.shows("gpu.nvidia.com/unhealthy=xid-48")
+	b.until(`Number(document.querySelector('#menu a[href="/findings"] .number')?.firstChild.nodeValue) > 0`)
+	if text := eval[string](b, `document.querySelector("tbody tr").innerText`); !strings.Contains(text, "gpu-df-00") || !strings.Contains(text, "dgx-01") || !strings.Contains(text, "ok") {
+		t.Errorf("the change is %q", text)
+	}
+	b.tabTo("/nodes/dgx-01/gpus/gpu-df-00")
+	b.press(kb.Enter)
+	b.shows("Changes of the health")
+}
+
+// Agents of the cluster report the use.
+func TestUse(t *testing.T) {
+	b := open(t, serve(t, busy(t)))
+	b.until(`[...document.querySelectorAll("thead th")].some((e) => e.textContent.startsWith("Memory used"))`)
+	b.shows("152Gi of 6")
+	b.goTo("/claims/research/training")
+	b.shows("97%")
+}
+
+// A user who may not watch sees changes too.
+func TestLiveWithoutAWatch(t *testing.T) {
+	c := busy(t)
+	c.unwatched = true
+	b := open(t, serve(t, c))
+	b.goTo("/claims")
+	b.shows("Live, every 1 s")
+	c.change(func() { c.hold("dgx-02", "aardvark", "new", "") })
+	b.shows("aardvark/new")
 }
 
 // A user without a mouse goes from the fleet to a node and a claim, and back.
@@ -117,7 +217,7 @@ func TestLive(t *testing.T) {
 	c := busy(t)
 	b := open(t, serve(t, c))
 	b.goTo("/claims")
-	b.shows("Live")
+	b.until(`document.getElementById("state").textContent === "Live"`)
 	b.size(1200, 300)
 	b.run(`(() => {
 		document.getElementById("q").value = "typed";

@@ -21,15 +21,21 @@ func TestScreenshots(t *testing.T) {
 	for _, s := range []struct {
 		file, path    string
 		width, height int64
+		colors        string
 	}{
-		{"ui-fleet.png", "/", 1200, 640},
-		{"ui-node.png", "/nodes/dgx-01", 1000, 1180},
-		{"ui-why.png", "/pods/team-a/notebook-3", 1000, 640},
-		{"ui-phone.png", "/", 360, 740},
+		{"ui-fleet.png", "/", 1280, 640, "light"},
+		{"ui-node.png", "/nodes/dgx-01", 1280, 1400, "light"},
+		{"ui-waiting.png", "/pods", 1280, 420, "light"},
+		{"ui-why.png", "/pods/team-a/notebook-3", 1000, 640, "light"},
+		{"ui-findings.png", "/findings", 1280, 640, "dark"},
+		{"ui-phone.png", "/", 390, 844, "light"},
 	} {
 		b.size(s.width, s.height)
+		b.colors(s.colors)
 		b.goTo(s.path)
-		b.shows("Live")
+		b.until(`document.getElementById("state").textContent === "Live"`)
+		// The agents have reported, and the findings are counted.
+		b.until(`document.querySelector('#menu a[href="/findings"] .number') !== null`)
 		picture, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 		must(t, err)
 		must(t, os.WriteFile(filepath.Join("..", "..", "docs", "images", s.file), picture, 0o644))

@@ -48,7 +48,7 @@ func TestEveryObjectHasOnlyFieldsThatKubernetesKnows(t *testing.T) {
 
 // Profiles by the GPUs that the simulator knows are all that NVML reports of them.
 func TestEveryProfileOfTheModelsHasAClassAndAnExtendedResource(t *testing.T) {
-	r := mustRender(t, cluster{}, "")
+	r := mustRender(t, cluster{}, "deviceClasses: {migProfiles: {profiles: all}}")
 	files, err := filepath.Glob("../../simulator/nvmlsim/models/*.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestThePoliciesBindTheAccountThatTheAgentRunsAs(t *testing.T) {
 	if got := agent.Spec.Template.Spec.ServiceAccountName; got != "someone" {
 		t.Errorf("the agent runs as %s", got)
 	}
-	for _, name := range []string{"gpu-dra-driver-own-slices", "gpu-dra-driver-own-claims"} {
+	for _, name := range []string{"gpu-dra-driver-own-slices", "gpu-dra-driver-own-claims", "gpu-dra-driver-own-events"} {
 		policy := find[admissionv1.ValidatingAdmissionPolicy](t, r, "ValidatingAdmissionPolicy", name)
 		if got, want := policy.Spec.MatchConditions[0].Expression, "request.userInfo.username == 'system:serviceaccount:gpu-dra-driver:someone'"; got != want {
 			t.Errorf("%s is for %s, want %s", name, got, want)
@@ -161,6 +161,47 @@ func TestTheAccountOfViewersHasNoRights(t *testing.T) {
 	agent := find[appsv1.DaemonSet](t, r, "DaemonSet", "gpu-dra-driver-agent")
 	if got := agent.Spec.Template.Annotations["gpu.nvidia.com/viewer-account"]; got != account.Name {
 		t.Errorf("the agents' pods name the account %q", got)
+	}
+}
+
+// A tenant who may read pods and claims of a namespace needs no more than this role.
+func TestTheRoleForTenantsReadsDevicesOnly(t *testing.T) {
+	const name = "gpu-dra-driver-devices"
+	role := find[rbacv1.ClusterRole](t, mustRender(t, cluster{}, ""), "ClusterRole", name)
+	want := []rbacv1.PolicyRule{{
+		APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceslices", "deviceclasses", "devicetaintrules"}, Verbs: []string{"get", "list", "watch"},
+	}}
+	if diff := cmp.Diff(want, role.Rules); diff != "" {
+		t.Errorf("its rules (-want +got):\n%s", diff)
+	}
+	if got := role.Labels["rbac.authorization.k8s.io/aggregate-to-view"]; got != "true" {
+		t.Errorf("it is not part of the role view: the label is %q", got)
+	}
+	for values, want := range map[string][]string{
+		"": nil,
+		"viewers: {devices: {groups: [team-a, 'oidc:team-b']}}":                    {"team-a", "oidc:team-b"},
+		"viewers: {devices: {enabled: false, groups: [team-a]}}":                   nil,
+		"viewers: {enabled: false, devices: {enabled: true, groups: ['sys:all']}}": {"sys:all"},
+	} {
+		var groups []string
+		for _, m := range mustRender(t, cluster{}, values).manifests {
+			if kindOf(t, m) != "ClusterRoleBinding" {
+				continue
+			}
+			if binding := decode[rbacv1.ClusterRoleBinding](t, m); binding.RoleRef.Name == name {
+				for _, s := range binding.Subjects {
+					groups = append(groups, s.Name)
+				}
+			}
+		}
+		if diff := cmp.Diff(want, groups); diff != "" {
+			t.Errorf("%s: groups with the role (-want +got):\n%s", values, diff)
+		}
+	}
+	for _, m := range mustRender(t, cluster{}, "viewers: {devices: {enabled: false}}").manifests {
+		if strings.Contains(m, name) {
+			t.Errorf("the role is switched off, and rendered:\n%s", m)
+		}
 	}
 }
 

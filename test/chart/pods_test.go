@@ -39,6 +39,32 @@ func TestWhatThePodsShareWithTheNodeIsMountedWhereTheNodeHasIt(t *testing.T) {
 	}
 }
 
+// The last lines of a program's log are in the status of its pod, and kubectl describe prints them.
+func TestTheStatusOfAPodSaysWhyAContainerFailed(t *testing.T) {
+	containers := 0
+	for _, values := range []string{"default.yaml", "every-value.yaml", "sim.yaml"} {
+		r := mustRender(t, cluster{}, valuesFile(t, values))
+		for _, m := range slices.Concat(r.manifests, r.hooks) {
+			var spec corev1.PodSpec
+			switch kindOf(t, m) {
+			case "DaemonSet":
+				spec = decode[appsv1.DaemonSet](t, m).Spec.Template.Spec
+			case "Pod":
+				spec = decode[corev1.Pod](t, m).Spec
+			}
+			for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+				containers++
+				if c.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError {
+					t.Errorf("%s: container %s has the policy %q", values, c.Name, c.TerminationMessagePolicy)
+				}
+			}
+		}
+	}
+	if containers < 9 {
+		t.Errorf("the chart renders only %d containers", containers)
+	}
+}
+
 func TestAgentsOverlapWhenUpdatedAndSupervisorsAreLeftAlone(t *testing.T) {
 	r := mustRender(t, cluster{}, "")
 	agent := find[appsv1.DaemonSet](t, r, "DaemonSet", "gpu-dra-driver-agent").Spec

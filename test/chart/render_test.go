@@ -45,6 +45,8 @@ type cluster struct {
 	nodes map[string]string
 	// apis are further groups and versions that the API server has.
 	apis []string
+	// claims and templates name these classes; nil if the release is installed for the first time.
+	claims, templates []string
 }
 
 // rendered is the output of helm, by its kinds.
@@ -91,7 +93,8 @@ func renderAs(t *testing.T, release string, on cluster, values string) (rendered
 		capabilities.APIVersions = append(slices.Clone(capabilities.APIVersions), "nvidia.com/v1", "nvidia.com/v1/ClusterPolicy")
 	}
 	capabilities.APIVersions = append(slices.Clone(capabilities.APIVersions), on.apis...)
-	options := common.ReleaseOptions{Name: release, Namespace: release, Revision: 1, IsInstall: true}
+	upgrade := on.claims != nil || on.templates != nil
+	options := common.ReleaseOptions{Name: release, Namespace: release, Revision: 1, IsInstall: !upgrade, IsUpgrade: upgrade}
 	all, err := chartutil.ToRenderValues(c, given, options, capabilities)
 	if err != nil {
 		return rendered{}, err
@@ -195,9 +198,24 @@ func (c cluster) GetClientFor(apiVersion, kind string) (client dynamic.Namespace
 			}
 			objects = append(objects, node)
 		}
+	case strings.HasPrefix(kind, "ResourceClaim") && apiVersion == "resource.k8s.io/v1":
+		resource = schema.GroupVersionResource{Group: "resource.k8s.io", Version: "v1", Resource: strings.ToLower(kind) + "s"}
+		namespaced = true
+		for i, class := range map[string][]string{"ResourceClaim": c.claims, "ResourceClaimTemplate": c.templates}[kind] {
+			spec := map[string]any{"devices": map[string]any{"requests": []any{
+				map[string]any{"name": "gpu", "firstAvailable": []any{map[string]any{"name": "a", "deviceClassName": "gpu.nvidia.com"}, map[string]any{"name": "b", "deviceClassName": class}}},
+			}}}
+			if kind == "ResourceClaimTemplate" {
+				spec = map[string]any{"spec": spec}
+			}
+			o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "spec": spec}}
+			o.SetNamespace("default")
+			o.SetName(fmt.Sprint("claim-", i))
+			objects = append(objects, o)
+		}
 	default:
 		return nil, false, errors.New("the cluster has no " + apiVersion + " " + kind)
 	}
 	kinds := map[schema.GroupVersionResource]string{resource: kind + "List"}
-	return fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, objects...).Resource(resource), false, nil
+	return fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, objects...).Resource(resource), namespaced, nil
 }

@@ -120,7 +120,7 @@ func readHeld(ctx context.Context, cluster *harness.Cluster, name string) (heldR
 func writeHeld(rows []heldRow) error {
 	fmt.Println()
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "CONTAINER\tDEVICE\tPROMISED\tMEMORY HELD BY\tTRIED\tGOT\tOF THE SMS\tCUDA ERROR") //nolint:errcheck // Flush reports it
+	fmt.Fprintln(table, "CONTAINER\tDEVICE\tPROMISED\tMEMORY LIMITED BY\tTRIED\tGOT\tOF THE SMS\tCUDA ERROR") //nolint:errcheck // Flush reports it
 	for _, r := range rows {
 		sms := "-"
 		switch {

@@ -4,9 +4,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 
@@ -190,7 +192,9 @@ func show(ctx context.Context, cluster *harness.Cluster, namespaces ...string) e
 // kubectlGPU prints a command of kubectl gpu and its output.
 func kubectlGPU(ctx context.Context, cluster *harness.Cluster, args ...string) error {
 	out, err := cluster.GPU(ctx, args...)
-	if err != nil {
+	// explain has this exit status for a pod that waits.
+	const waits = 2
+	if exit := (*exec.ExitError)(nil); err != nil && !(args[0] == "explain" && errors.As(err, &exit) && exit.ExitCode() == waits) {
 		return err
 	}
 	fmt.Printf("\n$ kubectl gpu %s\n%s", strings.Join(args, " "), out)

@@ -202,8 +202,11 @@ func TestEveryTaintAndLabelOfOursIsDocumented(t *testing.T) {
 	wantNamed(t, section(t, reference, "## Labels"), reference, []string{v1alpha1.LabelOffer})
 }
 
-func TestTheChartHasAClassForEveryMIGProfileOfEachModel(t *testing.T) {
-	manifest := read(t, "deployments/static/install.yaml")
+// knownProfiles has the MIG profiles that the chart knows.
+const knownProfiles = "deployments/helm/gpu-dra-driver/templates/_mig.tpl"
+
+func TestTheChartKnowsEveryMIGProfileOfEachModel(t *testing.T) {
+	known := read(t, knownProfiles)
 	for _, model := range nvmlsim.ModelNames() {
 		m, err := nvmlsim.LoadModel(model)
 		if err != nil {
@@ -214,8 +217,8 @@ func TestTheChartHasAClassForEveryMIGProfileOfEachModel(t *testing.T) {
 				continue
 			}
 			for _, p := range kind.MIG.Profiles {
-				if !strings.Contains(manifest, "orValue('') == '"+p.Name+"'") {
-					t.Errorf("no class of the chart selects %s, which a %s has", p.Name, kind.Name)
+				if !strings.Contains(known, `"`+p.Name+`"`) {
+					t.Errorf("the chart does not know %s, which a %s has", p.Name, kind.Name)
 				}
 			}
 		}
@@ -246,6 +249,9 @@ func TestEveryDeviceClassOfTheChartIsInTheReferenceAndNoOther(t *testing.T) {
 	}
 	if len(names) < 5 {
 		t.Fatalf("install.yaml has only the classes %q", names)
+	}
+	for _, m := range regexp.MustCompile(`"([0-9]+g\.[^"]+)"`).FindAllStringSubmatch(read(t, knownProfiles), -1) {
+		names = append(names, "mig-"+strings.ReplaceAll(m[1], "+", "."))
 	}
 	wantNamed(t, text, reference, names)
 	for _, m := range regexp.MustCompile("`(mig-[^`]+|[a-z]+\\.nvidia\\.com)`").FindAllStringSubmatch(text, -1) {

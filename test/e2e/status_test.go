@@ -71,6 +71,8 @@ func TestTheKubeletReportsTheHealthOfAPodsGPU(t *testing.T) {
 	})
 	must(t, waitHealth(t, ns, "Unhealthy"))
 	must(t, waitTaints(t, device, 1))
+	failed := fmt.Sprintf("%s of node %s is unhealthy (xid-79): the GPU has fallen off the bus.", device, cluster.NodeName)
+	must(t, waitHealthEvents(t, ns, "Warning", "GPUUnhealthy", failed, 1))
 
 	// An agent that restarts does not know less; an administrator's word ends it.
 	must(t, agent.Start(t.Context()))
@@ -79,6 +81,30 @@ func TestTheKubeletReportsTheHealthOfAPodsGPU(t *testing.T) {
 	must(t, declareRepaired(t.Context(), device))
 	must(t, waitTaints(t, device, 0))
 	must(t, waitHealth(t, ns, "Healthy"))
+	must(t, waitHealthEvents(t, ns, "Normal", "GPUHealthy", device+" of node "+cluster.NodeName+" is healthy again (it was xid-79).", 1))
+	// The restart has repeated no event.
+	must(t, waitHealthEvents(t, ns, "Warning", "GPUUnhealthy", failed, 1))
+}
+
+// waitHealthEvents waits until kubectl shows that many events on the pod and on its claim, all
+// with the text.
+func waitHealthEvents(t *testing.T, namespace, kind, reason, text string, want int) error {
+	return harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		out, err := cluster.Kubectl(ctx, "--namespace", namespace, "get", "events", "--field-selector", "type="+kind+",reason="+reason,
+			"--output", "jsonpath={range .items[*]}{.involvedObject.kind} {.message}{\"\\n\"}{end}")
+		if err != nil {
+			return false, "", err
+		}
+		count := map[string]int{}
+		for line := range strings.Lines(out) {
+			object, message, _ := strings.Cut(line, " ")
+			if strings.HasPrefix(message, text) {
+				count[object]++
+			}
+		}
+		return count["Pod"] == want && count["ResourceClaim"] == want && len(count) == 2,
+			fmt.Sprintf("want %d events %s on pod and claim with %q, have:\n%s", want, reason, text, out), nil
+	})
 }
 
 // declareRepaired annotates the node: all faults of the device until now are repaired.

@@ -72,7 +72,7 @@ func TestAWrongWordAndARestartLeaveTheNodeAsItIs(t *testing.T) {
 		if uuid := report(t, ns)["mig/main"].UUID; uuid != kept {
 			t.Errorf("%s: the pod has %s, want %s, which was kept", mistake.wrong, uuid, kept)
 		}
-		if f := examine(t)["node-config"]; f.State != doctor.Warning || !strings.Contains(f.Found, mistake.found) {
+		if f := examine(t)["node-config"]; f.State != doctor.Problem || !strings.Contains(f.Found, mistake.found) {
 			t.Errorf("%s: doctor says %+v, want %s", mistake.wrong, f, mistake.found)
 		}
 		remove(t, ns, "mig")

@@ -9,11 +9,14 @@ import (
 	authv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 )
 
 // dryRun is for everything that would change the cluster.
@@ -109,6 +112,40 @@ func (s *scene) labelClaim(ctx context.Context, as who, name string) error {
 	_, err := s.clients[as].ResourceV1().ResourceClaims(tenant).Patch(ctx, name, types.MergePatchType,
 		[]byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{DryRun: dryRun()})
 	return err
+}
+
+// healthEvent is an event as the agent of a node creates it on a pod.
+func (s *scene) healthEvent(node string) *eventsv1.Event {
+	return &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "pod.0123456789abcdef"},
+		EventTime:  metav1.NowMicro(), ReportingController: driver, ReportingInstance: node, Action: "CheckHealth",
+		Type: corev1.EventTypeWarning, Reason: v1alpha1.ReasonGPUUnhealthy, Note: "the GPU has fallen off the bus",
+		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: tenant, Name: "pod", UID: "uid"},
+	}
+}
+
+func (s *scene) createEvent(ctx context.Context, as who, event *eventsv1.Event) error {
+	_, err := s.clients[as].EventsV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{DryRun: dryRun()})
+	return err
+}
+
+// createCoreEvent creates an event of the core group, of another controller.
+func (s *scene) createCoreEvent(ctx context.Context, as who) error {
+	_, err := s.clients[as].CoreV1().Events(tenant).Create(ctx, &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: tenant, Name: "pod.0123456789abcdef"},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: tenant, Name: "pod"},
+		Type:           corev1.EventTypeWarning, Reason: v1alpha1.ReasonGPUUnhealthy, Message: "text", Source: corev1.EventSource{Component: "kubelet"},
+	}, metav1.CreateOptions{DryRun: dryRun()})
+	return err
+}
+
+func (s *scene) patchEvent(ctx context.Context, as who) error {
+	_, err := s.clients[as].EventsV1().Events(tenant).Patch(ctx, "old", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{DryRun: dryRun()})
+	return err
+}
+
+func (s *scene) deleteEvent(ctx context.Context, as who) error {
+	return s.clients[as].EventsV1().Events(tenant).Delete(ctx, "old", metav1.DeleteOptions{DryRun: dryRun()})
 }
 
 func (s *scene) createClaim(ctx context.Context, as who) error {

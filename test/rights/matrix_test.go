@@ -8,11 +8,15 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 )
 
 // attempt is something to try.
@@ -27,7 +31,7 @@ type attempt struct {
 }
 
 func TestEveryAccountHasTheRightsThatItNeedsAndNoMore(t *testing.T) {
-	for _, a := range slices.Concat(sliceAttempts(), statusAttempts(), claimAttempts(), otherAttempts()) {
+	for _, a := range slices.Concat(sliceAttempts(), statusAttempts(), claimAttempts(), operatorAttempts(), eventAttempts(), otherAttempts()) {
 		t.Run(strings.ReplaceAll(a.verb+" "+a.resource+": "+a.object, "/", "."), func(t *testing.T) {
 			for _, one := range accounts() {
 				err := a.try(t.Context(), one)
@@ -90,7 +94,7 @@ func sliceAttempts() []attempt {
 		{"deletecollection", "resourceslices", "of anybody", nil, "cannot deletecollection", func(ctx context.Context, as who) error {
 			return world.clients[as].ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{DryRun: dryRun()}, metav1.ListOptions{})
 		}},
-		{"list", "resourceslices", "of everybody", []who{viewer, agentA, agentB, agentNowhere}, "", func(ctx context.Context, as who) error {
+		{"list", "resourceslices", "of everybody", []who{viewer, operator, agentA, agentB, agentNowhere}, "", func(ctx context.Context, as who) error {
 			_, err := world.clients[as].ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
 			return err
 		}},
@@ -153,11 +157,11 @@ func statusAttempts() []attempt {
 // claimAttempts: the claims themselves are the users'.
 func claimAttempts() []attempt {
 	return []attempt{
-		{"get", "resourceclaims", "of any namespace", []who{agentA, agentB, agentNowhere}, "", func(ctx context.Context, as who) error {
+		{"get", "resourceclaims", "of any namespace", []who{agentA, agentB, agentNowhere, operator}, "", func(ctx context.Context, as who) error {
 			_, err := world.clients[as].ResourceV1().ResourceClaims(tenant).Get(ctx, "claim-b", metav1.GetOptions{})
 			return err
 		}},
-		{"list", "resourceclaims", "of all namespaces", []who{viewer}, "", func(ctx context.Context, as who) error {
+		{"list", "resourceclaims", "of all namespaces", []who{viewer, operator}, "", func(ctx context.Context, as who) error {
 			_, err := world.clients[as].ResourceV1().ResourceClaims("").List(ctx, metav1.ListOptions{})
 			return err
 		}},
@@ -192,6 +196,36 @@ func claimAttempts() []attempt {
 	}
 }
 
+// eventAttempts: a node's agent reports GPUs that fail, in its own name.
+func eventAttempts() []attempt {
+	create := func(object string, allowed []who, says string, change func(*eventsv1.Event)) attempt {
+		return attempt{"create", "events", object, allowed, says, func(ctx context.Context, as who) error {
+			event := world.healthEvent(world.nodeA)
+			change(event)
+			return world.createEvent(ctx, as, event)
+		}}
+	}
+	return []attempt{
+		create("of node A on a pod", []who{agentA}, "may not create events of", func(*eventsv1.Event) {}),
+		create("of node A on a claim", []who{agentA}, "may not create events of", func(e *eventsv1.Event) {
+			e.Regarding.APIVersion, e.Regarding.Kind, e.Regarding.Name = "resource.k8s.io/v1", "ResourceClaim", "claim-a"
+			e.Type, e.Reason = corev1.EventTypeNormal, v1alpha1.ReasonGPUHealthy
+		}),
+		create("of node B on a pod", []who{agentB}, "may not create events of "+nodeB, func(e *eventsv1.Event) { e.ReportingInstance = nodeB }),
+		create("of another controller", nil, "may not create events of kubelet", func(e *eventsv1.Event) { e.ReportingController = "kubelet" }),
+		create("on a secret", nil, "may not create events on a Secret", func(e *eventsv1.Event) { e.Regarding.Kind = "Secret" }),
+		create("on a pod of another group", nil, "may not create events on a Pod", func(e *eventsv1.Event) { e.Regarding.APIVersion = "example.com/v1" }),
+		create("with another reason", nil, "may not create events with the reason Evicted", func(e *eventsv1.Event) { e.Reason = "Evicted" }),
+		{"create", "events", "of the core group", nil, "cannot create", func(ctx context.Context, as who) error { return world.createCoreEvent(ctx, as) }},
+		{"patch", "events", "of node A", nil, "cannot patch", func(ctx context.Context, as who) error { return world.patchEvent(ctx, as) }},
+		{"delete", "events", "of node A", nil, "cannot delete", func(ctx context.Context, as who) error { return world.deleteEvent(ctx, as) }},
+		{"list", "events", "of a user's namespace", []who{viewer}, "cannot list", func(ctx context.Context, as who) error {
+			_, err := world.clients[as].CoreV1().Events(tenant).List(ctx, metav1.ListOptions{})
+			return err
+		}},
+	}
+}
+
 // otherAttempts: what a stolen token would be used for.
 func otherAttempts() []attempt {
 	policies := func(as who) interface {
@@ -200,11 +234,11 @@ func otherAttempts() []attempt {
 		return world.clients[as].AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	}
 	return []attempt{
-		{"get", "nodes", "of any name", []who{agentA, agentB, agentNowhere}, "", func(ctx context.Context, as who) error {
+		{"get", "nodes", "of any name", []who{agentA, agentB, agentNowhere, operator}, "", func(ctx context.Context, as who) error {
 			_, err := world.clients[as].CoreV1().Nodes().Get(ctx, nodeB, metav1.GetOptions{})
 			return err
 		}},
-		{"patch", "nodes", "label of node A", nil, "", func(ctx context.Context, as who) error { return world.labelNode(ctx, as, world.nodeA) }},
+		{"patch", "nodes", "label of node A", []who{operator}, "", func(ctx context.Context, as who) error { return world.labelNode(ctx, as, world.nodeA) }},
 		{"patch", "nodes/status", "of node A", nil, "", func(ctx context.Context, as who) error { return world.labelNode(ctx, as, world.nodeA, "status") }},
 		{"delete", "nodes", "node B", nil, "", func(ctx context.Context, as who) error {
 			return world.clients[as].CoreV1().Nodes().Delete(ctx, nodeB, metav1.DeleteOptions{DryRun: dryRun()})
@@ -221,7 +255,7 @@ func otherAttempts() []attempt {
 			_, err := world.clients[as].CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
 			return err
 		}},
-		{"list", "pods", "of all namespaces", []who{viewer}, "", func(ctx context.Context, as who) error {
+		{"list", "pods", "of all namespaces", []who{viewer, operator}, "", func(ctx context.Context, as who) error {
 			_, err := world.clients[as].CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 			return err
 		}},

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	eventsv1 "k8s.io/api/events/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -70,4 +71,42 @@ func TestThePoliciesAloneHoldTheAgentToItsOwn(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// RBAC allows an agent to create events only. The policy alone also holds one that may write
+// all events.
+func TestThePolicyOfEventsAloneHoldsTheAgentToItsOwn(t *testing.T) {
+	event := func(as who, change func(*eventsv1.Event)) func(context.Context) error {
+		return func(ctx context.Context) error {
+			e := world.healthEvent(world.nodeA)
+			change(e)
+			return world.createEvent(ctx, as, e)
+		}
+	}
+	for name, tc := range map[string]struct {
+		try func(context.Context) error
+		// says is part of the refusal; empty if it is allowed.
+		says string
+	}{
+		"on a pod":                 {event(almightyA, func(*eventsv1.Event) {}), ""},
+		"of another node":          {event(almightyA, func(e *eventsv1.Event) { e.ReportingInstance = nodeB }), "may not create events of " + nodeB},
+		"of another controller":    {event(almightyA, func(e *eventsv1.Event) { e.ReportingController = "kubelet" }), "may not create events of kubelet"},
+		"on a node":                {event(almightyA, func(e *eventsv1.Event) { e.Regarding.Kind = "Node" }), "may not create events on a Node"},
+		"with another reason":      {event(almightyA, func(e *eventsv1.Event) { e.Reason = "Killing" }), "the reason Killing"},
+		"of the core group":        {func(ctx context.Context) error { return world.createCoreEvent(ctx, almightyA) }, "own-events"},
+		"changed":                  {func(ctx context.Context) error { return world.patchEvent(ctx, almightyA) }, "may not change or delete events"},
+		"deleted":                  {func(ctx context.Context) error { return world.deleteEvent(ctx, almightyA) }, "may not change or delete events"},
+		"of an agent without node": {event(almightyNowhere, func(*eventsv1.Event) {}), "not bound to a node"},
+		"of an administrator":      {event(admin, func(e *eventsv1.Event) { e.ReportingController = "kubelet" }), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := tc.try(t.Context())
+			switch {
+			case tc.says == "" && err != nil:
+				t.Errorf("refused: %v", err)
+			case tc.says != "" && (!refused(err) || !strings.Contains(err.Error(), "own-events") || !strings.Contains(err.Error(), tc.says)):
+				t.Errorf("the answer is %v, want a refusal by the policy own-events that says %q", err, tc.says)
+			}
+		})
+	}
 }

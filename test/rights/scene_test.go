@@ -29,6 +29,7 @@ const (
 	agentAccount      = "gpu-kubelet-plugin"
 	supervisorAccount = "gpu-dra-driver-supervisor"
 	viewerAccount     = "gpu-dra-driver-viewer"
+	operatorRole      = "gpu-dra-driver-operator"
 	tenant            = "tenant"
 
 	// nodeB has no kubelet; for the API server it is a node like any other.
@@ -56,6 +57,8 @@ const (
 	viewer      who = "a viewer"
 	viewerToken who = "the viewers' account"
 	user        who = "a user's pod"
+	// operator is a user with the chart's role for administrators of GPUs.
+	operator who = "an administrator of GPUs"
 
 	// almightyA is the agent of node A if RBAC allowed it everything, so that
 	// only policies are in its way. almightyNowhere has no node.
@@ -64,22 +67,22 @@ const (
 )
 
 func accounts() []who {
-	return []who{admin, agentA, agentB, agentNowhere, supervisor, neighbour, viewer, viewerToken, user}
+	return []who{admin, agentA, agentB, agentNowhere, supervisor, neighbour, viewer, viewerToken, user, operator}
 }
 
 // scene is the cluster with objects to try on, and a client for each one who
 // tries.
 type scene struct {
-	nodeA   string
-	clients map[who]kubernetes.Interface
+	nodeA, kubeconfig string
+	clients           map[who]kubernetes.Interface
 }
 
 func newScene(ctx context.Context, cluster *harness.Cluster) (*scene, error) {
 	if _, err := cluster.Kubectl(ctx, "apply", "-f", "deployments/static/install.yaml"); err != nil {
 		return nil, err
 	}
-	s := &scene{nodeA: cluster.NodeName, clients: map[who]kubernetes.Interface{admin: cluster.Client}}
-	for _, step := range []func(context.Context, *harness.Cluster) error{s.makeNodeB, s.makeSlices, s.makeClaims, s.makeSecrets, s.makeViewer, s.enter} {
+	s := &scene{nodeA: cluster.NodeName, kubeconfig: cluster.Kubeconfig, clients: map[who]kubernetes.Interface{admin: cluster.Client}}
+	for _, step := range []func(context.Context, *harness.Cluster) error{s.makeNodeB, s.makeSlices, s.makeClaims, s.makeEvent, s.makeSecrets, s.makeViewer, s.makeOperator, s.enter} {
 		if err := step(ctx, cluster); err != nil {
 			return nil, err
 		}
@@ -188,6 +191,14 @@ func (s *scene) makeClaim(ctx context.Context, client kubernetes.Interface, name
 	return err
 }
 
+// makeEvent creates an event of the agent of node A.
+func (s *scene) makeEvent(ctx context.Context, c *harness.Cluster) error {
+	event := s.healthEvent(s.nodeA)
+	event.Name = "old"
+	_, err := c.Client.EventsV1().Events(tenant).Create(ctx, event, metav1.CreateOptions{})
+	return err
+}
+
 func (s *scene) makeSecrets(ctx context.Context, c *harness.Cluster) error {
 	for _, namespace := range []string{driverNamespace, tenant} {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "secret"}}
@@ -218,6 +229,41 @@ func (s *scene) makeViewer(ctx context.Context, c *harness.Cluster) error {
 	return err
 }
 
+// makeOperator binds the role of administrators of GPUs to an account of the tenant. It also
+// makes a pod to evict and a rule to delete.
+func (s *scene) makeOperator(ctx context.Context, c *harness.Cluster) error {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "operator"}}
+	if _, err := c.Client.CoreV1().ServiceAccounts(tenant).Create(ctx, account, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	_, err := c.Client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "operators"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: tenant, Name: account.Name}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: operatorRole},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = c.Client.CoreV1().Pods(tenant).Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "to-evict"},
+		Spec:       corev1.PodSpec{NodeName: nodeB, Containers: []corev1.Container{{Name: "c", Image: "i"}}, TerminationGracePeriodSeconds: ptr.To(int64(0))},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	rule := ruleOf("rule")
+	_, err = c.Client.ResourceV1().DeviceTaintRules().Create(ctx, rule, metav1.CreateOptions{})
+	return err
+}
+
+// ruleOf returns a rule that taints no device.
+func ruleOf(name string) *resourceapi.DeviceTaintRule {
+	return &resourceapi.DeviceTaintRule{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       resourceapi.DeviceTaintRuleSpec{Taint: resourceapi.DeviceTaint{Key: "example.com/t", Effect: resourceapi.DeviceTaintEffectNoSchedule}},
+	}
+}
+
 // enter creates a token for every account, and a client with it.
 func (s *scene) enter(ctx context.Context, c *harness.Cluster) error {
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
@@ -243,6 +289,7 @@ func (s *scene) enter(ctx context.Context, c *harness.Cluster) error {
 		{supervisor, driverNamespace, supervisorAccount, nil},
 		{neighbour, driverNamespace, "default", nil},
 		{viewer, tenant, "viewer", nil},
+		{operator, tenant, "operator", nil},
 		{viewerToken, driverNamespace, viewerAccount, nil},
 		{user, tenant, "default", nil},
 	} {
@@ -281,6 +328,7 @@ func (s *scene) waitForPolicies(ctx context.Context) error {
 	return harness.Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
 		slice := s.createSlice(ctx, agentA, sliceOf(driver, nodeB, nodeB))
 		claim := s.deallocate(ctx, almightyA, "claim-b")
-		return slice != nil && claim != nil, "a policy lets the agent of a node write for another", nil
+		event := s.createEvent(ctx, almightyA, s.healthEvent(nodeB))
+		return slice != nil && claim != nil && event != nil, "a policy lets the agent of a node write for another", nil
 	})
 }

@@ -26,6 +26,7 @@ func (v vocabulary) documents() map[string]map[string]string {
 			"capacities": v.table("capacity", "devices", withPrefix(v.names, "Capacity"), asList),
 			"taints":     v.table("taint", "value", withPrefix(v.names, "Taint"), v.markdown),
 		},
+		"docs/troubleshooting.md": {"causes": causes(), "findings": findings()},
 		"docs/reference.md": {
 			"types":         v.deviceTypes(),
 			"kinds":         v.kinds(),

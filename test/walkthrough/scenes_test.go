@@ -76,9 +76,9 @@ var scenes = map[string]scene{
 		"dgx-h100 with 8 GPUs in",
 	}},
 	"docs/kubectl.md": {installed: true, printed: []string{
-		"gpu-df-00 NVIDIA H100 80GB HBM3 free 0 ░░░░░░░░░░ 0Gi/79Gi ░░░░░░░░░░ 0% ok",
-		"gpu-9d-00 79Gi 100% -",
-		"mps.nvidia.com 20Gi gpu-dra-",
+		"gpu-df-00 NVIDIA H100 80GB HBM3 free 0 ░░░░░░░░░░ 0.0Gi/79.0Gi ░░░░░░░░░░ 0% ok",
+		"gpu-9d-00 79.0Gi 100% ok -",
+		"mps.nvidia.com 20.0Gi gpu-dra-",
 		"demo 7 7.0 553.3Gi 700% 0",
 		"gpu-df-00 NV18 NV18 NV18 NV18 NV18 NV18 NV18 X 1 pci0000:d9 -",
 		"request gpus: 1 of 9 devices",

@@ -22,7 +22,7 @@ func fact[T any](value T) agentv1.Fact[T] {
 // node has a value in each field.
 func node() agentv1.Node {
 	return agentv1.Node{
-		AgentVersion: "v0.9.0", ConfigProblem: "gpu.nvidia.com/config=learning is not followed",
+		AgentVersion: "v0.9.0", ConfigProblem: "gpu.nvidia.com/config=learning is not followed", Simulated: true,
 		DriverVersion: fact("580.65.06"), CUDAVersion: fact("13.0"), OpenModules: fact(true), Peermem: fact(true),
 		FabricManager: fact(true), Persistenced: fact(true), KernelVersion: fact("6.8.0-85-generic"),
 		Controllers: fact([]string{"cpu", "dmem"}), HugePages: fact(map[string]uint64{"1048576kB": 4, "2048kB": 512}),
@@ -31,7 +31,7 @@ func node() agentv1.Node {
 		NRI: fact(true), ContainerdCDI: fact("true"), CPUManager: fact("static"),
 		GPUs: []agentv1.GPU{{
 			Address: "0000:1b:00.0", UUID: "GPU-11111111-2222-3333-4444-555555555555", Model: "NVIDIA H100 80GB HBM3",
-			Persistence: fact("on"), NVSwitch: fact(true), FabricState: fact("completed"),
+			Persistence: fact("on"), ECC: fact("on"), NVSwitch: fact(true), FabricState: fact("completed"),
 			Clocks:    fact(agentv1.Clocks{SMMHz: 900, MaxSMMHz: 1980, Reasons: []string{"gpu-idle", "sw-power-cap"}}),
 			LinkWidth: fact(8), MaxLinkWidth: fact(16), LinkSpeed: fact("2.5 GT/s PCIe"), MaxLinkSpeed: fact("32.0 GT/s PCIe"),
 			IOMMUType: fact("DMA-FQ"), ACSRedirect: fact([]string{"0000:17:02.0"}),

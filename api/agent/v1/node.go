@@ -23,6 +23,9 @@ type Node struct {
 	// ConfigProblem is the reason why a label or file of the administrator is not followed:
 	// one line of at most 1 KiB. Agents of earlier releases do not report it.
 	ConfigProblem string `json:"configProblem,omitempty"`
+	// Simulated is set if the GPUs are simulated: facts about GPUs are of the simulation, and
+	// files of the host may not be readable. Agents of earlier releases do not report it.
+	Simulated bool `json:"simulated,omitempty"`
 
 	// DriverVersion, such as "580.65.06", and CUDAVersion, such as "13.0", are unknown on a
 	// node without a driver.
@@ -82,6 +85,9 @@ type GPU struct {
 
 	// Persistence is "on" or "off"; empty if NVML does not report it.
 	Persistence Fact[string] `json:"persistence"`
+	// ECC is "on" or "off"; empty if the GPU has none. Agents of earlier releases do not report
+	// it.
+	ECC Fact[string] `json:"ecc"`
 	// NVSwitch is set if links of the GPU lead to NVSwitch.
 	NVSwitch Fact[bool] `json:"nvSwitch"`
 	// FabricState is the state of the GPU's registration with its NVSwitch fabric:

@@ -193,8 +193,8 @@ const (
 
 // The capacities of devices.
 const (
-	// CapacityMemory is the memory of the device in bytes. A request names a multiple
-	// of 1Mi; without an amount it gets all memory of a device, and none of a time
+	// CapacityMemory is the memory of the device in bytes. A request is rounded to
+	// whole Mi; without an amount it gets all memory of a device, and none of a time
 	// slice.
 	CapacityMemory = "memory" // gpu, mig, timeslice
 	// CapacityCompute is the compute of the GPU in percent of its SMs. A request
@@ -227,6 +227,9 @@ const (
 	// also marks a device that is used by another pod than those of the claims that hold
 	// it.
 	TaintInUse = GroupName + "/in-use" // [InUseTaintDevicePlugin], [InUseTaintUnneededClaim], [InUseTaintForeignProcess]
+	// TaintCordoned marks a device that an administrator has taken out of use with
+	// "kubectl gpu cordon". A DeviceTaintRule sets it; the agent never does.
+	TaintCordoned = GroupName + "/cordoned" // [CordonedByAdministrator]
 )
 
 // The values of taints.
@@ -252,6 +255,8 @@ const (
 	// InUseTaintForeignProcess is a value of [TaintInUse]: a pod without a claim for
 	// the device computes on it.
 	InUseTaintForeignProcess = "foreign-process"
+	// CordonedByAdministrator is the value of [TaintCordoned].
+	CordonedByAdministrator = "administrator"
 )
 
 // What a node can offer besides whole GPUs: the words of the agent's flag --offer,
@@ -301,6 +306,14 @@ const (
 	LabelStrategies = GroupName + "/strategies" // DeviceClass
 )
 
+// LabelCordon is the name of the GPU that a rule of "kubectl gpu cordon" takes out of use.
+// The rule selects one device of it.
+const LabelCordon = GroupName + "/cordon" // DeviceTaintRule
+
+// AnnotationCordonReason is the reason for which an administrator has taken a GPU out of
+// use, in words.
+const AnnotationCordonReason = GroupName + "/cordon-reason" // DeviceTaintRule
+
 // ConditionReady is the condition of a device in status.devices of a claim: whether the device
 // is prepared. Its reason is a word of the event texts.
 const ConditionReady = "Ready" // ResourceClaim
@@ -339,6 +352,14 @@ const ConditionOtherDriver = "OtherDriver" // ResourceClaim
 
 // ReasonSameName is the reason of [ConditionOtherDriver].
 const ReasonSameName = "SameName"
+
+const (
+	// ReasonGPUUnhealthy is the reason of a warning on a claim and its pods: a GPU of the
+	// claim has failed.
+	ReasonGPUUnhealthy = "GPUUnhealthy"
+	// ReasonGPUHealthy is the reason of the event that follows when the GPU is healthy again.
+	ReasonGPUHealthy = "GPUHealthy"
+)
 
 // AnnotationViewerAccount is the name of the service account for reading facts about the
 // node from the agent. "kubectl gpu doctor" uses its tokens. The chart sets it.

@@ -36,8 +36,8 @@ func (k Kind) Consume(a Amounts, consumed Consumed) (Share, error) {
 	return Share{Whole: true}, nil
 }
 
-// share returns the share of memory and compute. An allocation that consumes nothing has
-// the whole device.
+// share returns the share of memory and compute, with memory rounded down to whole steps. An
+// allocation that consumes nothing has the whole device.
 func (a Amounts) share(consumed Consumed) (Share, error) {
 	share := Share{Whole: true, Memory: uint64(a.Memory.Value())}
 	if memory, named := consumed[v1alpha1.CapacityMemory]; named {
@@ -46,10 +46,10 @@ func (a Amounts) share(consumed Consumed) (Share, error) {
 			return Share{}, fmt.Errorf("%w: %s of memory, and the device has %s", gpu.ErrInvalid, memory.String(), a.Memory.String())
 		case memory.Cmp(a.Smallest) < 0:
 			return Share{}, fmt.Errorf("%w: %s of memory; the smallest share on this node has %s", gpu.ErrInvalid, memory.String(), a.Smallest.String())
-		case memory.Value()%a.Step.Value() != 0:
-			return Share{}, fmt.Errorf("%w: %s of memory is not a multiple of %s", gpu.ErrInvalid, memory.String(), a.Step.String())
 		}
-		share.Memory, share.Whole = uint64(memory.Value()), memory.Cmp(a.Memory) == 0
+		// The scheduler rounds amounts up to a step that is published. MIG devices publish none.
+		bytes, step := memory.Value(), a.Step.Value()
+		share.Memory, share.Whole = uint64(bytes-bytes%step), memory.Cmp(a.Memory) == 0
 	}
 	compute := consumed[v1alpha1.CapacityCompute]
 	percent, exact := compute.AsInt64()

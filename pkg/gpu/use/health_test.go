@@ -7,7 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
@@ -20,24 +22,24 @@ func TestFabricStatesThatKeepClaimsAway(t *testing.T) {
 		gpu.FabricFailed:     "fabric-failed",
 		"of a newer driver":  "fabric-not-ready",
 	} {
-		value, message := use.Fabric(state)
-		if value != want || (message == "") != (want == "") {
-			t.Errorf("Fabric(%q) = %q, %q; want the taint value %q", state, value, message, want)
+		value := use.Fabric(state)
+		if value != want {
+			t.Errorf("Fabric(%q) = %q, want the taint value %q", state, value, want)
+		}
+		if value != "" && !cause.Known(v1alpha1.TaintUnhealthy, value) {
+			t.Errorf("the table of causes has no row for %q", value)
 		}
 	}
 }
 
-func TestEveryRecoveryActionIsDescribed(t *testing.T) {
+func TestEveryRecoveryActionHasACause(t *testing.T) {
 	for _, action := range []gpu.RecoveryAction{
 		gpu.RecoveryGPUReset, gpu.RecoveryNodeReboot, gpu.RecoveryDrainP2P, gpu.RecoveryDrainAndReset,
 		gpu.RecoveryIMEXDomain, gpu.RecoveryBusReset, gpu.RecoverySystemReboot,
 	} {
-		if message := use.RecoveryMessage(action); strings.HasSuffix(message, string(action)) {
-			t.Errorf("the message for %s repeats its name only: %q", action, message)
+		if value := use.Recovery(action); !cause.Known(v1alpha1.TaintUnhealthy, value) {
+			t.Errorf("the table of causes has no row for %q", value)
 		}
-	}
-	if got, want := use.RecoveryMessage("of a newer driver"), "the driver asks for recovery: of a newer driver"; got != want {
-		t.Errorf("message %q, want %q", got, want)
 	}
 }
 
@@ -47,6 +49,9 @@ func TestSilenceHasACause(t *testing.T) {
 	} {
 		if got := use.Silence(fmt.Errorf("read the GPU: %w", err)); got != want {
 			t.Errorf("Silence(%v) = %q, want %q", err, got, want)
+		}
+		if !cause.Known(v1alpha1.TaintUnhealthy, want) {
+			t.Errorf("the table of causes has no row for %q", want)
 		}
 	}
 }

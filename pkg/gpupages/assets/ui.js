@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Refreshes the page every few seconds while it is visible. It changes only the elements that
-// differ, so the focus, the selection and the scroll positions stay.
+// Reads the page again while it is visible: when the program says that the cluster has changed,
+// and every few seconds if it does not. It changes only the elements that differ, so the focus,
+// the selection and the scroll positions stay.
 
 const interval = Number(document.body.dataset.refresh);
 const state = document.getElementById("state");
@@ -66,43 +67,96 @@ function morph(from, to) {
   }
 }
 
-async function refresh() {
-  if (running || paused() || document.hidden) return;
-  running = true;
+// The stream of news. Its state is "watch" if the program sees changes by itself.
+let stream = null;
+let mode = "";
+
+const isOpen = () => stream !== null && stream.readyState === EventSource.OPEN;
+
+function listen() {
+  if (stream !== null && stream.readyState !== EventSource.CLOSED) return;
+  stream = new EventSource("/news");
+  stream.addEventListener("news", (event) => {
+    mode = event.data;
+    refresh();
+  });
+  stream.addEventListener("error", () => later());
+}
+
+function mute() {
   clearTimeout(timer);
+  stream?.close();
+  stream = null;
+}
+
+// later reads the page again after a while, unless the stream says when.
+function later() {
+  clearTimeout(timer);
+  if (isOpen() || paused() || document.hidden) return;
+  timer = setTimeout(() => {
+    listen();
+    refresh();
+  }, interval);
+}
+
+let again = false;
+
+async function refresh() {
+  if (paused() || document.hidden) return;
+  await load();
+}
+
+// load reads the page once. It reads it again if that is wanted meanwhile.
+async function load() {
+  again = running;
+  if (running) return;
+  running = true;
+  const address = location.href;
   try {
-    const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+    const answer = await fetch(address, { headers: { Accept: "text/html" } });
     if (answer.status === 401) throw new Error("the program has been started anew: open the address that it has printed");
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const main = page.getElementById("main");
     if (!main) throw new Error(`the answer has the status ${answer.status}`);
-    morph(document.getElementById("main"), main);
-    document.title = page.title;
-    say(answer.ok ? "Live" : "Live, with a problem", !answer.ok);
+    if (address === location.href) {
+      morph(document.getElementById("main"), main);
+      morph(document.getElementById("menu"), page.getElementById("menu"));
+      document.title = page.title;
+    }
+    if (!paused()) say((isOpen() && mode === "watch" ? "Live" : `Live, every ${interval / 1000} s`) + (answer.ok ? "" : ", with a problem"), !answer.ok);
   } catch (error) {
     say(error instanceof TypeError ? "kubectl gpu ui does not answer" : `Not live: ${error.message}`, true);
   } finally {
     running = false;
-    timer = setTimeout(refresh, interval);
+    if (again) load();
+    else later();
   }
 }
 
 function show() {
   pause.textContent = paused() ? "Resume" : "Pause";
-  if (paused()) {
-    clearTimeout(timer);
-    say("Paused");
+  if (paused() || document.hidden) {
+    mute();
+    if (paused()) say("Paused");
     return;
   }
-  say("Live");
-  timer = setTimeout(refresh, interval);
+  listen();
 }
+
+// A heading that sorts changes the rows and keeps the focus.
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.("thead a");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
+  event.preventDefault();
+  history.pushState(null, "", link.href);
+  load();
+});
+addEventListener("popstate", load);
 
 pause.hidden = false;
 pause.addEventListener("click", () => {
   sessionStorage.setItem("paused", paused() ? "no" : "yes");
   show();
-  refresh();
 });
-document.addEventListener("visibilitychange", refresh);
+document.addEventListener("visibilitychange", show);
 show();

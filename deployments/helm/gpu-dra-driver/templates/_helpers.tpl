@@ -140,6 +140,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- include "gpu-dra-driver.checkProfiles" (list $root (printf "%smig.profiles" $path) (dig "mig" "profiles" "" $settings)) -}}
 {{- $known := keys (dig "mig-configs" dict (include "gpu-dra-driver.layouts" $root | fromYaml)) | sortAlpha -}}
 {{- with dig "mig" "layout" "" $settings -}}
 {{- if not (has . $known) -}}
@@ -291,6 +292,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 - name: simulated-gpus
   image: {{ include "gpu-dra-driver.image" (list . .Values.simulation.image) }}
   imagePullPolicy: {{ .Values.image.pullPolicy }}
+  terminationMessagePolicy: FallbackToLogsOnError
   command: [gpu-sim]
   args:
   - create

@@ -76,8 +76,10 @@ func (g GPU) draw(n Node, x, y int) (markup.Part, int) {
 	y += 18
 	var parts markup.Parts
 	text := func(class, s string) {
-		parts = append(parts, label(class, x+pad, y, fit(s, textWidth, 7)))
-		y += line
+		for _, l := range wrap(s, textWidth, 7) {
+			parts = append(parts, label(class, x+pad, y, l))
+			y += line
+		}
 	}
 	text("name", g.Name)
 	parts = append(parts, markup.E("text", markup.Attr("class", "mode"), number("x", x+boxWidth-pad), number("y", start+18), markup.Attr("text-anchor", "end"), markup.Text(fit(g.Mode, 80, 7))))
@@ -126,15 +128,22 @@ func claims(names []string) string {
 }
 
 func (d Device) draw(x, y int) (markup.Part, int) {
-	parts := markup.Parts{label("other", x+pad, y+15, fit(d.Driver+" "+d.Name, textWidth, 6.5))}
-	height := 22
-	if len(d.Claims) > 0 {
-		text := d.Claims[0]
-		if more := len(d.Claims) - 1; more > 0 {
-			text = fit(text, textWidth-70, 6.5) + fmt.Sprintf(" and %d more", more)
+	var parts markup.Parts
+	height := 7
+	text := func(class, s string) {
+		for _, l := range wrap(s, textWidth, 6.5) {
+			height += 15
+			parts = append(parts, label(class, x+pad, y+height-7, l))
 		}
-		parts = append(parts, label("claim", x+pad, y+30, fit(text, textWidth, 6.5)))
-		height = 38
+	}
+	text("other", d.Driver+" "+d.Name)
+	if len(d.Claims) > 0 {
+		claim := d.Claims[0]
+		if more := len(d.Claims) - 1; more > 0 {
+			claim += fmt.Sprintf(" and %d more", more)
+		}
+		height++
+		text("claim", claim)
 	}
 	return box("device", d.title(), x, y, height, parts), height
 }

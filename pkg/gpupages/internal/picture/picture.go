@@ -8,6 +8,7 @@ package picture
 import (
 	_ "embed"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -58,12 +59,16 @@ const (
 	barHeight = 22
 
 	rootWidth = boxWidth + 2*pad
+	// leastWidth fits a phone.
+	leastWidth = 340
 )
 
 // Limits of the drawn boxes. Their titles, which browsers show and read out, have
 // the rest.
 const (
 	mostClaims = 3
+	// mostLines holds the longest name of a claim with its namespace: 253 + 63 characters.
+	mostLines  = 12
 	mostOthers = 4
 	// linkColors is the number of classes link-0, link-1 and so on in the style.
 	linkColors = 4
@@ -80,6 +85,28 @@ var style string
 func Draw(n Node, inPage bool) *markup.Element {
 	columns := arrange(n)
 	bars, rows := domains(columns)
+	return draw(n, "GPUs of node "+n.Name, columns, bars, rows, inPage)
+}
+
+// DrawNarrow returns a picture of each NUMA node, for a page as wide as a phone.
+func DrawNarrow(n Node) []*markup.Element {
+	columns := arrange(n)
+	bars, _ := domains(columns)
+	var all []*markup.Element
+	for i := range columns {
+		var own []bar
+		for _, b := range bars {
+			if slices.ContainsFunc(columns[i].lanes, func(l rail) bool { return l.domain == b.domain }) {
+				b.first, b.last, b.row = 0, 0, len(own)
+				own = append(own, b)
+			}
+		}
+		all = append(all, draw(n, "GPUs of node "+n.Name+", "+columns[i].title(), columns[i:i+1], own, len(own), true))
+	}
+	return all
+}
+
+func draw(n Node, title string, columns []column, bars []bar, rows int, inPage bool) *markup.Element {
 	top := margin + heading + rows*(barHeight+6) + 6
 	width, height := margin, top
 	var boxes, links, devices markup.Parts
@@ -94,19 +121,19 @@ func Draw(n Node, inPage bool) *markup.Element {
 		width += c.width() + gap
 		height = max(height, bottom)
 	}
-	width = max(width-gap+margin, 360)
+	width = max(width-gap+margin, leastWidth)
 	height += margin
 	parts := markup.Parts{
 		markup.Attr("xmlns", "http://www.w3.org/2000/svg"), markup.Attr("class", "topology"), markup.Attr("role", "group"),
 		number("width", width), number("height", height), markup.Attr("viewBox", fmt.Sprintf("0 0 %d %d", width, height)),
-		markup.Attr("aria-label", "GPUs of node "+n.Name),
+		markup.Attr("aria-label", title),
 	}
 	if !inPage {
 		parts = append(parts, markup.E("style", markup.Text(style)))
 	}
 	parts = append(
 		parts,
-		markup.E("title", markup.Text("GPUs of node "+n.Name)),
+		markup.E("title", markup.Text(title)),
 		markup.E("desc", markup.Text(describe(columns, bars))),
 		rect("ground", 0, 0, width, height),
 		label("name", margin, margin+14, fit("Node "+n.Name, width-2*margin, 8)),
@@ -146,6 +173,26 @@ func fit(text string, width int, character float64) string {
 		return string(runes[:most-1]) + "…"
 	}
 	return text
+}
+
+// wrap breaks text into lines of a width, if it can after a separator of names.
+func wrap(text string, width int, character float64) []string {
+	runes, most := []rune(text), int(float64(width)/character)
+	var lines []string
+	for len(runes) > most {
+		end := most
+		for i := most; i > most/2; i-- {
+			if strings.ContainsRune("/.-=:_ ", runes[i-1]) {
+				end = i
+				break
+			}
+		}
+		lines, runes = append(lines, string(runes[:end])), runes[end:]
+		if len(lines) == mostLines-1 {
+			break
+		}
+	}
+	return append(lines, fit(string(runes), width, character))
 }
 
 func number(name string, n int) markup.Part { return markup.Attr(name, strconv.Itoa(n)) }

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
+)
+
+// Code describes what a check can find. Its name does not change in later releases.
+type Code struct {
+	// Name is the value of [Finding.Code], in small letters and hyphens.
+	Name string
+	// Check is the check that finds it; empty if any check can.
+	Check string
+	// State is the most urgent state of the finding.
+	State State
+	// Summary is a clause without a full stop.
+	Summary string
+	// Read is the document with more about it, below docs; empty if there is none.
+	Read string
+}
+
+// document is where each code is explained, in a section of its name.
+const document = "docs/troubleshooting.md"
+
+// Codes returns all codes in the order of the documents. The causes for which new claims do not
+// get a GPU are codes of the check "health".
+func Codes() []Code {
+	all := slices.Clone(codes)
+	last := slices.IndexFunc(all, func(c Code) bool { return c.Name == codeRule })
+	return slices.Insert(all, last, causes()...)
+}
+
+// causes returns the codes of the causes.
+func causes() []Code {
+	var all []Code
+	for _, c := range cause.All() {
+		code := Code{Name: section(c.Code), Check: "health", State: stateOf(c), Summary: c.Meaning, Read: "attributes.md#taints"}
+		if c.Key == v1alpha1.TaintUnhealthy {
+			code.Read = "administrator.md#gpus-that-fail"
+		}
+		all = append(all, code)
+	}
+	return all
+}
+
+// stateOf returns the state of a finding about a cause.
+func stateOf(c cause.Cause) State {
+	if c.Key == v1alpha1.TaintUnhealthy || c.Key == v1alpha1.TaintInUse && c.Value == v1alpha1.InUseTaintForeignProcess {
+		return Problem
+	}
+	return Warning
+}
+
+// section returns the section of the document that explains a code. Causes that this release
+// does not know, such as "xid-1234", are in the section of their group.
+func section(code string) string {
+	names := func(of func(cause.Cause) bool) bool { return slices.ContainsFunc(cause.All(), of) }
+	if group, _, found := strings.Cut(code, "-"); found && names(func(c cause.Cause) bool { return c.Code == group+"-" }) &&
+		!names(func(c cause.Cause) bool { return c.Code == code && !strings.HasSuffix(code, "-") }) {
+		return group
+	}
+	return code
+}
+
+// isCode reports whether a finding can have the code.
+func isCode(name string) bool {
+	return slices.ContainsFunc(Codes(), func(c Code) bool { return c.Name == name || c.Name == section(name) })
+}
+
+// Mute marks the findings that have one of the codes. It returns an error that wraps
+// [gpu.ErrInvalid] if no finding can have a code.
+func Mute(findings []Finding, muted []string) error {
+	for _, code := range muted {
+		if !isCode(code) {
+			return fmt.Errorf("%w: no finding has the code %q; %s lists the codes", gpu.ErrInvalid, code, document)
+		}
+	}
+	for i, f := range findings {
+		findings[i].Muted = f.Code != "" && slices.Contains(muted, f.Code)
+	}
+	return nil
+}
+
+const (
+	// codeRule is the code of a taint that is not the driver's.
+	codeRule = "taint-of-rule"
+	// codeFault is the code of the cause of all faults that this release does not know.
+	codeFault = "fault"
+	// codeFile is the code of a file of a node that its agent cannot read.
+	codeFile = "file-not-readable"
+)
+
+// codes are the codes of all checks except for causes, in the order of the checks.
+var codes = []Code{
+	{"list-not-readable", "", Unknown, "you have no right to read a list that the check needs", "administrator.md#facts-about-a-node"},
+	{codeFile, "", Unknown, "the agent cannot read a file of its node. Simulated nodes are left out", "administrator.md#facts-about-a-node"},
+	{"fact-unknown", "", Unknown, "the agent cannot read a setting of its node by NVML", "administrator.md#facts-about-a-node"},
+
+	{"server-version-unknown", "server", Unknown, "the API server reports a version that is none", "install.md#before"},
+	{"server-too-old", "server", Problem, "the API server is older than Kubernetes 1.34", "install.md#before"},
+	{"server-without-shares", "server", Warning, "the API server is older than Kubernetes 1.36, so GPUs are not shared", "install.md#before"},
+	{"server-without-counters", "server", Warning, "the API server is older than Kubernetes 1.36.2, so nodes offer no MIG devices and no time slices", "administrator.md#where-the-programs-run"},
+	{"resources-missing", "resources", Problem, "the API server does not serve resource.k8s.io/v1", "install.md#before"},
+	{"taint-rules-not-served", "resources", Warning, "the API server does not serve DeviceTaintRules", "install.md#before"},
+	{"shares-not-published", "shares", Warning, "no published device can be shared", "install.md#before"},
+	{"class-missing", "classes", Problem, "no DeviceClass selects devices of the driver", "reference.md#deviceclasses-and-extended-resources"},
+	{"selector-fails", "selectors", Problem, "a selector fails on a device that lacks what it reads. It is a problem of a DeviceClass, and a warning about a template or claim", "attributes.md#attributes"},
+	{"selector-matches-nothing", "selectors", Warning, "a selector or constraint reads something that no device has", "attributes.md#attributes"},
+	{"selectors-not-evaluated", "selectors", Unknown, "there are more selectors than the check evaluates", "kubectl.md#why-a-pod-waits"},
+	{"extended-resource-twice", "extended-resources", Problem, "two DeviceClasses serve one extended resource", "reference.md#deviceclasses-and-extended-resources"},
+	{"extended-resource-of-device-plugin", "extended-resources", Warning, "a device plugin serves the extended resource of a DeviceClass too", "migration.md"},
+	{"policy-missing", "policies", Problem, "an admission policy that limits agents is missing", "policy.md"},
+	{"policy-not-bound", "policies", Problem, "an admission policy has no binding, and so no effect", "policy.md"},
+	{"policy-not-enforced", "policies", Warning, "an admission policy only reports what it should refuse", "policy.md"},
+
+	{"agent-missing", "agents", Problem, "no agent of the driver runs", "install.md#check-the-installation"},
+	{"no-node-selected", "agents", Problem, "the DaemonSet of the agents selects no node", "install.md#check-the-installation"},
+	{"agent-not-ready", "agents", Problem, "the agent of a node is not ready", "administrator.md#metrics-and-probes"},
+	{"releases-differ", "versions", Warning, "nodes run different releases of the driver", "install.md"},
+	{"rollout-stuck", "rollouts", Problem, "an update of agents or supervisors makes no progress", "install.md"},
+	{"rollout-on-delete", "rollouts", Warning, "pods of an older release run until they are deleted", "install.md"},
+	{"pods-not-created", "rollouts", Problem, "selected nodes have no pod of the driver", "install.md#check-the-installation"},
+	{"pod-not-scheduled", "rollouts", Problem, "the scheduler does not place a pod of the driver on its node", "install.md#check-the-installation"},
+	{"supervisor-not-ready", "supervisors", Problem, "the MPS supervisor of a node is not ready", "sharing.md#troubleshooting"},
+	{"supervisor-missing", "supervisors", Problem, "the agent of a node expects an MPS supervisor, and the node has none", "sharing.md#troubleshooting"},
+	{"node-not-ready", "nodes", Problem, "a node with GPUs is not ready, so what it publishes is old", ""},
+	{"slices-of-missing-node", "slices", Problem, "devices of a node are published, and the node does not exist", ""},
+	{"node-without-agent", "slices", Problem, "devices of a node are published, and no agent runs there", "administrator.md#troubleshooting"},
+	{"node-without-devices", "slices", Problem, "the agent of a node is ready, and publishes no devices", "administrator.md#troubleshooting"},
+	{"pool-incomplete", "pools", Problem, "some slices of a node's pool are missing", ""},
+	{codeRule, "health", Warning, "a DeviceTaintRule taints a GPU, or a release of the driver with causes that this one does not know", "attributes.md#taints"},
+	{"gpus-missing", "peers", Warning, "a node publishes fewer GPUs of a product than other nodes with it", "administrator.md#troubleshooting"},
+	{"driver-releases-differ", "driver-releases", Warning, "nodes with GPUs of one product have different releases of the NVIDIA driver", ""},
+
+	{"claim-not-deleted", "claims", Problem, "a deleted claim keeps its devices, and no pod uses it", ""},
+	{"claim-deleted-in-use", "claims", Warning, "a claim was deleted while a pod uses it", ""},
+	{"claim-unused", "claims", Warning, "a claim has devices, and no pod uses it", ""},
+	{"claim-of-missing-node", "claims", Problem, "a claim has devices of a node that does not exist", ""},
+	{"claims-without-agent", "claims", Problem, "claims have devices of a node without an agent", "administrator.md#troubleshooting"},
+	{"claim-invalid", "prepared", Warning, "an agent refuses a claim, which its user must change", "reference.md#event-texts"},
+	{"claim-not-prepared", "prepared", Problem, "an agent cannot prepare a claim", "reference.md#event-texts"},
+	{"claim-of-missing-pod", "consumers", Problem, "a claim is reserved for a pod that does not exist", ""},
+	{"pod-not-terminated", "consumers", Problem, "a pod with devices does not end", "troubleshooting.md#the-pod-stays-terminating"},
+	{"claim-not-named", "containers", Warning, "no container of a pod names one of the pod's claims, so none gets its devices", "concepts.md"},
+	{"two-shares-in-container", "containers", Warning, "a container names two shares that MPS limits, and gets the limits of one", "sharing.md#shares"},
+	{"share-rounded-up", "containers", Warning, "a claim holds more than it requests, because the scheduler rounds shares up", "sharing.md#shares"},
+
+	{"nvidia-dra-driver", "drivers", Problem, "NVIDIA's own DRA driver publishes the GPUs of the node too", "migration.md"},
+	{"driver-of-same-name", "drivers", Problem, "another driver of the same name serves the node", "migration.md#two-drivers-on-one-node"},
+	{"gpu-published-twice", "drivers", Problem, "another driver publishes the same GPUs", "migration.md"},
+	{"device-plugin-on-node", "device-plugins", Warning, "NVIDIA's device plugin runs on a node of the driver", "migration.md"},
+	{"pod-without-claim", "runtime-classes", Warning, "a pod with NVIDIA's RuntimeClass has no claim, and may see all GPUs of its node", "migration.md"},
+	{"kubelet-too-old", "kubelets", Problem, "a kubelet is older than 1.34", "install.md#before"},
+	{"cdi-off", "kubelets", Problem, "CDI is off in the container runtime", "administrator.md#where-the-programs-run"},
+	{"cdi-may-be-off", "kubelets", Warning, "CDI is off in the container runtime unless its configuration enables it", "administrator.md#where-the-programs-run"},
+	{"runtime-without-cdi", "kubelets", Problem, "the container runtime has no CDI", "administrator.md#where-the-programs-run"},
+	{"runtime-unknown", "kubelets", Unknown, "the container runtime is one that the check does not know", "administrator.md#where-the-programs-run"},
+	{"huge-pages-not-counted", "kubelets", Warning, "the kubelet reports fewer huge pages than the kernel has", ""},
+
+	{"facts-not-readable", "facts", Unknown, "you have no right to read facts about nodes", "administrator.md#facts-about-a-node"},
+	{"agent-does-not-answer", "facts", Unknown, "an agent does not answer, or refuses to", "administrator.md#facts-about-a-node"},
+	{"cpu-manager-conflict", "cpu-manager", Warning, "the kubelet and a CPU driver assign the same CPUs", "topology.md"},
+	{"cpus-far-from-gpus", "cpu-manager", Warning, "containers run on CPUs far from their GPUs", "topology.md"},
+	{"nvidia-driver-not-loaded", "driver", Problem, "the NVIDIA driver is not loaded", "administrator.md#troubleshooting"},
+	{"config-not-followed", "node-config", Problem, "a node does not follow one of its labels, or a file of the chart", "administrator.md#pools-of-nodes"},
+	{"config-not-checked", "node-config", Unknown, "a node has a label of the driver, and whether its agent follows it is not known", "administrator.md#pools-of-nodes"},
+	{"label-without-agent", "node-config", Warning, "a node has a label of the driver and no agent", "administrator.md#pools-of-nodes"},
+	{"label-unknown", "node-config", Warning, "a node has a label that only resembles one of the driver", "reference.md#labels"},
+	{"persistence-off", "persistence", Warning, "neither persistence mode nor nvidia-persistenced is on", ""},
+	{"ecc-off", "ecc", Warning, "the memory of a GPU does not correct errors", ""},
+	{"fabric-not-registered", "fabric", Problem, "a GPU has not joined its NVSwitch fabric", "administrator.md#gpus-that-fail"},
+	{"fabric-manager-missing", "fabric", Problem, "a GPU has NVSwitch links, and nvidia-fabricmanager does not run", "administrator.md#gpus-that-fail"},
+	{"clock-slowdown", "clocks", Warning, "heat or power slows a GPU down", ""},
+	{"clock-limited", "clocks", Warning, "an administrator has limited the clocks of a GPU", ""},
+	{"pcie-link-narrow", "pcie", Warning, "a GPU has fewer PCIe lanes than it could", ""},
+	{"acs-redirects", "acs", Warning, "PCIe switches send transfers between GPUs through the root complex", "topology.md"},
+	{"iommu-translates", "iommu", Warning, "the IOMMU translates the addresses of a GPU", "topology.md"},
+	{"gpu-rdma-missing", "peermem", Warning, "network adapters cannot reach the memory of GPUs", "topology.md"},
+	{"memlock-small", "memlock", Warning, "containers can lock too little memory for RDMA", "topology.md"},
+	{"cgroup-v1", "cgroup", Warning, "a node has cgroups of version 1", "sharing.md#what-holds-a-share"},
+	{"cgroup-without-dmem", "cgroup", Warning, "the kernel cannot limit the GPU memory of cgroups", "sharing.md#what-holds-a-share"},
+	{"thp-never", "transparent-huge-pages", Warning, "transparent huge pages are off", ""},
+	{"swap-on", "swap", Warning, "a node swaps", ""},
+	{"cpu-governor", "governor", Warning, "CPUs may run below their highest frequency", ""},
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"maps"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
+)
+
+// checkHealth reports the GPUs with taints of the driver or of a rule.
+func checkHealth(c *Cluster) []Finding {
+	var findings []Finding
+	gpus := 0
+	for _, node := range c.fleetNodes() {
+		for _, g := range node.GPUs {
+			gpus++
+			taints := map[string]resourceapi.DeviceTaint{}
+			for _, d := range g.Devices {
+				if d.Published == nil {
+					continue
+				}
+				for _, taint := range d.Published.Taints {
+					if taint.Effect != resourceapi.DeviceTaintEffectNone {
+						taints[fleet.TaintText(taint)] = taint
+					}
+				}
+			}
+			for _, text := range slices.Sorted(maps.Keys(taints)) {
+				findings = append(findings, c.tainted(node.Name, g.Name, text, taints[text]))
+			}
+		}
+	}
+	return orOK(findings, count(gpus, "GPU")+" without taints")
+}
+
+// tainted returns the finding about a taint of a GPU.
+func (c *Cluster) tainted(node, gpu, text string, taint resourceapi.DeviceTaint) Finding {
+	f := Finding{Object: onNode(node), Found: gpu + " has the taint " + text}
+	if taint.TimeAdded != nil {
+		f.Found += c.since(taint.TimeAdded.Time)
+	}
+	known, ok := cause.Of(taint.Key, taint.Value)
+	if !ok {
+		f.Code, f.State, f.Meaning = codeRule, Warning, "new claims do not get it"
+		f.Remedy = "if the device is in order again, delete the DeviceTaintRule with this taint: kubectl get devicetaintrules"
+		return f
+	}
+	address := ""
+	if name := fleet.NameOf(gpu); name.OnGPU() {
+		address = name.Address.String()
+	}
+	known = known.For(node, gpu, address)
+	f.Code, f.State, f.Remedy = known.Code, stateOf(known), known.Admin
+	if !isCode(f.Code) {
+		f.Code = codeFault
+	}
+	f.Meaning = known.Meaning + "; " + known.Effect + "; new claims do not get it"
+	return f
+}

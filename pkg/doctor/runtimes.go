@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
+)
+
+// The first releases of container runtimes with CDI. CRI-O has it switched on from the first one
+// on, and containerd from 2.0 on.
+func containerdCDI() *version.Version   { return version.MustParseGeneric("1.7.0") }
+func containerdCDIOn() *version.Version { return version.MustParseGeneric("2.0.0") }
+func crioCDI() *version.Version         { return version.MustParseGeneric("1.23.0") }
+
+// runtimeOf returns a finding if containers of the node may not get their GPUs by CDI; nil
+// otherwise. facts is nil if they are not known.
+func runtimeOf(node *corev1.Node, facts *agentv1.Node) *Finding {
+	name, text, _ := strings.Cut(node.Status.NodeInfo.ContainerRuntimeVersion, "://")
+	release, err := version.ParseGeneric(text)
+	f := Finding{Object: onNode(node.Name), Code: "runtime-without-cdi", State: Problem, Found: name + " " + text, Meaning: "containers do not get their GPUs, which they need CDI for"}
+	switch isSet := facts != nil && facts.ContainerdCDI.IsKnown(); name {
+	case "":
+		return nil // the kubelet has not reported it
+	case "containerd":
+		switch {
+		case isSet && facts.ContainerdCDI.Value == "false":
+			f.Code, f.Found = "cdi-off", "enable_cdi = false in "+facts.ContainerdCDI.Source
+			f.Remedy = "remove the line and restart containerd"
+		case err == nil && release.LessThan(containerdCDI()):
+			f.Remedy = "upgrade to containerd 2"
+		case err == nil && release.LessThan(containerdCDIOn()) && (!isSet || facts.ContainerdCDI.Value != "true"):
+			f.Code, f.State = "cdi-may-be-off", Warning
+			f.Meaning = "before containerd 2, CDI is off unless its configuration enables it; containers get their GPUs through CDI"
+			f.Remedy = "upgrade to containerd 2, or set enable_cdi = true in the section of the CRI plugin and restart containerd"
+		default:
+			return nil
+		}
+	case "cri-o":
+		if err != nil || release.AtLeast(crioCDI()) {
+			return nil
+		}
+		f.Remedy = "upgrade to a CRI-O of the release of the kubelet"
+	case "docker":
+		f.Remedy = "use containerd 2 or CRI-O instead of Docker and cri-dockerd"
+	default:
+		f.Code, f.State, f.Meaning = "runtime-unknown", Unknown, "whether containers get their GPUs, which they need CDI for, is not known"
+		f.Remedy = "read in the documentation of the runtime whether it has CDI, and mute the finding if it has"
+	}
+	return &f
+}
+
+// checkRuntimeClasses reports pods without claims that NVIDIA's container runtime handles. It follows
+// the variable NVIDIA_VISIBLE_DEVICES, which most CUDA images set to "all"; the driver sets it to
+// "void" for containers with claims.
+func checkRuntimeClasses(c *Cluster) []Finding {
+	published := c.gpuNodes()
+	var findings []Finding
+	for _, pod := range c.Pods {
+		class := pod.Spec.RuntimeClassName
+		if class == nil || !strings.HasPrefix(*class, "nvidia") || !slices.Contains(published, pod.Spec.NodeName) || hasEnded(pod) ||
+			len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil || requestsGPU(pod) || isOfDaemonSet(pod) {
+			continue
+		}
+		findings = append(findings, Finding{
+			Object: "pod " + pod.Namespace + "/" + pod.Name, Code: "pod-without-claim", State: Warning,
+			Found:   fmt.Sprintf("it has the RuntimeClass %s and no claim, on node %s", *class, pod.Spec.NodeName),
+			Meaning: "unless its image sets NVIDIA_VISIBLE_DEVICES to void or none, its containers can use all GPUs of the node, also those of claims",
+			Remedy:  "claim a GPU in the pod, or remove runtimeClassName from it",
+		})
+	}
+	return orOK(findings, "no pod but those of DaemonSets has NVIDIA's RuntimeClass without a claim")
+}
+
+// requestsGPU reports whether a pod requests a GPU of a device plugin.
+func requestsGPU(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Containers, func(container corev1.Container) bool {
+		for name := range container.Resources.Limits {
+			if strings.HasPrefix(string(name), "nvidia.com/") {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// isOfDaemonSet reports whether a DaemonSet made a pod, as it does for monitoring agents.
+func isOfDaemonSet(pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOf(pod)
+	return owner != nil && owner.Kind == "DaemonSet"
+}

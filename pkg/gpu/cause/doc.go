@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cause is the one table of causes for which a device is not given to new claims.
+//
+// The agent publishes a cause as a taint and writes it into events. Commands, pages, checks,
+// alerts and documents take its meaning and remedies from this table.
+//
+// Package cause is pure. Which evidence begins and ends a cause is for package inventory.
+package cause

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpurows
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+)
+
+// ContainerDevice is a device of a container, with its limits in the words of a program. It
+// has its fields in JSON and YAML.
+type ContainerDevice struct {
+	Container string `json:"container"`
+	Claim     string `json:"claim"`
+	Node      string `json:"node"`
+	Device    string `json:"device"`
+	// Limits are a sentence each: of memory, then of compute.
+	Limits []string `json:"limits,omitempty"`
+	Use
+}
+
+// entriesOf returns the names that a claim has in the spec of a pod. A claim for extended
+// resources has its own name.
+func entriesOf(pod *corev1.Pod, claim *resourceapi.ResourceClaim) []string {
+	names := []string{claim.Name}
+	for i := range pod.Spec.ResourceClaims {
+		if name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i]); err == nil && name != nil && *name == claim.Name {
+			names = append(names, pod.Spec.ResourceClaims[i].Name)
+		}
+	}
+	return names
+}
+
+// addContainers adds the devices of a pod's containers. It also adds their use and that of
+// their neighbours, and the place of the devices in the node.
+func (e *explaining) addContainers(ctx context.Context, pod *corev1.Pod, claims []*resourceapi.ResourceClaim) {
+	used := Uses{}
+	places := map[string][]fleet.Device{}
+	for _, claim := range claims {
+		if claim.Status.Allocation == nil {
+			continue
+		}
+		e.addAllocated(claim)
+		e.addUnnamed(pod, claim)
+		for _, id := range e.devicesOf(claim) {
+			if _, read := used[id.Pool]; !read && e.from.Uses != nil {
+				maps.Copy(used, e.from.Uses(ctx, id.Pool))
+			}
+			d := e.cluster.Device(id)
+			places[id.Pool] = append(places[id.Pool], d)
+			for _, h := range d.Holders {
+				if h.Claim.UID != claim.UID {
+					continue
+				}
+				for _, row := range rowsOf(id.Pool, d, h, used) {
+					if row.Pod == pod.Name || row.Pod == "" {
+						e.Containers = append(e.Containers, ContainerDevice{row.Container, claim.Name, id.Pool, id.Device, row.Terms(), row.Use})
+					}
+				}
+			}
+			e.addNeighbours(d, claim, used)
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(places)) {
+		e.addPlacement(node, places[node])
+	}
+}
+
+// addUnnamed adds a cause if no container of a pod names a claim. No program gets its devices
+// then.
+func (e *explaining) addUnnamed(pod *corev1.Pod, claim *resourceapi.ResourceClaim) {
+	entries := entriesOf(pod, claim)
+	names := func(c corev1.Container) bool {
+		return slices.ContainsFunc(c.Resources.Claims, func(r corev1.ResourceClaim) bool { return slices.Contains(entries, r.Name) })
+	}
+	extended := pod.Status.ExtendedResourceClaimStatus
+	if len(entries) < 2 || extended != nil && extended.ResourceClaimName == claim.Name || slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), names) {
+		return
+	}
+	e.Causes = append(e.Causes, fmt.Sprintf("no container of the pod names the claim %s, so no program gets its devices", claim.Name))
+	e.Advice = append(e.Advice, fmt.Sprintf("add resources.claims: [{name: %s}] to the container that computes, and create the pod again", entries[1]))
+}
+
+// Terms returns the limits of a program in words, a sentence each.
+func (h Holder) Terms() []string {
+	s := h.Share
+	switch {
+	case h.Admin:
+		return []string{"it monitors the device, and may not compute on it"}
+	case s == nil && h.alone:
+		return []string{fmt.Sprintf("it has the device alone: %s of memory, and all SMs of the device", amount(h.Memory))}
+	case s == nil && h.Memory.IsZero():
+		return nil
+	case s == nil:
+		return []string{fmt.Sprintf("%s of memory are promised; the agent has not reported the limits", amount(h.Memory))}
+	}
+	terms := memoryTerms(s)
+	switch {
+	case s.ThreadPercentage > 0:
+		terms = append(terms, fmt.Sprintf("a process uses at most %d%% of the SMs", s.ThreadPercentage))
+	case s.Strategy == v1alpha1.StrategyTimeSlicing:
+		terms = append(terms, "it shares the time of all SMs with the other programs on the GPU")
+	case s.Compute > 0:
+		terms = append(terms, fmt.Sprintf("%d%% of the SMs are promised, and nothing limits them", s.Compute))
+	}
+	return terms
+}
+
+// memoryTerms returns the limits of memory of a share. The agent reports the limit of a process
+// without its context, so the difference to the promised memory is the context.
+func memoryTerms(s *v1alpha1.ShareData) []string {
+	var terms []string
+	processes := max(1, s.Processes)
+	switch {
+	case s.MemoryLimit != nil && s.ContainerMemoryLimit != nil && s.MemoryLimit.Cmp(*s.ContainerMemoryLimit) == 0:
+	case s.MemoryLimit != nil && s.Memory != nil:
+		reserve := resource.NewQuantity(s.Memory.Value()/int64(processes)-s.MemoryLimit.Value(), resource.BinarySI)
+		whole, subject := amount(*s.Memory), "a process"
+		if processes > 1 {
+			whole, subject = fmt.Sprintf("%s for %d processes,", whole, processes), fmt.Sprintf("each of %d processes", processes)
+		}
+		text := fmt.Sprintf("%s may allocate %s", subject, amount(*s.MemoryLimit))
+		if reserve.Sign() > 0 {
+			text += fmt.Sprintf(" (%s less %s for its context)", whole, amount(*reserve))
+		}
+		terms = append(terms, text)
+	case s.MemoryLimit != nil:
+		terms = append(terms, fmt.Sprintf("a process may allocate %s, besides its context", amount(*s.MemoryLimit)))
+	}
+	switch {
+	case s.ContainerMemoryLimit != nil:
+		terms = append(terms, fmt.Sprintf("the container may use %s, contexts included", amount(*s.ContainerMemoryLimit)))
+	case s.MemoryLimit == nil && s.Memory != nil:
+		terms = append(terms, fmt.Sprintf("%s of memory are promised, and nothing limits them", amount(*s.Memory)))
+	case s.MemoryLimit == nil:
+		terms = append(terms, "no memory is promised: it shares the memory of the GPU with other programs")
+	}
+	return terms
+}
+
+// amount prints a limit of memory without rounding it up: in Gi if it is a multiple of a half,
+// or else in Mi.
+func amount(q resource.Quantity) string {
+	const mebi, gibi = 1 << 20, 1 << 30
+	if v := q.Value(); v < gibi || v%(gibi/2) != 0 {
+		return fmt.Sprintf("%dMi", v/mebi)
+	}
+	return Gibibytes(q)
+}
+
+// addNeighbours adds the claims on the GPU of a device that use more memory than they were
+// promised. It names claims of other namespaces only for users who may list all claims.
+func (e *explaining) addNeighbours(d fleet.Device, own *resourceapi.ResourceClaim, used Uses) {
+	name := fleet.NameOf(d.ID.Device)
+	if !name.OnGPU() {
+		return
+	}
+	type neighbour struct{ namespace, claim, device string }
+	use, promised := map[neighbour]uint64{}, map[neighbour]uint64{}
+	for _, row := range used[d.ID.Pool].Rows {
+		n := neighbour{row.Namespace, row.Claim, row.Device}
+		if other := fleet.NameOf(row.Device); !other.OnGPU() || other.Address != name.Address || n.namespace == own.Namespace && n.claim == own.Name {
+			continue
+		}
+		if row.MemoryUsedBytes != nil {
+			use[n] += *row.MemoryUsedBytes
+		}
+		if isOfClaim(row.Labels) && row.MemoryPromisedBytes != nil {
+			promised[n] = *row.MemoryPromisedBytes
+		}
+	}
+	for _, n := range slices.SortedFunc(maps.Keys(promised), func(a, b neighbour) int { return strings.Compare(a.namespace+a.claim, b.namespace+b.claim) }) {
+		if use[n] <= promised[n] {
+			continue
+		}
+		who := fmt.Sprintf("claim %s/%s", n.namespace, n.claim)
+		if n.namespace != own.Namespace && (e.cluster.Refused[doctor.Claims] != "" || e.cluster.Refused[doctor.Pods] != "") {
+			who = "a claim of another namespace"
+		}
+		addOnce(&e.Causes, fmt.Sprintf("%s on the GPU of %s uses %s, more than the %s that it was promised: memory may run out before the limits here",
+			who, d.ID.Device, amount(bytes(use[n])), amount(bytes(promised[n]))))
+		addOnce(&e.Advice, fmt.Sprintf("have the administrator of node %s end that program, or offer limits that the driver keeps (docs/sharing.md#what-holds-a-share)", d.ID.Pool))
+	}
+}
+
+func isOfClaim(l agentv1.Labels) bool { return l.Pod == "" && l.Container == "" }
+
+func bytes(n uint64) resource.Quantity {
+	return *resource.NewQuantity(int64(n), resource.BinarySI) //nolint:gosec // less than 2^63 bytes
+}
+
+// addPlacement adds a fact if the GPUs of a pod are far from each other.
+func (e *explaining) addPlacement(node string, devices []fleet.Device) {
+	numa, domains, known := map[string]bool{}, map[string]bool{}, true
+	gpus := map[string]bool{}
+	for _, d := range devices {
+		place := d.Place()
+		if name := fleet.NameOf(d.ID.Device); name.OnGPU() {
+			gpus[name.Address.String()] = true
+		}
+		if place.NUMANode != "" {
+			numa[place.NUMANode] = true
+		}
+		domains[place.NVLinkDomain] = true
+		known = known && place.NVLinkDomain != ""
+	}
+	if len(gpus) < 2 {
+		return
+	}
+	if len(numa) > 1 {
+		e.Facts = append(e.Facts, fmt.Sprintf("placement: its %d GPUs span the NUMA nodes %s of node %s, so transfers between them may cross sockets: kubectl gpu topo %s",
+			len(gpus), strings.Join(slices.Sorted(maps.Keys(numa)), ", "), node, node))
+	}
+	if known && len(domains) > 1 {
+		e.Facts = append(e.Facts, fmt.Sprintf("placement: its %d GPUs span %d NVLink domains, so transfers between these use PCIe; the constraint matchAttribute: %s/%s keeps a claim in one (docs/topology.md)",
+			len(gpus), len(domains), e.cluster.Driver, v1alpha1.AttributeNVLinkDomain))
+	}
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpurows
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+)
+
+// ModeUnknown is the mode of a GPU that no node publishes.
+const ModeUnknown fleet.Mode = "unknown"
+
+// HealthState is the health of a GPU in a word.
+type HealthState string
+
+// The states of health.
+const (
+	HealthOK      HealthState = "ok"
+	HealthTainted HealthState = "tainted"
+	// HealthUnknown is the state of a GPU whose agent does not run: nothing is known
+	// since the last publication.
+	HealthUnknown HealthState = "unknown"
+	// HealthNotPublished is the state of a GPU that is in no slice.
+	HealthNotPublished HealthState = "not-published"
+)
+
+// Health is the known health of a GPU, in JSON and YAML.
+type Health struct {
+	State HealthState `json:"state"`
+	// Reasons are the problems of the agent, and then the taints that keep pods away.
+	Reasons []Reason `json:"reasons,omitempty"`
+	// Published is the time of the last change of the node's slices. It is set if the
+	// state is unknown.
+	Published *metav1.Time `json:"published,omitempty"`
+}
+
+// Reason is a reason why the health of a GPU is not ok.
+type Reason struct {
+	// Code is the value of a taint, such as "xid-79", or "no-agent", "agent-not-ready"
+	// or "node-not-ready".
+	Code string `json:"code"`
+	// Since is nil if it is not known.
+	Since *metav1.Time `json:"since,omitempty"`
+}
+
+// The codes of reasons that are not taints.
+const (
+	CodeNoAgent       = "no-agent"
+	CodeAgentNotReady = "agent-not-ready"
+	CodeNodeNotReady  = "node-not-ready"
+)
+
+// Text returns the health in words, with ages, such as "xid-79, 12m".
+func (h Health) Text(now time.Time) string {
+	var texts []string
+	for _, r := range h.Reasons {
+		texts = append(texts, r.text(now))
+	}
+	if h.State == HealthUnknown && h.Published != nil {
+		texts = append(texts, "published "+age(*h.Published, now)+" ago")
+	}
+	all := strings.Join(texts, "; ")
+	switch h.State {
+	case HealthNotPublished:
+		return strings.TrimSuffix("not published: "+all, ": ")
+	case HealthUnknown:
+		return strings.TrimSuffix("unknown: "+all, ": ")
+	case HealthTainted:
+		return all
+	case HealthOK:
+	}
+	return string(h.State)
+}
+
+// text returns the reason in words, with its age if that is known.
+func (r Reason) text(now time.Time) string {
+	switch r.Code {
+	case CodeNoAgent, CodeAgentNotReady, CodeNodeNotReady:
+		words := strings.ReplaceAll(r.Code, "-", " ")
+		if r.Since == nil {
+			return words
+		}
+		return words + " since " + age(*r.Since, now) + " ago"
+	}
+	if r.Since == nil {
+		return r.Code
+	}
+	return r.Code + ", " + age(*r.Since, now)
+}
+
+func age(since metav1.Time, now time.Time) string {
+	return duration.HumanDuration(max(0, now.Sub(since.Time)))
+}
+
+// healthOf returns the health of a GPU as its node publishes it.
+func healthOf(g fleet.GPU) Health {
+	published := false
+	h := Health{State: HealthOK}
+	for _, d := range g.Devices {
+		if d.Published == nil {
+			continue
+		}
+		published = true
+		for _, taint := range d.Published.Taints {
+			if taint.Effect != resourceapi.DeviceTaintEffectNone {
+				h.State = HealthTainted
+				h.add(Reason{taintCode(taint), taint.TimeAdded})
+			}
+		}
+	}
+	if !published {
+		h.State = HealthNotPublished
+	}
+	return h
+}
+
+// add adds a reason. Of two with one code, the older one stays.
+func (h *Health) add(r Reason) {
+	i := slices.IndexFunc(h.Reasons, func(known Reason) bool { return known.Code == r.Code })
+	switch {
+	case i < 0:
+		h.Reasons = append(h.Reasons, r)
+	case r.Since != nil && (h.Reasons[i].Since == nil || r.Since.Before(h.Reasons[i].Since)):
+		h.Reasons[i].Since = r.Since
+	}
+}
+
+// taintCode returns the value of a taint for a GPU's health. Other taints have the key
+// in front, without the driver's group.
+func taintCode(t resourceapi.DeviceTaint) string {
+	key := strings.TrimPrefix(t.Key, v1alpha1.GroupName+"/")
+	switch {
+	case t.Value == "" || key == "cordoned":
+		return key
+	case t.Key == v1alpha1.TaintUnhealthy:
+		return t.Value
+	default:
+		return key + "=" + t.Value
+	}
+}
+
+// isPublished reports whether the numbers of the row are published.
+func (g GPU) isPublished() bool { return g.Health.State != HealthNotPublished }
+
+// MemoryText returns the promised memory and all memory of the GPU, or a dash.
+func (g GPU) MemoryText() string {
+	if !g.isPublished() {
+		return "-"
+	}
+	return Gibibytes(g.MemoryPromised) + "/" + Gibibytes(g.Memory)
+}
+
+// publishedAt returns the time of the last change of each node's slices.
+func publishedAt(all []*resourceapi.ResourceSlice, driver string) map[string]metav1.Time {
+	latest := map[string]metav1.Time{}
+	for _, slice := range all {
+		if slice.Spec.Driver != driver {
+			continue
+		}
+		at := slice.CreationTimestamp
+		for _, f := range slice.ManagedFields {
+			if f.Time != nil && at.Before(f.Time) {
+				at = *f.Time
+			}
+		}
+		node := slice.Spec.Pool.Name
+		if slice.Spec.NodeName != nil {
+			node = cmp.Or(*slice.Spec.NodeName, node)
+		}
+		if known := latest[node]; known.Before(&at) {
+			latest[node] = at
+		}
+	}
+	return latest
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectlgpu
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/plain"
+)
+
+// textOf returns the explanation for printing: the causes, the remedies, and then the details.
+// A message cannot add lines to it. The remedies for administrators are printed on request, or
+// if the user is one.
+func textOf(e gpurows.Explanation, wide bool) string {
+	var b strings.Builder
+	line := func(format string, texts ...any) {
+		for i, text := range texts {
+			if s, ok := text.(string); ok {
+				texts[i] = plain.Line(s)
+			}
+		}
+		fmt.Fprintf(&b, format+"\n", texts...)
+	}
+	list := func(heading string, texts []string) {
+		if len(texts) > 0 {
+			line("\n%s", heading)
+		}
+		for _, text := range texts {
+			line("  %s", text)
+		}
+	}
+	if e.State == "" {
+		line("%s", e.Subject)
+	} else {
+		line("%s: %s", e.Subject, string(e.State))
+	}
+	for _, cause := range e.Causes {
+		line("  %s", cause)
+	}
+	if e.Unread != "" {
+		line("  %s", e.Unread)
+	}
+	list("What to do", e.Advice)
+	if wide || e.Repairer {
+		list("Repair, by the administrator of the node", e.Repairs)
+	}
+	if len(e.Containers) > 0 {
+		line("\nContainers")
+	}
+	for _, c := range e.Containers {
+		line("  %s: %s of node %s, claim %s", gpurows.OrDash(c.Container), c.Device, c.Node, c.Claim)
+		for _, limit := range c.Limits {
+			line("    %s", limit)
+		}
+		if c.Memory != nil {
+			line("    uses %s of memory now", gpurows.Gibibytes(*c.Memory))
+		}
+		if c.SM != nil {
+			line("    runs kernels for %.0f%% of the time", *c.SM)
+		}
+	}
+	list("Facts", e.Facts)
+	if len(e.Fits) > 0 {
+		line("\nThe devices are free on %s.", gpurows.List(e.Fits))
+	}
+	writeNodes(line, e)
+	return b.String()
+}
+
+// writeNodes writes the nodes on which claims do not fit.
+func writeNodes(line func(format string, texts ...any), e gpurows.Explanation) {
+	for _, miss := range e.Misses {
+		line("\nNode %s: %s", miss.Node, miss.Missing)
+		for _, r := range miss.Requests {
+			line("  claim %s, request %s: %d of %d devices", r.Claim, r.Request, r.Meeting, r.Wanted)
+			for _, d := range r.Devices {
+				line("    %s: %s", d.Device, strings.Join(d.Reasons, "; "))
+			}
+			if r.OtherClasses > 0 {
+				line("    %d devices are not of the class", r.OtherClasses)
+			}
+			if r.OtherDevices > 0 {
+				line("    %d further devices do not meet it either", r.OtherDevices)
+			}
+			if r.NotExamined > 0 {
+				line("    %d devices were not examined (--limit)", r.NotExamined)
+			}
+		}
+	}
+	if e.Other > 0 {
+		line("\n%d further nodes do not fit either (--nodes)", e.Other)
+	}
+	if len(e.NotExamined) > 0 {
+		line("\nNot examined (--limit): %s", gpurows.List(e.NotExamined))
+	}
+	// Nodes often have the same reasons.
+	nodes := map[string][]string{}
+	for _, excluded := range e.Excluded {
+		reasons := strings.Join(excluded.Reasons, "; ")
+		nodes[reasons] = append(nodes[reasons], excluded.Node)
+	}
+	for _, reasons := range slices.Sorted(maps.Keys(nodes)) {
+		line("\nNot on %s: %s", gpurows.List(nodes[reasons]), reasons)
+	}
+}

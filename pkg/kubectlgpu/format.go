@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectlgpu
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/util/jsonpath"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/plain"
+)
+
+// listVersion is the version of the lists that commands print as JSON and YAML. The types of
+// their items are in pkg/gpurows.
+const listVersion = "kubectl.gpu.nvidia.com/v1alpha1"
+
+// list is rows in JSON and YAML.
+type list struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Items      any    `json:"items"`
+}
+
+// emptyError is the sentence instead of an empty table.
+type emptyError string
+
+func (e emptyError) Error() string { return string(e) }
+
+// named is a row with the name of its object for the output format name.
+type named interface{ ObjectName() string }
+
+// formats are the output formats, for help and errors.
+const formats = "wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADING:PATH,…"
+
+// isTable reports whether rows are printed as lines. Other formats have empty lists.
+func (o *options) isTable() bool {
+	return o.output == "" || o.output == "wide" || o.output == "name" || strings.HasPrefix(o.output, "custom-columns=")
+}
+
+// printList prints rows as a list of the kind, in the requested order and format. The table
+// has a row for each. Instead of an empty table it returns an error with the sentence.
+func printList[T named](o *options, kind string, rows []T, t table, empty string) error {
+	if len(rows) == 0 && o.isTable() {
+		return emptyError(empty)
+	}
+	order, err := t.order(o.sortBy)
+	if err != nil {
+		return err
+	}
+	sorted, names := []T{}, []string{}
+	for _, i := range order {
+		sorted = append(sorted, rows[i])
+		if name := rows[i].ObjectName(); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if o.output == "name" {
+		_, err := fmt.Fprintln(o.Out, strings.Join(names, "\n"))
+		return err
+	}
+	return o.print(list{listVersion, kind, sorted}, t.reordered(order))
+}
+
+// printValue writes a value as JSON or YAML, or parts of it.
+func (o *options) printValue(value any) error {
+	format, argument, _ := strings.Cut(o.output, "=")
+	switch format {
+	case "json":
+		encoder := json.NewEncoder(o.Out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(value)
+	case "yaml":
+		text, err := yaml.Marshal(value)
+		if err != nil {
+			return err
+		}
+		_, err = o.Out.Write(text)
+		return err
+	case "jsonpath":
+		content, err := generic(value)
+		if err != nil {
+			return err
+		}
+		text, err := extract(argument, content)
+		if err != nil {
+			return fmt.Errorf("--output %s: %w: %w", o.output, gpu.ErrInvalid, err)
+		}
+		_, err = o.Out.Write(text)
+		return err
+	case "custom-columns":
+		return o.printColumns(argument, value)
+	default:
+		return fmt.Errorf("--output %s: %w: want %s", o.output, gpu.ErrInvalid, formats)
+	}
+}
+
+// printColumns prints the columns of "HEADING:PATH,…" for each item of a list.
+func (o *options) printColumns(columns string, value any) error {
+	content, err := generic(value)
+	if err != nil {
+		return err
+	}
+	if object, ok := content.(map[string]any); ok && object["items"] != nil {
+		content = object["items"]
+	}
+	items, ok := content.([]any)
+	if !ok {
+		items = []any{content}
+	}
+	var t table
+	var paths []string
+	for _, column := range strings.Split(columns, ",") {
+		heading, path, found := strings.Cut(column, ":")
+		if !found || heading == "" || path == "" {
+			return fmt.Errorf("--output custom-columns=%s: %w: want HEADING:PATH, such as NODE:.node,GPU:.name", columns, gpu.ErrInvalid)
+		}
+		t.heading, paths = append(t.heading, heading), append(paths, path)
+	}
+	for _, item := range items {
+		var row []string
+		for _, path := range paths {
+			text, err := extract(path, item)
+			if err != nil {
+				return fmt.Errorf("--output custom-columns=%s: %w: %w", columns, gpu.ErrInvalid, err)
+			}
+			if len(text) == 0 {
+				text = []byte("<none>")
+			}
+			row = append(row, string(text))
+		}
+		t.rows = append(t.rows, row)
+	}
+	return t.write(o.Out, tableStyle{})
+}
+
+// generic returns a value as maps and lists, with the names of its JSON. Each text is in one
+// line, so that it cannot add lines to the output of a template.
+func generic(value any) (content any, err error) {
+	text, err := json.Marshal(value)
+	if err == nil {
+		err = utiljson.Unmarshal(text, &content)
+	}
+	return inLines(content), err
+}
+
+func inLines(content any) any {
+	switch c := content.(type) {
+	case string:
+		return plain.Line(c)
+	case []any:
+		for i := range c {
+			c[i] = inLines(c[i])
+		}
+	case map[string]any:
+		for name := range c {
+			c[name] = inLines(c[name])
+		}
+	}
+	return content
+}
+
+// extract returns the parts of the content that a JSONPath template selects. Braces around a
+// single path can be left out.
+func extract(template string, content any) ([]byte, error) {
+	if !strings.Contains(template, "{") {
+		template = "{." + strings.TrimPrefix(template, ".") + "}"
+	}
+	path := jsonpath.New("output").AllowMissingKeys(true)
+	if err := path.Parse(template); err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	err := path.Execute(&text, content)
+	return text.Bytes(), err
+}

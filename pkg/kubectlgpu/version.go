@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectlgpu
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/component-base/version"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
+)
+
+func (o *options) newVersion() *cobra.Command {
+	only := false
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "The versions of this program, the API server, and the driver's chart, agents and supervisors",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			rows := []gpurows.Version{{Component: "client", Version: version.Get().GitVersion}}
+			var failure error
+			if !only {
+				var found []gpurows.Version
+				found, failure = o.versions(cmd.Context())
+				rows = append(rows, found...)
+			}
+			t := table{heading: []string{"COMPONENT", "VERSION", "NAMESPACE", "PODS"}}
+			for _, v := range rows {
+				pods := "-"
+				if v.Pods > 0 {
+					pods = fmt.Sprint(v.Pods)
+				}
+				t.rows = append(t.rows, []string{v.Component, v.Version, gpurows.OrDash(v.Namespace), pods})
+			}
+			if err := printList(o, "VersionList", rows, t, ""); err != nil {
+				return err
+			}
+			return failure
+		},
+	}
+	cmd.Flags().BoolVar(&only, "client", false, "print the version of this program only")
+	return cmd
+}
+
+// versions returns the versions in the cluster. Those before an error are known.
+func (o *options) versions(ctx context.Context) ([]gpurows.Version, error) {
+	r, err := o.dial()
+	if err != nil {
+		return nil, err
+	}
+	info, err := r.client.Discovery().ServerVersion()
+	if err != nil {
+		return nil, err
+	}
+	rows := []gpurows.Version{{Component: "server", Version: info.GitVersion}}
+	c := &doctor.Cluster{Driver: o.driver, Unread: map[doctor.List]string{}}
+	for _, read := range []readFunc{readPolicies, o.readDriver} {
+		if err := read(ctx, r.client, c); err != nil {
+			return rows, err
+		}
+	}
+	switch reason := c.Unread[doctor.DriverPods]; {
+	case reason != "":
+		fmt.Fprintln(o.ErrOut, reason) //nolint:errcheck // there is no other place to say so
+	case len(c.DaemonSets) == 0:
+		fmt.Fprintf(o.ErrOut, "No agent of the driver %s is found: if it is installed, name its namespace with --driver-namespace.\n", o.driver) //nolint:errcheck // as above
+	}
+	return append(rows, gpurows.Versions(c)...), nil
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
+)
+
+const (
+	// healthAction is the action of the events.
+	healthAction = "CheckHealth"
+	// maxInstance is the API's limit of the reporting instance of an event, in bytes.
+	maxInstance = 128
+)
+
+// healthEvent is an event for all users of a GPU through one claim.
+type healthEvent struct {
+	kind, reason, note string
+	// occasion distinguishes the event from others about the same GPU and claim.
+	occasion string
+}
+
+// failure returns the event of a GPU that has failed. Its users read it, so it has only texts
+// of the table: the error of the driver may name other users' processes.
+func (h *healthEvents) failure(c reportedCause, address gpu.PCIAddress) healthEvent {
+	of := cause.Unhealthy(c.Value).For(h.node, address.DeviceName(), address.String())
+	return healthEvent{
+		kind: corev1.EventTypeWarning, reason: v1alpha1.ReasonGPUUnhealthy,
+		note: fmt.Sprintf("%s of node %s is unhealthy (%s): %s. %s. What to do: %s.",
+			address.DeviceName(), h.node, of.Code, of.Meaning, sentence(of.Effect), of.User),
+		occasion: c.occasion(),
+	}
+}
+
+// recovery returns the event of a GPU that is well again.
+func (h *healthEvents) recovery(r report) healthEvent {
+	first := r.Causes[0]
+	return healthEvent{
+		kind: corev1.EventTypeNormal, reason: v1alpha1.ReasonGPUHealthy,
+		note: fmt.Sprintf("%s of node %s is healthy again (it was %s). A program that has failed does not recover by itself: delete its pod, so that its controller starts it again.",
+			r.GPU, h.node, cause.Unhealthy(first.Value).Code),
+		occasion: "healthy " + first.occasion(),
+	}
+}
+
+// sentence returns a clause with a capital.
+func sentence(clause string) string {
+	first, size := utf8.DecodeRuneInString(clause)
+	return string(unicode.ToUpper(first)) + clause[size:]
+}
+
+// create creates the event on the claim and on the pods that it is reserved for. It succeeds
+// if they exist already, and if the claim or its namespace is gone.
+func (h *healthEvents) create(ctx context.Context, r report, e healthEvent) error {
+	limited, cancel := context.WithTimeout(ctx, eventPatience)
+	defer cancel()
+	object, err := h.client.ResourceV1().ResourceClaims(r.Namespace).Get(limited, r.Name, metav1.GetOptions{})
+	if isGone(err, r.Name) || err == nil && object.UID != r.Claim {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the claim of an event: %w", err)
+	}
+	for _, on := range usersOf(object) {
+		if err := h.createOn(ctx, on, r, e); err != nil {
+			return err
+		}
+	}
+	delete(h.created, r.key())
+	return nil
+}
+
+// usersOf returns references to the claim and its pods.
+func usersOf(object *resourceapi.ResourceClaim) []corev1.ObjectReference {
+	users := []corev1.ObjectReference{{
+		APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceClaim", Namespace: object.Namespace, Name: object.Name, UID: object.UID,
+	}}
+	for _, user := range object.Status.ReservedFor {
+		if user.APIGroup == "" && user.Resource == "pods" {
+			users = append(users, corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: object.Namespace, Name: user.Name, UID: user.UID})
+		}
+	}
+	return users
+}
+
+// createOn creates the event on one object. Its name follows from the report, so that an
+// agent that has forgotten the event does not create another one.
+func (h *healthEvents) createOn(ctx context.Context, on corev1.ObjectReference, r report, e healthEvent) error {
+	name := eventName(on, r.GPU, e.occasion)
+	if h.created[r.key()][name] {
+		return nil
+	}
+	if !h.limit.TryAccept() {
+		return errRateLimit
+	}
+	ctx, cancel := context.WithTimeout(ctx, eventPatience)
+	defer cancel()
+	_, err := h.client.EventsV1().Events(on.Namespace).Create(ctx, &eventsv1.Event{
+		ObjectMeta:          metav1.ObjectMeta{Namespace: on.Namespace, Name: name},
+		EventTime:           metav1.NewMicroTime(h.clock.Now()),
+		ReportingController: h.driver, ReportingInstance: h.node[:min(len(h.node), maxInstance)],
+		Action: healthAction, Type: e.kind, Reason: e.reason, Note: e.note, Regarding: on,
+	}, metav1.CreateOptions{})
+	switch {
+	case err == nil, apierrors.IsAlreadyExists(err):
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+	case apierrors.IsInvalid(err):
+		// A retry would fail as well.
+		klog.FromContext(ctx).Error(err, "The API server refuses an event about a GPU", "claim", klog.KRef(r.Namespace, r.Name), "device", r.GPU)
+	default:
+		return fmt.Errorf("create event on %s %s/%s: %w", on.Kind, on.Namespace, on.Name, err)
+	}
+	if h.created[r.key()] == nil {
+		h.created[r.key()] = map[string]bool{}
+	}
+	h.created[r.key()][name] = true
+	return nil
+}
+
+// eventName returns the name of an event, which the object, the GPU and the occasion determine.
+func eventName(on corev1.ObjectReference, device, occasion string) string {
+	hash := sha256.Sum256([]byte(strings.Join([]string{on.Kind, string(on.UID), device, occasion}, "\n")))
+	suffix := "." + hex.EncodeToString(hash[:8])
+	prefix := on.Name[:min(len(on.Name), validation.DNS1123SubdomainMaxLength-len(suffix))]
+	return strings.TrimRight(prefix, "-.") + suffix
+}
+
+// isAnswer reports whether an error is about one object, so that a request for another
+// object may succeed: the API server or the disk has answered.
+func isAnswer(err error) bool {
+	var sent apierrors.APIStatus
+	return !errors.Is(err, errRateLimit) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) &&
+		errors.As(err, &sent) && !apierrors.IsTooManyRequests(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsTimeout(err)
+}
+
+// occasion identifies the report of a cause.
+func (c reportedCause) occasion() string {
+	return c.Value + " " + c.Since.UTC().Format(time.RFC3339Nano)
+}

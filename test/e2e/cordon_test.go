@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+)
+
+// An administrator takes one GPU out of use while the others continue.
+func TestAGPUIsTakenOutOfUseAndBroughtBack(t *testing.T) {
+	nothingLeft(t)
+	users := namespaceFor(t, "cordon")
+	sick := cluster.NodeName + "/gpu-1b-00"
+	t.Cleanup(func() {
+		if _, err := cluster.GPU(context.WithoutCancel(t.Context()), "uncordon", sick); err != nil {
+			t.Error(err)
+		}
+	})
+	free := func(want string) {
+		t.Helper()
+		must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+			out, err := cluster.GPU(ctx, "free", "gpu.nvidia.com")
+			return strings.HasSuffix(strings.TrimSpace(out), " "+want), out, err
+		}))
+	}
+	free("8")
+	_, err := cluster.GPU(t.Context(), "cordon", sick, "--reason", "fan")
+	must(t, err)
+	free("7")
+	if out, err := cluster.GPU(t.Context(), "get"); err != nil || !strings.Contains(out, "cordoned") {
+		t.Errorf("get printed %s, %v", out, err)
+	}
+	// The scheduler follows the rules too.
+	apply(t, users, claim("all", "count: 8", "")+pod("all", "all", ""))
+	if _, err := cluster.Unschedulable(t.Context(), users, "all"); err != nil {
+		t.Error(err)
+	}
+	remove(t, users, "all")
+	_, err = cluster.GPU(t.Context(), "uncordon", sick)
+	must(t, err)
+	free("8")
+
+	apply(t, users, controlledPods)
+	must(t, cluster.WaitCount(t.Context(), users, 8))
+	// The budget admits no eviction, so the drain waits.
+	out, err := cluster.GPU(t.Context(), "drain", sick, "--timeout", "5s")
+	if err == nil || !strings.Contains(out, "disruption budget") || !strings.Contains(out, "timed out after 5s") {
+		t.Fatalf("a drain against a budget: %v\n%s", err, out)
+	}
+	drain := exec.CommandContext(t.Context(), filepath.Join(cluster.Bin, "kubectl-gpu"), "--kubeconfig", cluster.Kubeconfig, "drain", sick, "--timeout", "2m")
+	var text strings.Builder
+	drain.Stdout, drain.Stderr = &text, &text
+	must(t, drain.Start())
+	_, err = cluster.Kubectl(t.Context(), "delete", "-n", users, "poddisruptionbudget/train")
+	must(t, err)
+	if err := drain.Wait(); err != nil || !strings.Contains(text.String(), sick+" is drained: no claim has it") {
+		t.Fatalf("a drain without a budget: %v\n%s", err, text.String())
+	}
+	gpus, err := cluster.GPUs(t.Context())
+	must(t, err)
+	for _, g := range gpus {
+		if n := g.Claims(); n != 0 && g.Name == "gpu-1b-00" || n != 1 && g.Name != "gpu-1b-00" {
+			t.Errorf("%s has %d claims", g.Name, n)
+		}
+	}
+	// The evicted pod waits for the GPU, and gets it.
+	_, err = cluster.GPU(t.Context(), "uncordon", sick)
+	must(t, err)
+	must(t, cluster.WaitCount(t.Context(), users, 8))
+}
+
+// controlledPods are eight pods with a GPU each. All of them must remain.
+const controlledPods = `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: gpu}
+spec:
+  spec:
+    devices:
+      requests:
+      - name: gpu
+        exactly: {deviceClassName: gpu.nvidia.com}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: train}
+spec:
+  minAvailable: 8
+  selector: {matchLabels: {app: train}}
+---
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata: {name: train}
+spec:
+  replicas: 8
+  selector: {matchLabels: {app: train}}
+  template:
+    metadata: {labels: {app: train}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      resourceClaims: [{name: gpu, resourceClaimTemplateName: gpu}]
+      containers:
+      - name: main
+        image: localhost/gpu-dra-driver/gpu-probe:demo
+        imagePullPolicy: IfNotPresent
+        resources: {claims: [{name: gpu}]}
+`
