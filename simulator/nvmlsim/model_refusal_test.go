@@ -3,6 +3,8 @@
 package nvmlsim
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -121,6 +123,25 @@ func TestModelsWithBadRefusalsAndRecoveryActionsAreRefused(t *testing.T) {
 		m.Kinds["t4"] = kind
 		if err := m.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+func TestAFunctionThatOneKindShowsIsOfTheDriver(t *testing.T) {
+	m, err := LoadModel("mixed-a30-l40s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes := []string{"ERROR_FUNCTION_NOT_FOUND", "ERROR_NOT_SUPPORTED"}
+	for i, name := range slices.Sorted(maps.Keys(m.Kinds)) {
+		kind := m.Kinds[name]
+		kind.Refusals = map[string]string{"DeviceGetPersistenceMode": codes[i]}
+		m.Kinds[name] = kind
+	}
+	// The order of the kinds is another one each time.
+	for range 20 {
+		if m.missingFunctions()["DeviceGetPersistenceMode"] {
+			t.Fatal("the function is missing although one kind has another code")
 		}
 	}
 }

@@ -94,13 +94,22 @@ func (m *Model) missingFunctions() map[string]bool {
 	}
 	missing["DeviceSetMemoryLimits_v1"] = m.MemoryLimits == ""
 	missing[memoryLimitsCall] = m.MemoryLimits == ""
+	// A function is of the driver: one kind with an answer or another code shows it.
+	shown := map[string]bool{}
 	for _, kind := range m.Kinds {
 		for name, code := range kind.refusals() {
-			missing[name] = code == nvml.ERROR_FUNCTION_NOT_FOUND
+			if code == nvml.ERROR_FUNCTION_NOT_FOUND {
+				missing[name] = true
+			} else {
+				shown[name] = true
+			}
 		}
 		if kind.AddressingMode != "" {
-			missing["DeviceGetAddressingMode"] = false
+			shown["DeviceGetAddressingMode"] = true
 		}
+	}
+	for name := range shown {
+		missing[name] = false
 	}
 	return missing
 }
