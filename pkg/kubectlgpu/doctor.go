@@ -166,7 +166,7 @@ func (o *options) printFindings(findings []doctor.Finding, all bool) error {
 		}
 	}
 	asTable := o.output == "" || o.output == "wide"
-	if !asTable {
+	if !o.isTable() {
 		shown = findings
 	}
 	t := table{heading: []string{"STATE", "CODE", "OBJECT", "FOUND"}, wide: []string{"MEANING", "REMEDY", "CHECK", "READ"}, bad: map[int]bool{}}
@@ -174,10 +174,8 @@ func (o *options) printFindings(findings []doctor.Finding, all bool) error {
 		t.bad[i] = g.State == doctor.Problem
 		t.rows = append(t.rows, []string{string(g.State), title(g), g.Object, g.Found, gpurows.OrDash(g.Meaning), gpurows.OrDash(g.Remedy), g.Check, gpurows.OrDash(g.Read)})
 	}
-	if len(shown) > 0 || !asTable {
-		if err := o.print(shown, t); err != nil {
-			return err
-		}
+	if err := o.printFound(shown, t); err != nil {
+		return err
 	}
 	if asTable {
 		if o.output == "" {
@@ -193,6 +191,23 @@ func (o *options) printFindings(findings []doctor.Finding, all bool) error {
 		return fmt.Errorf("doctor found problems: %d", counts[doctor.Problem])
 	}
 	return nil
+}
+
+// printFound prints findings as a table or a list. Their names are their codes.
+func (o *options) printFound(findings []doctor.Finding, t table) error {
+	switch {
+	case len(findings) == 0 && o.isTable():
+		return nil
+	case o.output != "name":
+		return o.print(list{listVersion, "FindingList", findings}, t)
+	}
+	var codes []string
+	for _, f := range findings {
+		if !slices.Contains(codes, title(f)) {
+			codes = append(codes, title(f))
+		}
+	}
+	return o.printObject(nil, codes...)
 }
 
 // row returns what distinguishes a finding from others in the table. One list that cannot be read is

@@ -56,8 +56,8 @@ func textOf(e gpurows.Explanation, wide bool) string {
 		for _, limit := range c.Limits {
 			line("    %s", limit)
 		}
-		if c.Memory != nil {
-			line("    uses %s of memory now", gpurows.Gibibytes(*c.Memory))
+		if c.Use.Memory != nil {
+			line("    uses %s of memory now", gpurows.Gibibytes(*c.Use.Memory))
 		}
 		if c.SM != nil {
 			line("    runs kernels for %.0f%% of the time", *c.SM)

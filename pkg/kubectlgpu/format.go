@@ -28,6 +28,14 @@ type list struct {
 	Items      any    `json:"items"`
 }
 
+// header is the first fields of an object in JSON and YAML.
+type header struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+}
+
+func headerOf(kind string) header { return header{listVersion, kind} }
+
 // emptyError is the sentence instead of an empty table.
 type emptyError string
 
@@ -66,6 +74,15 @@ func printList[T named](o *options, kind string, rows []T, t table, empty string
 		return err
 	}
 	return o.print(list{listVersion, kind, sorted}, t.reordered(order))
+}
+
+// printObject prints an object that is not a list in the requested format, or its names.
+func (o *options) printObject(object any, names ...string) error {
+	if o.output == "name" {
+		_, err := fmt.Fprintln(o.Out, strings.Join(names, "\n"))
+		return err
+	}
+	return o.printValue(object)
 }
 
 // printValue writes a value as JSON or YAML, or parts of it.

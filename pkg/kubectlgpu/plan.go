@@ -35,6 +35,12 @@ type planResult struct {
 	AsShares *planResult `json:"asShares,omitempty"`
 }
 
+// planObject is a plan in JSON and YAML.
+type planObject struct {
+	header
+	*planResult
+}
+
 // planItem is a number of pods alike.
 type planItem struct {
 	Namespace string `json:"namespace"`
@@ -43,8 +49,9 @@ type planItem struct {
 	Fit       int    `json:"fit"`
 	// Nodes has the number of pods on each node.
 	Nodes map[string]int `json:"nodes,omitempty"`
-	// Pending is why the other pods do not fit.
-	Pending string `json:"pending,omitempty"`
+	// Pending is why the other pods do not fit, and PendingCode the code of the reason.
+	Pending     string `json:"pending,omitempty"`
+	PendingCode string `json:"pendingCode,omitempty"`
 }
 
 // planOptions are the flags of the command.
@@ -236,13 +243,13 @@ func (m *manifests) place(ctx context.Context, c *gpurows.Cluster, change func([
 				item.Fit++
 				item.Nodes[node]++
 			case item.Pending == "":
-				item.Pending = missing
+				item.Pending, item.PendingCode = missing, gpurows.CodeClaimNotCreated
 				if missing == "" {
 					verdicts, err := p.Fleet().Verdicts(ctx, pod, claims...)
 					if err != nil {
 						return nil, err
 					}
-					item.Pending = pendingText(verdicts)
+					item.Pending, item.PendingCode = pendingReason(verdicts)
 				}
 			}
 		}
@@ -252,10 +259,10 @@ func (m *manifests) place(ctx context.Context, c *gpurows.Cluster, change func([
 	return result, nil
 }
 
-// pendingText returns the reason of the nearest miss.
-func pendingText(verdicts []fleet.Verdict) string {
+// pendingReason returns the reason of the nearest miss, and its code.
+func pendingReason(verdicts []fleet.Verdict) (text, code string) {
 	if len(verdicts) == 0 {
-		return "there are no nodes"
+		return "there are no nodes", gpurows.CodeNoNode
 	}
 	nearest, reason := verdicts[0], ""
 	if nearest.Excluded != nil {
@@ -263,7 +270,7 @@ func pendingText(verdicts []fleet.Verdict) string {
 	} else {
 		reason = gpurows.MissingText(nearest)
 	}
-	return fmt.Sprintf("node %s: %s", nearest.Node, reason)
+	return fmt.Sprintf("node %s: %s", nearest.Node, reason), gpurows.MissingCode(nearest)
 }
 
 // held returns the number of GPUs, and the number of GPUs that claims hold.
@@ -313,7 +320,13 @@ func (p *planOptions) asShare(classes []*resourceapi.DeviceClass) (func([]*resou
 
 func (o *options) printPlan(r *planResult) error {
 	if o.output != "" && o.output != "wide" {
-		return o.print(r, table{})
+		var names []string
+		for _, item := range r.Workloads {
+			if !slices.Contains(names, item.Workload) {
+				names = append(names, item.Workload)
+			}
+		}
+		return o.printObject(planObject{headerOf("Plan"), r}, names...)
 	}
 	if err := o.printOnePlan(r); err != nil || r.AsShares == nil {
 		return err
