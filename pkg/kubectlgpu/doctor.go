@@ -39,6 +39,9 @@ func (o *options) newDoctor() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := checkNodes(c, nodes); err != nil {
+				return err
+			}
 			findings := ofNodes(doctor.Examine(c), nodes)
 			if err := doctor.Mute(findings, ignored); err != nil {
 				return err
@@ -66,6 +69,24 @@ func (o *options) examined(ctx context.Context, nodes []string) (*doctor.Cluster
 		return nil, err
 	}
 	return o.examine(ctx, r.client, objects, refused, nodes)
+}
+
+// checkNodes returns an error for the first name that is not a node's. It returns nil if the user
+// may not list nodes.
+func checkNodes(c *doctor.Cluster, names []string) error {
+	if c.Unread[doctor.Nodes] != "" {
+		return nil
+	}
+	var all []string
+	for _, node := range c.Nodes {
+		all = append(all, node.Name)
+	}
+	for _, slice := range c.Slices {
+		if slice.Spec.NodeName != nil {
+			all = append(all, *slice.Spec.NodeName) // also of a node that is gone
+		}
+	}
+	return checkNames("node", names, all, "kubectl get nodes lists the nodes")
 }
 
 // readFunc reads objects of a cluster that checks need.

@@ -4,6 +4,7 @@ package kubectlgpu
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -177,6 +179,28 @@ func TestOutputFormatsOfKubectl(t *testing.T) {
 	}
 }
 
+// A mistake in a flag is found before the cluster is read.
+func TestOutputFormatsAreCheckedFirst(t *testing.T) {
+	t.Setenv("KUBECONFIG", kubeconfig(t))
+	for format, want := range map[string]string{
+		"tabel":                  "--output tabel: invalid: want wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADING:PATH,…",
+		"svg":                    "--output svg: invalid: want wide",
+		"jsonpath={.items":       "--output jsonpath={.items: invalid: unclosed action",
+		"custom-columns=POD":     "--output custom-columns=POD: invalid: want HEADING:PATH",
+		"custom-columns=A:{.pod": "--output custom-columns=A:{.pod: invalid: unclosed action",
+	} {
+		streams, _, _, stderr := genericiooptions.NewTestIOStreams()
+		cmd := newCommand(streams, func(clientcmd.ClientConfig) (kubernetes.Interface, error) {
+			t.Errorf("%s: the cluster is read", format)
+			return nil, errors.New("no cluster")
+		}, false)
+		cmd.SetArgs([]string{"get", "-o", format})
+		if status := execute(t.Context(), cmd, streams); status != 1 || !strings.HasPrefix(stderr.String(), "Error: "+want) {
+			t.Errorf("%s: status %d, %s", format, status, stderr)
+		}
+	}
+}
+
 func TestRowsAreOrderedByAColumn(t *testing.T) {
 	client := server(varied(t))
 	order := func(args ...string) string {
@@ -267,16 +291,24 @@ func TestNothingToPrintIsASentence(t *testing.T) {
 
 func TestMistypedNamesHaveSuggestions(t *testing.T) {
 	w := fleettest.New(t, "gpu-node-1=t4 share")
+	app := manifest(t, template+podsOf("Pod", ""))
 	for want, args := range map[string][]string{
-		`unknown command "whoo": did you mean kubectl gpu who?`:               {"whoo"},
-		`unknown command "dcotor": did you mean kubectl gpu doctor?`:          {"dcotor"},
-		`unknown command "gpu-node-1": kubectl gpu --help lists the commands`: {"gpu-node-1"},
-		"node gpu-nod-1: not found: did you mean gpu-node-1?":                 {"get", "gpu-nod-1"},
-		"node GPU-NODE-1: not found: did you mean gpu-node-1?":                {"topo", "GPU-NODE-1"},
-		"node other: not found: it publishes no devices of gpu.nvidia.com":    {"who", "other"},
-		"class mps.nvidia.co: not found: did you mean mps.nvidia.com?":        {"free", "mps.nvidia.co"},
-		"class x: not found: kubectl get deviceclasses lists the classes":     {"free", "x"},
-		"node gpu-node-10: not found: did you mean gpu-node-1?":               {"get", "gpu-node-1", "gpu-node-10"},
+		`unknown command "whoo": did you mean kubectl gpu who?`:                                                    {"whoo"},
+		`unknown command "dcotor": did you mean kubectl gpu doctor?`:                                               {"dcotor"},
+		`unknown command "gpu-node-1": kubectl gpu --help lists the commands`:                                      {"gpu-node-1"},
+		"node gpu-nod-1: not found: did you mean gpu-node-1?":                                                      {"get", "gpu-nod-1"},
+		"node GPU-NODE-1: not found: did you mean gpu-node-1?":                                                     {"topo", "GPU-NODE-1"},
+		"node other: not found: it publishes no devices of gpu.nvidia.com":                                         {"who", "other"},
+		"class mps.nvidia.co: not found: did you mean mps.nvidia.com?":                                             {"free", "mps.nvidia.co"},
+		"class x: not found: kubectl get deviceclasses lists the classes":                                          {"free", "x"},
+		"node gpu-node-10: not found: did you mean gpu-node-1?":                                                    {"get", "gpu-node-1", "gpu-node-10"},
+		"node gpu-node-2: not found: did you mean gpu-node-1?":                                                     {"doctor", "gpu-node-2"},
+		"node gpu-nodes-1: not found: did you mean gpu-node-1?":                                                    {"plan", "-f", app, "--nodes", "2", "--like", "gpu-nodes-1"},
+		"model dgx-h10: not found: did you mean dgx-h100?":                                                         {"plan", "-f", app, "--nodes", "2", "--model", "dgx-h10"},
+		"unknown flag: --sort-bi: did you mean --sort-by?":                                                         {"get", "--sort-bi", "memory"},
+		"unknown flag: --limit: kubectl gpu get --help lists the flags":                                            {"get", "--limit", "1s"},
+		"kubectl gpu explain: invalid: want a POD or claim/CLAIM, got 0 arguments; see kubectl gpu explain --help": {"explain"},
+		"kubectl gpu topo: invalid: want a NODE, got 2 arguments; see kubectl gpu topo --help":                     {"topo", "gpu-node-1", "b"},
 	} {
 		if out, problems := run(t, server(w), args...); out != "" || problems != "Error: "+want+"\n" {
 			t.Errorf("%v: got %q, %q, want %q", args, out, problems, want)

@@ -72,9 +72,6 @@ func (o *options) newPlan() *cobra.Command {
 		Short: "Whether the pods of manifests would fit, now, on an empty cluster, or on other nodes",
 		Long: "Places the pods of manifests one after the other, each on the first node on which it fits, in\n" +
 			"order of the nodes' names. The scheduler may choose other nodes. It creates nothing.",
-		Example: "  kubectl gpu plan -f app.yaml\n" +
-			"  kubectl gpu plan -f app.yaml --nodes 20 --model dgx-h100 --offer share\n" +
-			"  kubectl gpu plan --running --share-memory 10Gi",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := p.validate(); err != nil {
@@ -191,7 +188,13 @@ func repeat(objects fleet.Objects, name string, count int) (fleet.Objects, error
 	}
 	published := slices.DeleteFunc(slices.Clone(objects.Slices), func(s *resourceapi.ResourceSlice) bool { return s.Spec.NodeName == nil || *s.Spec.NodeName != name })
 	if len(published) == 0 {
-		return objects, fmt.Errorf("node %s: %w: it publishes no devices", name, gpu.ErrNotFound)
+		var all []string
+		for _, s := range objects.Slices {
+			if s.Spec.NodeName != nil {
+				all = append(all, *s.Spec.NodeName)
+			}
+		}
+		return objects, checkNames("node", []string{name}, all, "it publishes no devices")
 	}
 	objects.Nodes, objects.Slices, objects.TaintRules = nil, nil, nil
 	for i := range count {
