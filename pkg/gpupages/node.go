@@ -111,6 +111,9 @@ func (s *Site) gpuPage(_ context.Context, r *reading, q *http.Request) (page, er
 		about.add("Memory used", memoryUsed(g.Use, g.Memory))
 		about.add("SM used", smUsed(g.Use, true))
 	}
+	if g.Foreign != nil {
+		about.text("Processes without a claim", g.Foreign.Text(r.at))
+	}
 	about.text("UUID", gpurows.OrDash(g.UUID))
 	about.text("NUMA node", gpurows.OrDash(place.NUMANode))
 	about.text("PCIe root", gpurows.OrDash(place.PCIeRoot))
@@ -157,7 +160,7 @@ func addAttributes(t *grid, d *resourceapi.Device) {
 
 // holders returns a section with the containers that have a device.
 func holders(r *reading, rows []gpurows.Holder, heading string) markup.Part {
-	t := grid{name: "Holders", heading: []string{"Claim", "Pod", "Container", "Device", "Memory", "Compute", "Held by", "Limits"}, empty: "No claim holds a device."}
+	t := grid{name: "Holders", heading: []string{"Claim", "Pod", "Container", "Device", "Memory", "Compute", "Limited by", "Limits"}, empty: "No claim holds a device."}
 	used := r.uses() != nil
 	if used {
 		t.heading = append(t.heading, "Memory used", "SM used")
