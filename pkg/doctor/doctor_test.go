@@ -94,7 +94,7 @@ func healthy(w *fleettest.World) *doctor.Cluster {
 		c.Facts[node] = doctor.Answer{Facts: &facts}
 	}
 	c.DaemonSets = []*appsv1.DaemonSet{{ObjectMeta: metav1.ObjectMeta{Name: "agent", Labels: map[string]string{doctor.ComponentLabel: doctor.AgentComponent}}}}
-	for _, name := range []string{"x-own-slices", "x-own-claims"} {
+	for _, name := range []string{"x-own-slices", "x-own-claims", "x-own-events"} {
 		p, b := policy(name, admissionv1.Deny)
 		c.Policies, c.Bindings = append(c.Policies, p), append(c.Bindings, b)
 	}
@@ -209,6 +209,7 @@ func TestEveryCheckOfTheCluster(t *testing.T) {
 			}
 		}, "unknown | selectors | cluster | there are more selectors than this check evaluates"},
 		"no policies":                {func(c *doctor.Cluster) { c.Policies = c.Policies[:1] }, "problem | policies | cluster | no ValidatingAdmissionPolicy of the driver ends with -own-claims"},
+		"no policy for events":       {func(c *doctor.Cluster) { c.Policies = c.Policies[:2] }, "problem | policies | cluster | no ValidatingAdmissionPolicy of the driver ends with -own-events"},
 		"a policy without a binding": {func(c *doctor.Cluster) { c.Bindings = c.Bindings[:1] }, "problem | policies | policy x-own-claims | it has no ValidatingAdmissionPolicyBinding"},
 		"a policy that only warns": {func(c *doctor.Cluster) {
 			c.Bindings[0].Spec.ValidationActions = []admissionv1.ValidationAction{admissionv1.Warn}
@@ -264,7 +265,7 @@ func TestEveryCheckOfTheCluster(t *testing.T) {
 			other := c.Slices[0].DeepCopy()
 			other.Spec.Devices = []resourceapi.Device{{Name: "gpu-0"}}
 			c.Slices = append(c.Slices, other)
-		}, "problem | drivers | node a | another driver of the name gpu.nvidia.com publishes devices of the node too"},
+		}, "problem | drivers | node a | another driver of the name gpu.nvidia.com serves the node too"},
 		"NVIDIA's own driver on a node of this one": {func(c *doctor.Cluster) { c.Pods = append(c.Pods, nvidiaDriver("a", "gpus")) },
 			"problem | drivers | node a | pod gpus/nvidia-a of NVIDIA's own DRA driver runs on the node too"},
 		"NVIDIA's own driver for ComputeDomains": {func(c *doctor.Cluster) { c.Pods = append(c.Pods, nvidiaDriver("a", "compute-domains")) }, ""},

@@ -85,7 +85,7 @@ func drivenWorld(t *testing.T, w *fleettest.World, handler http.HandlerFunc) pro
 	}
 	annotations := map[string]string{"gpu.nvidia.com/driver-namespace": "gpus"}
 	labels := map[string]string{"app.kubernetes.io/name": "gpu-dra-driver"}
-	for _, name := range []string{"x-own-slices", "x-own-claims"} {
+	for _, name := range []string{"x-own-slices", "x-own-claims", "x-own-events"} {
 		for _, o := range []runtime.Object{
 			&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: annotations}},
 			&admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{

@@ -48,7 +48,7 @@ func serveDriver(w http.ResponseWriter, r *http.Request) bool {
 	meta := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Name: name, Labels: labels, Annotations: map[string]string{v1alpha1.AnnotationDriverNamespace: "gpus"}}
 	}
-	policies := []string{"x-own-slices", "x-own-claims"}
+	policies := []string{"x-own-slices", "x-own-claims", "x-own-events"}
 	var answer any
 	switch path := r.URL.Path; {
 	case path == "/version":
