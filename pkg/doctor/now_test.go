@@ -361,6 +361,9 @@ func TestContainersThatGetSomethingElse(t *testing.T) {
 		"a share that is rounded up": {v1alpha1.StrategyMPS, func(c *doctor.Cluster) {
 			c.Claims[1].Spec.Devices.Requests[0].Exactly.Capacity.Requests["memory"] = resource.MustParse("4095Mi")
 		}, []string{"warning | share-rounded-up | claim default/infer | request gpu has 4095Mi of memory, and holds 4Gi"}},
+		"a share that is rounded to whole Mi": {v1alpha1.StrategyMPS, func(c *doctor.Cluster) {
+			c.Claims[1].Spec.Devices.Requests[0].Exactly.Capacity.Requests["memory"] = resource.MustParse("4294967290")
+		}, nil},
 		"NVIDIA's RuntimeClass without a claim": {v1alpha1.StrategyMPS, func(c *doctor.Cluster) {
 			c.Pods = append(c.Pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "free", UID: types.UID("free")}, Spec: corev1.PodSpec{NodeName: "b", RuntimeClassName: ptr.To("nvidia")}})
 		}, []string{"warning | pod-without-claim | pod x/free | it has the RuntimeClass nvidia and no claim, on node b"}},
