@@ -164,6 +164,7 @@ var codes = []Code{
 	{"cdi-off", "kubelets", Problem, "CDI is off in the container runtime", "administrator.md#where-the-programs-run"},
 	{"cdi-may-be-off", "kubelets", Warning, "CDI is off in the container runtime unless its configuration enables it", "administrator.md#where-the-programs-run"},
 	{"runtime-without-cdi", "kubelets", Problem, "the container runtime has no CDI", "administrator.md#where-the-programs-run"},
+	{"cdi-folder-not-read", "kubelets", Problem, "the container runtime does not read the folder of the agent's CDI specs", "administrator.md#where-the-programs-run"},
 	{"runtime-unknown", "kubelets", Unknown, "the container runtime is one that the check does not know", "administrator.md#where-the-programs-run"},
 	{"huge-pages-not-counted", "kubelets", Warning, "the kubelet reports fewer huge pages than the kernel has", ""},
 
@@ -180,6 +181,7 @@ var codes = []Code{
 	{"ecc-off", "ecc", Warning, "the memory of a GPU does not correct errors", ""},
 	{"fabric-not-registered", "fabric", Problem, "a GPU has not joined its NVSwitch fabric", "administrator.md#gpus-that-fail"},
 	{"fabric-manager-missing", "fabric", Problem, "a GPU has NVSwitch links, and nvidia-fabricmanager does not run", "administrator.md#gpus-that-fail"},
+	{"fabric-manager-release-differs", "fabric", Problem, "Fabric Manager is of another release than the driver. It is a warning while it runs", "administrator.md#gpus-that-fail"},
 	{"clock-slowdown", "clocks", Warning, "heat or power slows a GPU down", ""},
 	{"clock-limited", "clocks", Warning, "an administrator has limited the clocks of a GPU", ""},
 	{"pcie-link-narrow", "pcie", Warning, "a GPU has fewer PCIe lanes than it could", ""},

@@ -290,6 +290,19 @@ func TestEveryCheckOfTheCluster(t *testing.T) {
 			c.Nodes[0].Status.NodeInfo.ContainerRuntimeVersion = "containerd://2.1.4"
 			c.Facts["a"].Facts.ContainerdCDI = fact("false")
 		}, "problem | kubelets | node a | enable_cdi = false in /file"},
+		"a CRI-O that does not read the specs": {func(c *doctor.Cluster) {
+			c.Nodes[0].Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.36.0"
+			c.Facts["a"].Facts.ContainerdSpecDirs, c.Facts["a"].Facts.CRIOSpecDirs = fact([]string{"/var/run/cdi"}), fact([]string{"/etc/cdi"})
+		}, "problem | kubelets | node a | cdi_spec_dirs in /file is /etc/cdi, without /var/run/cdi"},
+		"a containerd that reads the specs by another path": {func(c *doctor.Cluster) {
+			c.Nodes[0].Status.NodeInfo.ContainerRuntimeVersion = "containerd://2.1.4"
+			c.Facts["a"].Facts.ContainerdSpecDirs, c.Facts["a"].Facts.CRIOSpecDirs = fact([]string{"/etc/cdi", "/run/cdi/"}), fact([]string{"/etc/cdi"})
+		}, ""},
+		"a containerd that reads the folder of the chart": {func(c *doctor.Cluster) {
+			c.Nodes[0].Status.NodeInfo.ContainerRuntimeVersion = "containerd://2.1.4"
+			c.Agents[0].Spec.Containers[0].Args = append(c.Agents[0].Spec.Containers[0].Args, "--cdi-dir=/opt/cdi")
+			c.Facts["a"].Facts.ContainerdSpecDirs = fact([]string{"/opt/cdi"})
+		}, ""},
 		"an agent that does not answer": {func(c *doctor.Cluster) { c.Facts["a"] = doctor.Answer{Err: errors.New("no route")} }, "unknown | facts | node a | no route"},
 		"a missing right":               {func(c *doctor.Cluster) { c.Unread[doctor.Policies] = "You have no right to list policies." }, "unknown | policies | cluster | You have no right to list policies."},
 		"no right to ask agents": {func(c *doctor.Cluster) {
@@ -326,6 +339,15 @@ func TestEveryCheckOfANode(t *testing.T) {
 			n.GPUs[0].FabricState, n.GPUs[1].FabricState = fact("in-progress"), fact("failed")
 		}, "problem | fabric | node a | the registration with the NVSwitch fabric is in-progress (gpu-1b-00); the registration with the NVSwitch fabric is failed (gpu-43-00)"},
 		"no fabric manager": {func(n *agentv1.Node) { n.FabricManager = fact(false) }, "problem | fabric | node a | the GPU has NVSwitch links, and no process nv-fabricmanager runs (2 GPUs)"},
+		"another fabric manager, which does not start": {func(n *agentv1.Node) {
+			n.FabricManager, n.FabricManagerRelease, n.GPUs[0].FabricState = fact(false), fact("610.1"), fact("failed")
+		}, "problem | fabric | node a | the installed Fabric Manager is 610.1, and the driver is 615.10.01 (2 GPUs)"},
+		"another fabric manager, which still runs": {func(n *agentv1.Node) { n.FabricManagerRelease = fact("610.1") },
+			"warning | fabric | node a | the installed Fabric Manager is 610.1, and the driver is 615.10.01 (2 GPUs)"},
+		"another fabric manager on GPUs without a fabric": {func(n *agentv1.Node) {
+			n.FabricManagerRelease, n.GPUs[0].NVSwitch, n.GPUs[1].NVSwitch = fact("610.1"), fact(false), fact(false)
+		}, ""},
+		"the fabric manager of the driver": {func(n *agentv1.Node) { n.FabricManagerRelease = fact("615.10.01") }, ""},
 		"no fabric manager on a GPU that has registered": {func(n *agentv1.Node) {
 			n.FabricManager, n.GPUs[0].FabricState, n.GPUs[1].FabricState = fact(false), fact("completed"), fact("completed")
 		}, ""},

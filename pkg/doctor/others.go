@@ -150,6 +150,9 @@ func checkKubelets(c *Cluster) []Finding {
 		if f := runtimeOf(node, facts); f != nil {
 			findings = append(findings, *f)
 		}
+		if f := c.unreadSpecs(node, facts); f != nil {
+			findings = append(findings, *f)
+		}
 	}
 	return orOK(findings, "kubelets and container runtimes are new enough")
 }
