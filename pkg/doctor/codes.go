@@ -148,7 +148,7 @@ var codes = []Code{
 	{"claim-not-prepared", "prepared", Problem, "an agent cannot prepare a claim", "reference.md#event-texts"},
 	{"claim-of-missing-pod", "consumers", Problem, "a claim is reserved for a pod that does not exist", ""},
 	{"claim-of-ended-pod", "consumers", Problem, "a claim is reserved for a pod that has ended", ""},
-	{"pod-not-terminated", "consumers", Problem, "a pod with devices does not end", "troubleshooting.md#the-pod-stays-terminating"},
+	{"pod-not-terminated", "consumers", Problem, "a pod with devices does not end. It is a warning if only finalizers keep it", "troubleshooting.md#the-pod-stays-terminating"},
 	{"memory-unlimited", "limits", Warning, "a container of a claim computes without its memory limit", "sharing.md#troubleshooting"},
 	{"memory-limit-not-checked", "limits", Unknown, "the agent cannot check whether each container of a claim has its memory limit", "sharing.md#troubleshooting"},
 	{"claim-not-named", "containers", Warning, "no container of a pod names one of the pod's claims, so none gets its devices", "concepts.md"},

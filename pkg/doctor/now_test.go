@@ -272,6 +272,9 @@ func TestClaimsThatNothingReleases(t *testing.T) {
 			c.Pods[0].Status.Phase = corev1.PodSucceeded
 			c.Pods[0].Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{FinishedAt: ago(c, time.Minute)}}}}
 		}, nil},
+		"a pod that only its finalizers keep": {func(c *doctor.Cluster) {
+			c.Pods[0].Status.Phase, c.Pods[0].DeletionTimestamp, c.Pods[0].Finalizers = corev1.PodFailed, ptr.To(ago(c, time.Hour)), []string{"example.com/archive"}
+		}, []string{"warning | pod-not-terminated | claim default/train | its pod train is Terminating since "}},
 		"a container without its memory limit": {reports(v1alpha1.ConditionMemoryUnlimited, metav1.ConditionTrue), []string{
 			"warning | memory-unlimited | claim default/train | gpu-18-00: the agent's sentence",
 		}},

@@ -59,8 +59,8 @@ func runtimeOf(node *corev1.Node, facts *agentv1.Node) *Finding {
 	return &f
 }
 
-// unreadSpecs returns a finding if the configuration of the container runtime leaves out the folder
-// in which the agent writes CDI specs; nil otherwise.
+// unreadSpecs returns a finding if the container runtime does not read the agent's CDI specs. It
+// returns nil if its configuration has the agent's folder, or names none.
 func (c *Cluster) unreadSpecs(node *corev1.Node, facts *agentv1.Node) *Finding {
 	i := slices.IndexFunc(c.Agents, func(p *corev1.Pod) bool { return p.Spec.NodeName == node.Name })
 	if facts == nil || i < 0 {

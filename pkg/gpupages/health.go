@@ -27,8 +27,8 @@ func documentLink(text, section string) markup.Part {
 	return markup.E("a", markup.Attr("href", documents+section), markup.Attr("rel", "noreferrer"), markup.Text(text))
 }
 
-// sectionOf returns the section about a reason for which the health of a GPU is not ok; "" for the
-// taint of another party.
+// sectionOf returns the section about a reason of a GPU's health. It returns "" for the taint of
+// another party.
 func sectionOf(code string) string {
 	switch code {
 	case gpurows.CodeNoAgent:

@@ -24,8 +24,8 @@ const (
 // quoted matches a string of TOML in an array.
 var quoted = regexp.MustCompile(`"([^"]*)"|'([^']*)'`)
 
-// specDirs returns the value of cdi_spec_dirs in the configuration of a container runtime; none if
-// the text does not set it. The name is in one section only. The array can have several lines.
+// specDirs returns the value of cdi_spec_dirs in the configuration of a container runtime. It
+// returns none if the text does not set it. The name is in one section only. The array can have several lines.
 func specDirs(s string) ([]string, error) {
 	var array strings.Builder
 	for line := range strings.Lines(s) {

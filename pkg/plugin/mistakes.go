@@ -29,9 +29,9 @@ type ContainerClaims struct {
 	Claims                    []string
 }
 
-// withMistakes adds a condition to each device of which the claim does something else than its
-// user means, and creates an event about each that the object does not have yet. all are the
-// prepared claims of the round, and containers those of running pods.
+// withMistakes adds a condition to the devices for each mistake of the claim's user. It creates an
+// event about each condition that the object lacks. all are the prepared claims of the round, and
+// containers the ones of running pods.
 func (p *Plugin) withMistakes(ctx context.Context, s *claimStatus, n needed, all []needed, containers []ContainerClaims) *claimStatus {
 	several := severalShares(n, all, containers)
 	var found []condition
@@ -116,8 +116,8 @@ func isMPSShare(d deviceStatus) bool {
 	return d.data != nil && d.data.Share != nil && d.data.Share.Strategy == v1alpha1.StrategyMPS
 }
 
-// severalShares returns a clause about a container that uses shares of this claim and of another
-// one; "" if none does. The kubelet's list has the claims of a container, and not their requests, so
+// severalShares returns a clause about a container that uses a share of another claim too. It
+// returns "" if no container does. The kubelet's list has the claims of a container, and not their requests, so
 // two shares of one claim are not found.
 func severalShares(n needed, all []needed, containers []ContainerClaims) string {
 	for _, c := range containers {
@@ -157,8 +157,8 @@ func isConsumer(object *resourceapi.ResourceClaim, pod string) bool {
 	})
 }
 
-// listContainers returns the containers of running pods in a fixed order, so that texts about them
-// stay the same; none if the kubelet does not list them.
+// listContainers returns the containers of running pods. Their order is fixed, so that texts about
+// them stay the same. It returns none if the kubelet does not list them.
 func (p *Plugin) listContainers(ctx context.Context) []ContainerClaims {
 	if p.containers == nil {
 		return nil

@@ -170,7 +170,7 @@ func TestTheConditionOfAMistakeIsTheRecordOfItsEvent(t *testing.T) {
 	}
 }
 
-func TestManyMistakesAreToldInLaterRounds(t *testing.T) {
+func TestEventsAboutMistakesAreLimited(t *testing.T) {
 	held, objects := sharing()
 	var all []runtime.Object
 	held.held = nil

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package amounts compares the amounts that a claim requests with those that it holds. It is
-// pure.
+// Package amounts compares the amounts of a claim's requests with the amounts that it holds. It
+// is pure.
 package amounts
 
 import (
@@ -24,8 +24,8 @@ type Rounded struct {
 // wholeMebibyte is the step of memory. A request is rounded up to it without a loss.
 const wholeMebibyte = 1 << 20
 
-// RoundedUp returns the amounts that the scheduler has rounded up for one result, in the order of
-// the capacities. It leaves out memory that is rounded to whole Mi only.
+// RoundedUp returns the amounts of a result that the scheduler has rounded up. They are in the
+// order of the capacities. It leaves out memory that is rounded to whole Mi only.
 func RoundedUp(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) []Rounded {
 	var all []Rounded
 	for capacity, want := range requested(claim, result.Request) {
