@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"slices"
 	"cmp"
 	"context"
 	"errors"
@@ -385,7 +386,7 @@ func (a *agent) serve(ctx context.Context, fatal func(error)) (*plugin.Plugin, e
 
 // pluginOptions returns the options of the plugin, without Fatal.
 func (a *agent) pluginOptions() plugin.Options {
-	return plugin.Options{
+	o := plugin.Options{
 		DriverName:        a.DriverName,
 		NodeName:          a.NodeName,
 		PodUID:            types.UID(a.PodUID),
@@ -408,6 +409,27 @@ func (a *agent) pluginOptions() plugin.Options {
 		ReconcileInterval: a.ReconcileInterval,
 		PublishError:      a.features.HandleError,
 	}
+	if a.podResources != nil {
+		o.Containers = a.containerClaims
+	}
+	return o
+}
+
+// containerClaims is [plugin.Options.Containers].
+func (a *agent) containerClaims(ctx context.Context) ([]plugin.ContainerClaims, error) {
+	pairs, err := a.podResources.Claims(ctx)
+	var all []plugin.ContainerClaims
+	for _, p := range pairs {
+		i := slices.IndexFunc(all, func(c plugin.ContainerClaims) bool {
+			return c.Namespace == p.Namespace && c.Pod == p.Pod && c.Container == p.Container
+		})
+		if i < 0 {
+			i = len(all)
+			all = append(all, plugin.ContainerClaims{Namespace: p.Namespace, Pod: p.Pod, Container: p.Container})
+		}
+		all[i].Claims = append(all[i].Claims, p.Claim)
+	}
+	return all, err
 }
 
 // setNode passes what the API server says about the node to the parts that need it.

@@ -191,14 +191,74 @@ func checkConsumers(c *Cluster) []Finding {
 					Object: nameOf(claim), Code: "claim-of-missing-pod", State: Problem, Found: "it is reserved for pod " + consumer.Name + ", which does not exist",
 					Meaning: "its devices stay allocated", Remedy: "check that the kube-controller-manager runs, which removes the reservation",
 				})
-			} else if d := pod.DeletionTimestamp; d != nil && c.Now.Sub(d.Time) > patience {
+			} else if end := endOf(pod); pod.DeletionTimestamp == nil && !end.IsZero() && c.Now.Sub(end) > patience {
 				findings = append(findings, Finding{
-					Object: nameOf(claim), Code: "pod-not-terminated", State: Problem, Found: fmt.Sprintf("its pod %s is Terminating since %s", pod.Name, d.UTC().Format(time.RFC3339)),
-					Meaning: "its devices stay allocated",
-					Remedy:  "run kubectl gpu explain " + pod.Name + " --namespace " + pod.Namespace + "; do not force the deletion while a process uses the GPU",
+					Object: nameOf(claim), Code: "claim-of-ended-pod", State: Problem, Found: fmt.Sprintf("it is reserved for pod %s, which ended %s ago", pod.Name, age(c.Now.Sub(end))),
+					Meaning: "its devices stay allocated, and no program uses them", Remedy: "check that the kube-controller-manager runs, which removes the reservation",
 				})
+			} else if d := pod.DeletionTimestamp; d != nil && c.Now.Sub(d.Time) > patience {
+				findings = append(findings, notTerminated(claim, pod))
 			}
 		}
 	}
 	return orOK(findings, count(len(claims), "claim")+" with devices, each for pods that exist")
+}
+
+// notTerminated returns the finding about a pod of a claim that does not end. If only finalizers
+// keep a pod, the programs that its users have chosen must remove them.
+func notTerminated(claim *resourceapi.ResourceClaim, pod *corev1.Pod) Finding {
+	f := Finding{
+		Object: nameOf(claim), Code: "pod-not-terminated", State: Problem, Found: fmt.Sprintf("its pod %s is Terminating since %s", pod.Name, pod.DeletionTimestamp.UTC().Format(time.RFC3339)),
+		Meaning: "its devices stay allocated",
+		Remedy:  "run kubectl gpu explain " + pod.Name + " --namespace " + pod.Namespace + "; do not force the deletion while a process uses the GPU",
+	}
+	if hasEnded(pod) && len(pod.Finalizers) > 0 {
+		f.State = Warning
+		f.Found += ", has ended, and has the finalizers " + list(pod.Finalizers)
+		f.Remedy = "let the programs that the finalizers name end their work, or remove the finalizers if these programs are gone"
+	}
+	return f
+}
+
+// endOf returns when the last container of an ended pod ended. It returns zero if the pod has not
+// ended, or reports no time.
+func endOf(pod *corev1.Pod) (last time.Time) {
+	if !hasEnded(pod) {
+		return last
+	}
+	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if ended := status.State.Terminated; ended != nil && ended.FinishedAt.After(last) {
+			last = ended.FinishedAt.Time
+		}
+	}
+	return last
+}
+
+// checkLimits reports claims with a container that computes without its memory limit. The agent
+// finds them, and writes a condition.
+func checkLimits(c *Cluster) []Finding {
+	var findings []Finding
+	for _, claim := range c.ownClaims() {
+		for _, device := range claim.Status.Devices {
+			condition := meta.FindStatusCondition(device.Conditions, v1alpha1.ConditionMemoryUnlimited)
+			if device.Driver != c.Driver || condition == nil {
+				continue
+			}
+			f := Finding{Object: nameOf(claim), Found: device.Device + ": " + condition.Message}
+			switch facts := c.Facts[device.Pool].Facts; {
+			case condition.Status == metav1.ConditionTrue:
+				f.Code, f.State = "memory-unlimited", Warning
+				f.Meaning = "the container can use the memory of other claims, whose programs then run out of memory"
+				f.Remedy = "use a RuntimeClass whose runtime runs CDI hooks, and create the pod again"
+			case condition.Status == metav1.ConditionUnknown && (facts == nil || !facts.Simulated):
+				f.Code, f.State = "memory-limit-not-checked", Unknown
+				f.Meaning = "a container may use the memory of other claims"
+				f.Remedy = "read the log of the agent of node " + device.Pool + ", which has the reason"
+			default:
+				continue
+			}
+			findings = append(findings, f)
+		}
+	}
+	return orOK(findings, "no agent reports a container without its memory limit")
 }

@@ -141,16 +141,30 @@ func checkExtendedResources(c *Cluster) []Finding {
 	return orOK(findings, "each extended resource of the driver's classes has one class and no device plugin")
 }
 
-// neededPolicies are the ends of the names of policies that limit agents.
-var neededPolicies = []string{"-own-slices", "-own-claims"}
+// neededPolicy is a policy that limits agents.
+type neededPolicy struct {
+	// suffix ends its name.
+	suffix string
+	// without says what an agent can do if the policy is missing.
+	without string
+}
+
+func neededPolicies() []neededPolicy {
+	const stolen = "with a stolen token, an agent can write "
+	return []neededPolicy{
+		{"-own-slices", stolen + "the devices of other nodes"},
+		{"-own-claims", stolen + "the claims of other nodes"},
+		{"-own-events", stolen + "events about any object, in the name of any program"},
+	}
+}
 
 func checkPolicies(c *Cluster) []Finding {
 	var findings []Finding
-	for _, suffix := range neededPolicies {
-		if !slices.ContainsFunc(c.Policies, func(p *admissionv1.ValidatingAdmissionPolicy) bool { return strings.HasSuffix(p.Name, suffix) }) {
+	for _, needed := range neededPolicies() {
+		if !slices.ContainsFunc(c.Policies, func(p *admissionv1.ValidatingAdmissionPolicy) bool { return strings.HasSuffix(p.Name, needed.suffix) }) {
 			findings = append(findings, Finding{
-				Object: wholeCluster, Code: "policy-missing", State: Problem, Found: "no ValidatingAdmissionPolicy of the driver ends with " + suffix,
-				Meaning: "a stolen token of one agent can write the devices of other nodes",
+				Object: wholeCluster, Code: "policy-missing", State: Problem, Found: "no ValidatingAdmissionPolicy of the driver ends with " + needed.suffix,
+				Meaning: needed.without,
 				Remedy:  "apply the chart again: it always has this policy",
 			})
 		}

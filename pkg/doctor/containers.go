@@ -11,16 +11,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/amounts"
 )
 
-// checkContainers reports claims that do something else than their user means. An agent cannot
-// report them: it does not read the containers of pods, and of a share it keeps only the amounts
-// that the scheduler has promised.
+// checkContainers reports claims that do something else than their user means. Agents report shares
+// that are rounded up, and containers with shares of several claims. They do not read pods, so only
+// this check sees claims that no container names, and two requests of one claim in a container.
 func checkContainers(c *Cluster) []Finding {
 	classes := map[string]bool{}
 	for _, class := range c.ownClasses() {
@@ -158,34 +158,14 @@ func (c *Cluster) rounded(claim *resourceapi.ResourceClaim) []Finding {
 		if result.Driver != c.Driver {
 			continue
 		}
-		for name, want := range amounts(claim, result.Request) {
-			if have, found := result.ConsumedCapacity[name]; found && have.Cmp(want) > 0 {
-				findings = append(findings, Finding{
-					Object: nameOf(claim), Code: "share-rounded-up", State: Warning, Found: fmt.Sprintf("request %s has %s of %s, and holds %s", result.Request, want.String(), name, have.String()),
-					Meaning: "the scheduler rounds up to the least share and the step of the device; quotas and other claims count what it holds",
-					Remedy:  fmt.Sprintf("request %s of %s, or a larger part of the GPU", have.String(), name),
-				})
-			}
+		for _, r := range amounts.RoundedUp(claim, result) {
+			findings = append(findings, Finding{
+				Object: nameOf(claim), Code: "share-rounded-up", State: Warning,
+				Found:   fmt.Sprintf("request %s has %s of %s, and holds %s", result.Request, r.Requested.String(), r.Capacity, r.Held.String()),
+				Meaning: "the scheduler rounds up to the least share and the step of the device; quotas and other claims count what it holds",
+				Remedy:  fmt.Sprintf("request %s of %s, or a larger part of the GPU", r.Held.String(), r.Capacity),
+			})
 		}
 	}
 	return findings
-}
-
-// amounts returns the amounts of a request, which for an alternative is "request/alternative".
-func amounts(claim *resourceapi.ResourceClaim, request string) map[resourceapi.QualifiedName]resource.Quantity {
-	name, alternative, _ := strings.Cut(request, "/")
-	for _, r := range claim.Spec.Devices.Requests {
-		if r.Name != name {
-			continue
-		}
-		if r.Exactly != nil && r.Exactly.Capacity != nil {
-			return r.Exactly.Capacity.Requests
-		}
-		for _, s := range r.FirstAvailable {
-			if s.Name == alternative && s.Capacity != nil {
-				return s.Capacity.Requests
-			}
-		}
-	}
-	return nil
 }

@@ -145,6 +145,7 @@ func checks() []check {
 		{"claims", []List{Claims}, checkClaims},
 		{"prepared", []List{Claims}, checkPrepared},
 		{"consumers", []List{Claims, Pods}, checkConsumers},
+		{"limits", []List{Claims}, checkLimits},
 		{"containers", []List{Claims, Pods, Classes}, checkContainers},
 		{"drivers", []List{Slices}, checkDrivers},
 		{"device-plugins", []List{Pods, Slices}, checkDevicePlugins},

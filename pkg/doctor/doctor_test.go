@@ -94,7 +94,7 @@ func healthy(w *fleettest.World) *doctor.Cluster {
 		c.Facts[node] = doctor.Answer{Facts: &facts}
 	}
 	c.DaemonSets = []*appsv1.DaemonSet{{ObjectMeta: metav1.ObjectMeta{Name: "agent", Labels: map[string]string{doctor.ComponentLabel: doctor.AgentComponent}}}}
-	for _, name := range []string{"x-own-slices", "x-own-claims"} {
+	for _, name := range []string{"x-own-slices", "x-own-claims", "x-own-events"} {
 		p, b := policy(name, admissionv1.Deny)
 		c.Policies, c.Bindings = append(c.Policies, p), append(c.Bindings, b)
 	}
@@ -209,6 +209,7 @@ func TestEveryCheckOfTheCluster(t *testing.T) {
 			}
 		}, "unknown | selectors | cluster | there are more selectors than this check evaluates"},
 		"no policies":                {func(c *doctor.Cluster) { c.Policies = c.Policies[:1] }, "problem | policies | cluster | no ValidatingAdmissionPolicy of the driver ends with -own-claims"},
+		"no policy for events":       {func(c *doctor.Cluster) { c.Policies = c.Policies[:2] }, "problem | policies | cluster | no ValidatingAdmissionPolicy of the driver ends with -own-events"},
 		"a policy without a binding": {func(c *doctor.Cluster) { c.Bindings = c.Bindings[:1] }, "problem | policies | policy x-own-claims | it has no ValidatingAdmissionPolicyBinding"},
 		"a policy that only warns": {func(c *doctor.Cluster) {
 			c.Bindings[0].Spec.ValidationActions = []admissionv1.ValidationAction{admissionv1.Warn}
@@ -264,7 +265,7 @@ func TestEveryCheckOfTheCluster(t *testing.T) {
 			other := c.Slices[0].DeepCopy()
 			other.Spec.Devices = []resourceapi.Device{{Name: "gpu-0"}}
 			c.Slices = append(c.Slices, other)
-		}, "problem | drivers | node a | another driver of the name gpu.nvidia.com publishes devices of the node too"},
+		}, "problem | drivers | node a | another driver of the name gpu.nvidia.com serves the node too"},
 		"NVIDIA's own driver on a node of this one": {func(c *doctor.Cluster) { c.Pods = append(c.Pods, nvidiaDriver("a", "gpus")) },
 			"problem | drivers | node a | pod gpus/nvidia-a of NVIDIA's own DRA driver runs on the node too"},
 		"NVIDIA's own driver for ComputeDomains": {func(c *doctor.Cluster) { c.Pods = append(c.Pods, nvidiaDriver("a", "compute-domains")) }, ""},
@@ -289,6 +290,19 @@ func TestEveryCheckOfTheCluster(t *testing.T) {
 			c.Nodes[0].Status.NodeInfo.ContainerRuntimeVersion = "containerd://2.1.4"
 			c.Facts["a"].Facts.ContainerdCDI = fact("false")
 		}, "problem | kubelets | node a | enable_cdi = false in /file"},
+		"a CRI-O that does not read the specs": {func(c *doctor.Cluster) {
+			c.Nodes[0].Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.36.0"
+			c.Facts["a"].Facts.ContainerdSpecDirs, c.Facts["a"].Facts.CRIOSpecDirs = fact([]string{"/var/run/cdi"}), fact([]string{"/etc/cdi"})
+		}, "problem | kubelets | node a | cdi_spec_dirs in /file is /etc/cdi, without /var/run/cdi"},
+		"a containerd that reads the specs by another path": {func(c *doctor.Cluster) {
+			c.Nodes[0].Status.NodeInfo.ContainerRuntimeVersion = "containerd://2.1.4"
+			c.Facts["a"].Facts.ContainerdSpecDirs, c.Facts["a"].Facts.CRIOSpecDirs = fact([]string{"/etc/cdi", "/run/cdi/"}), fact([]string{"/etc/cdi"})
+		}, ""},
+		"a containerd that reads the folder of the chart": {func(c *doctor.Cluster) {
+			c.Nodes[0].Status.NodeInfo.ContainerRuntimeVersion = "containerd://2.1.4"
+			c.Agents[0].Spec.Containers[0].Args = append(c.Agents[0].Spec.Containers[0].Args, "--cdi-dir=/opt/cdi")
+			c.Facts["a"].Facts.ContainerdSpecDirs = fact([]string{"/opt/cdi"})
+		}, ""},
 		"an agent that does not answer": {func(c *doctor.Cluster) { c.Facts["a"] = doctor.Answer{Err: errors.New("no route")} }, "unknown | facts | node a | no route"},
 		"a missing right":               {func(c *doctor.Cluster) { c.Unread[doctor.Policies] = "You have no right to list policies." }, "unknown | policies | cluster | You have no right to list policies."},
 		"no right to ask agents": {func(c *doctor.Cluster) {
@@ -325,6 +339,15 @@ func TestEveryCheckOfANode(t *testing.T) {
 			n.GPUs[0].FabricState, n.GPUs[1].FabricState = fact("in-progress"), fact("failed")
 		}, "problem | fabric | node a | the registration with the NVSwitch fabric is in-progress (gpu-1b-00); the registration with the NVSwitch fabric is failed (gpu-43-00)"},
 		"no fabric manager": {func(n *agentv1.Node) { n.FabricManager = fact(false) }, "problem | fabric | node a | the GPU has NVSwitch links, and no process nv-fabricmanager runs (2 GPUs)"},
+		"another fabric manager, which does not start": {func(n *agentv1.Node) {
+			n.FabricManager, n.FabricManagerRelease, n.GPUs[0].FabricState = fact(false), fact("610.1"), fact("failed")
+		}, "problem | fabric | node a | the installed Fabric Manager is 610.1, and the driver is 615.10.01 (2 GPUs)"},
+		"another fabric manager, which still runs": {func(n *agentv1.Node) { n.FabricManagerRelease = fact("610.1") },
+			"warning | fabric | node a | the installed Fabric Manager is 610.1, and the driver is 615.10.01 (2 GPUs)"},
+		"another fabric manager on GPUs without a fabric": {func(n *agentv1.Node) {
+			n.FabricManagerRelease, n.GPUs[0].NVSwitch, n.GPUs[1].NVSwitch = fact("610.1"), fact(false), fact(false)
+		}, ""},
+		"the fabric manager of the driver": {func(n *agentv1.Node) { n.FabricManagerRelease = fact("615.10.01") }, ""},
 		"no fabric manager on a GPU that has registered": {func(n *agentv1.Node) {
 			n.FabricManager, n.GPUs[0].FabricState, n.GPUs[1].FabricState = fact(false), fact("completed"), fact("completed")
 		}, ""},

@@ -157,12 +157,23 @@ func judgeFabric(n agentv1.Node) verdict {
 	const start = "start nvidia-fabricmanager of the same release as the driver (systemctl enable --now nvidia-fabricmanager), or nvidia-imex for NVLink across nodes"
 	return eachGPU(n, func(g agentv1.GPU) verdict {
 		switch state := gpu.FabricState(g.FabricState.Value); {
+		case state == "" && !g.NVSwitch.Value:
+			return fine("no NVSwitch")
+		case otherRelease(n):
+			// Fabric Manager checks the release when it starts, and ends if it differs.
+			v := verdict{
+				"fabric-manager-release-differs", Problem, fmt.Sprintf("the installed Fabric Manager is %s, and the driver is %s", n.FabricManagerRelease.Value, n.DriverVersion.Value),
+				"Fabric Manager does not start, and CUDA fails to initialise with error 802",
+				fmt.Sprintf("install nvidia-fabricmanager of the release %s, then systemctl restart nvidia-fabricmanager", n.DriverVersion.Value),
+			}
+			if n.FabricManager.Value || state == gpu.FabricCompleted {
+				v.state, v.meaning = Warning, "Fabric Manager runs, and will not start again: CUDA then fails to initialise with error 802"
+			}
+			return v
 		case state == gpu.FabricCompleted:
 			return fine("registered with the NVSwitch fabric")
 		case state != "":
 			return verdict{"fabric-not-registered", Problem, "the registration with the NVSwitch fabric is " + string(state), "CUDA fails to initialise with error 802", start}
-		case !g.NVSwitch.Value:
-			return fine("no NVSwitch")
 		}
 		return known(n.FabricManager, func(runs bool) verdict {
 			if !runs {
@@ -171,6 +182,13 @@ func judgeFabric(n agentv1.Node) verdict {
 			return fine("nv-fabricmanager runs")
 		})
 	})
+}
+
+// otherRelease reports whether Fabric Manager is of another release than the driver, as far as
+// both are known.
+func otherRelease(n agentv1.Node) bool {
+	manager, driver := n.FabricManagerRelease, n.DriverVersion
+	return manager.IsKnown() && manager.Value != "" && driver.IsKnown() && driver.Value != "" && manager.Value != driver.Value
 }
 
 // slowdowns are the reasons for a lower clock that an administrator can end.

@@ -229,6 +229,15 @@ func TestFilesThatASimulatedNodeLacksAreLeftOut(t *testing.T) {
 	}
 }
 
+// reports returns a function that adds a condition of the agent to the first claim.
+func reports(condition string, status metav1.ConditionStatus) func(*doctor.Cluster) {
+	return func(c *doctor.Cluster) {
+		c.Claims[0].Status.Devices = []resourceapi.AllocatedDeviceStatus{{
+			Driver: "gpu.nvidia.com", Pool: "a", Device: "gpu-18-00", Conditions: []metav1.Condition{{Type: condition, Status: status, Message: "the agent's sentence"}},
+		}}
+	}
+}
+
 func TestClaimsThatNothingReleases(t *testing.T) {
 	w := newWorld(t)
 	finalizer := []string{"resource.kubernetes.io/delete-protection"}
@@ -255,6 +264,30 @@ func TestClaimsThatNothingReleases(t *testing.T) {
 		"nodes that cannot be read": {func(c *doctor.Cluster) {
 			c.Unread[doctor.Nodes], c.Nodes = "You have no right to list nodes.", nil
 		}, []string{"unknown | list-not-readable", "unknown | list-not-readable", "unknown | list-not-readable"}},
+		"a pod that has ended an hour ago": {func(c *doctor.Cluster) {
+			c.Pods[0].Status.Phase = corev1.PodFailed
+			c.Pods[0].Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{FinishedAt: ago(c, time.Hour)}}}}
+		}, []string{"problem | claim-of-ended-pod | claim default/train | it is reserved for pod train, which ended 60m ago"}},
+		"a pod that has just ended": {func(c *doctor.Cluster) {
+			c.Pods[0].Status.Phase = corev1.PodSucceeded
+			c.Pods[0].Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{FinishedAt: ago(c, time.Minute)}}}}
+		}, nil},
+		"a pod that only its finalizers keep": {func(c *doctor.Cluster) {
+			c.Pods[0].Status.Phase, c.Pods[0].DeletionTimestamp, c.Pods[0].Finalizers = corev1.PodFailed, ptr.To(ago(c, time.Hour)), []string{"example.com/archive"}
+		}, []string{"warning | pod-not-terminated | claim default/train | its pod train is Terminating since "}},
+		"a container without its memory limit": {reports(v1alpha1.ConditionMemoryUnlimited, metav1.ConditionTrue), []string{
+			"warning | memory-unlimited | claim default/train | gpu-18-00: the agent's sentence",
+		}},
+		"limits that the agent cannot check": {reports(v1alpha1.ConditionMemoryUnlimited, metav1.ConditionUnknown), []string{
+			"unknown | memory-limit-not-checked | claim default/train | gpu-18-00: the agent's sentence",
+		}},
+		"limits that the agent of a simulated node cannot check": {func(c *doctor.Cluster) {
+			reports(v1alpha1.ConditionMemoryUnlimited, metav1.ConditionUnknown)(c)
+			c.Facts["a"].Facts.Simulated = true
+		}, nil},
+		"another driver that the agent has found": {reports(v1alpha1.ConditionOtherDriver, metav1.ConditionTrue), []string{
+			"problem | driver-of-same-name | node a | another driver of the name gpu.nvidia.com serves the node too",
+		}},
 		"a claim that its user must change": {func(c *doctor.Cluster) {
 			c.Claims[0].Status.Devices = []resourceapi.AllocatedDeviceStatus{{Driver: "gpu.nvidia.com", Pool: "a", Device: "gpu-18-00", Conditions: []metav1.Condition{
 				{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Invalid", Message: "strategy: invalid"},
@@ -331,6 +364,9 @@ func TestContainersThatGetSomethingElse(t *testing.T) {
 		"a share that is rounded up": {v1alpha1.StrategyMPS, func(c *doctor.Cluster) {
 			c.Claims[1].Spec.Devices.Requests[0].Exactly.Capacity.Requests["memory"] = resource.MustParse("4095Mi")
 		}, []string{"warning | share-rounded-up | claim default/infer | request gpu has 4095Mi of memory, and holds 4Gi"}},
+		"a share that is rounded to whole Mi": {v1alpha1.StrategyMPS, func(c *doctor.Cluster) {
+			c.Claims[1].Spec.Devices.Requests[0].Exactly.Capacity.Requests["memory"] = resource.MustParse("4294967290")
+		}, nil},
 		"NVIDIA's RuntimeClass without a claim": {v1alpha1.StrategyMPS, func(c *doctor.Cluster) {
 			c.Pods = append(c.Pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "free", UID: types.UID("free")}, Spec: corev1.PodSpec{NodeName: "b", RuntimeClassName: ptr.To("nvidia")}})
 		}, []string{"warning | pod-without-claim | pod x/free | it has the RuntimeClass nvidia and no claim, on node b"}},

@@ -11,10 +11,12 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/version"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -58,7 +60,7 @@ func checkDrivers(c *Cluster) []Finding {
 	}
 	for _, node := range c.foreignNodes() {
 		findings = append(findings, Finding{
-			Object: onNode(node), Code: "driver-of-same-name", State: Problem, Found: "another driver of the name " + c.Driver + " publishes devices of the node too",
+			Object: onNode(node), Code: "driver-of-same-name", State: Problem, Found: "another driver of the name " + c.Driver + " serves the node too",
 			Meaning: "the kubelet calls only the driver that registered last, the pods of the other one stay in ContainerCreating, and both replace each other's ResourceSlices",
 			Remedy:  "remove one of the drivers from the node (docs/migration.md#two-drivers-on-one-node)",
 		})
@@ -73,17 +75,23 @@ func checkDrivers(c *Cluster) []Finding {
 	return orOK(findings, "drivers with devices: "+cmp.Or(list(slices.Sorted(maps.Keys(names))), "none"))
 }
 
-// foreignNodes returns the nodes with an agent and with devices that no agent publishes.
-// These devices are in slices of the driver.
+// foreignNodes returns the nodes that another driver of the same name serves too. It publishes
+// devices there that no agent publishes, or the agent has found it and says so in its claims.
 func (c *Cluster) foreignNodes() []string {
-	var nodes []string
+	nodes := map[string]bool{}
 	for _, agent := range c.Agents {
-		node := agent.Spec.NodeName
-		if !slices.Contains(nodes, node) && c.HasOtherDriver(c.Driver, node) {
-			nodes = append(nodes, node)
+		if node := agent.Spec.NodeName; c.HasOtherDriver(c.Driver, node) {
+			nodes[node] = true
 		}
 	}
-	return nodes
+	for _, claim := range c.ownClaims() {
+		for _, device := range claim.Status.Devices {
+			if device.Driver == c.Driver && meta.IsStatusConditionTrue(device.Conditions, v1alpha1.ConditionOtherDriver) {
+				nodes[device.Pool] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(nodes))
 }
 
 // nvidiaDriver returns the pod of NVIDIA's own DRA driver that publishes the GPUs of a
@@ -140,6 +148,9 @@ func checkKubelets(c *Cluster) []Finding {
 			findings = append(findings, *f)
 		}
 		if f := runtimeOf(node, facts); f != nil {
+			findings = append(findings, *f)
+		}
+		if f := c.unreadSpecs(node, facts); f != nil {
 			findings = append(findings, *f)
 		}
 	}

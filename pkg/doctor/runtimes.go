@@ -3,7 +3,9 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -55,6 +57,40 @@ func runtimeOf(node *corev1.Node, facts *agentv1.Node) *Finding {
 		f.Remedy = "read in the documentation of the runtime whether it has CDI, and mute the finding if it has"
 	}
 	return &f
+}
+
+// unreadSpecs returns a finding if the container runtime does not read the agent's CDI specs. It
+// returns nil if its configuration has the agent's folder, or names none.
+func (c *Cluster) unreadSpecs(node *corev1.Node, facts *agentv1.Node) *Finding {
+	i := slices.IndexFunc(c.Agents, func(p *corev1.Pod) bool { return p.Spec.NodeName == node.Name })
+	if facts == nil || i < 0 {
+		return nil
+	}
+	dirs := facts.ContainerdSpecDirs
+	if strings.HasPrefix(node.Status.NodeInfo.ContainerRuntimeVersion, "cri-o://") {
+		dirs = facts.CRIOSpecDirs
+	}
+	own := cmp.Or(Argument(&c.Agents[i].Spec, "cdi-dir"), "/var/run/cdi")
+	if !dirs.IsKnown() || len(dirs.Value) == 0 || slices.ContainsFunc(dirs.Value, func(dir string) bool { return samePath(dir, own) }) {
+		return nil
+	}
+	return &Finding{
+		Object: onNode(node.Name), Code: "cdi-folder-not-read", State: Problem,
+		Found:   fmt.Sprintf("cdi_spec_dirs in %s is %s, without %s", dirs.Source, list(dirs.Value), own),
+		Meaning: "the container runtime does not find the agent's CDI specs, and containers with claims do not start",
+		Remedy:  "add " + own + " to cdi_spec_dirs and restart the container runtime, or set cdi.dir of the chart to one of its folders",
+	}
+}
+
+// samePath reports whether two paths are of one folder. /var/run is a link to /run.
+func samePath(a, b string) bool {
+	clean := func(p string) string {
+		if p = path.Clean(p); strings.HasPrefix(p, "/var/run/") {
+			return strings.TrimPrefix(p, "/var")
+		}
+		return p
+	}
+	return clean(a) == clean(b)
 }
 
 // checkRuntimeClasses reports pods without claims that NVIDIA's container runtime handles. It follows

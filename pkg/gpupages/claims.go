@@ -183,7 +183,7 @@ func claimPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 			nodes = append(nodes, node)
 		}
 	}
-	held := slices.DeleteFunc(gpurows.Holders(nodes, namespace, r.uses()), func(h gpurows.Holder) bool { return h.Claim != name })
+	held := slices.DeleteFunc(r.Holders(nodes, namespace, r.uses()), func(h gpurows.Holder) bool { return h.Claim != name })
 	reports := gpurows.Reports(claim)
 	return page{"Claim " + namespace + "/" + name, markup.Parts{
 		breadcrumbs(link("Claims", "claims"), markup.Text(namespace+"/"+name)),

@@ -3,6 +3,7 @@
 package gpupages
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,15 +75,15 @@ func (s *Site) findingsPage(ctx context.Context, r *reading, q *http.Request) (p
 		if wanted == "" && f.State == doctor.OK || wanted != "" && f.State != wanted {
 			return true
 		}
-		return !matches(q, string(f.State), f.Check, f.Object, f.Found, f.Meaning, f.Remedy)
+		return !matches(q, string(f.State), f.Code, f.Check, f.Object, f.Found, f.Meaning, f.Remedy)
 	})
 	findings := list[doctor.Finding]{
 		name: "Findings", standard: "state", empty: "No check has found anything like this.",
-		id: func(f doctor.Finding) string { return strings.Join([]string{f.Check, f.Object, f.Found}, "/") },
+		id: func(f doctor.Finding) string { return strings.Join([]string{f.Check, f.Code, f.Object, f.Found}, "/") },
 		columns: []column[doctor.Finding]{
 			{"State", by(func(f doctor.Finding) int { return rank(f.State) }), func(f doctor.Finding) markup.Part { return stateBadge(f.State) }},
-			{"Check", by(func(f doctor.Finding) string { return f.Check }), func(f doctor.Finding) markup.Part {
-				return markup.E("span", markup.Attr("class", "word"), markup.Text(f.Check))
+			{"Code", by(codeOf), func(f doctor.Finding) markup.Part {
+				return markup.E("span", markup.Attr("class", "word"), documentLink(codeOf(f), f.Read))
 			}},
 			{"Object", by(func(f doctor.Finding) string { return f.Object }), func(f doctor.Finding) markup.Part {
 				return markup.E("div", markup.Attr("class", "object"), r.linked("", f.Object))
@@ -96,7 +97,7 @@ func (s *Site) findingsPage(ctx context.Context, r *reading, q *http.Request) (p
 	}
 	parts := markup.Parts{
 		sums.draw("tiles"),
-		paragraph("hint", "The checks of kubectl gpu doctor. Each finding has its meaning and the remedy; choose a number to see the findings in its state."),
+		paragraph("hint", "The checks of kubectl gpu doctor. Each finding has its meaning, the remedy, and a link to the section about its code; choose a number to see the findings in its state."),
 	}
 	if r.inspectionFailure != nil && !isTimeout(r.inspectionFailure) {
 		parts = append(parts, paragraph("alert", "The last check failed: "+r.inspectionFailure.Error()+". These findings are older."))
@@ -107,6 +108,9 @@ func (s *Site) findingsPage(ctx context.Context, r *reading, q *http.Request) (p
 	return page{"Findings", append(parts, filterForm(q, "Findings with a text"), findings.draw(q, found),
 		paragraph("hint", "Checked at "+clock(r.inspection.at)+"."))}, nil
 }
+
+// codeOf returns the code of a finding, or the check that found nothing wrong.
+func codeOf(f doctor.Finding) string { return cmp.Or(f.Code, f.Check) }
 
 // isTimeout reports whether a page has stopped waiting.
 func isTimeout(err error) bool {

@@ -20,19 +20,22 @@ import (
 // fleetPage shows all nodes.
 func fleetPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 	var total, promised resource.Quantity
-	gpus, tainted, modesOf := 0, 0, map[fleet.Mode]int{}
+	gpus, inUse, modesOf, healths := 0, 0, map[fleet.Mode]int{}, map[string]int{}
 	var found []nodeRow
 	for i, node := range r.rows {
-		gpus += len(node.GPUs)
+		gpus += node.Published()
 		total.Add(node.Memory)
 		promised.Add(node.MemoryPromised)
 		texts := append([]string{node.Name}, node.Claims...)
 		for _, g := range node.GPUs {
-			modesOf[g.Mode]++
-			if len(g.Taints) > 0 {
-				tainted++
+			healths[healthClass(g.Health.State)]++
+			if g.Name != "" {
+				modesOf[g.Mode]++
 			}
-			texts = append(append(texts, g.Name, g.Model, g.UUID, string(g.Mode)), g.Taints...)
+			if g.Mode != fleet.ModeFree && g.Mode != gpurows.ModeUnknown {
+				inUse++
+			}
+			texts = append(append(texts, g.Name, g.Model, g.UUID, string(g.Mode), g.Health.Text(r.at)), g.Taints...)
 		}
 		if matches(q, texts...) {
 			found = append(found, nodeRow{node, r.nodes[i], r.nodeUse(r.nodes[i])})
@@ -42,8 +45,11 @@ func fleetPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 	sums.text("Nodes", fmt.Sprint(len(r.rows)))
 	sums.text("GPUs", fmt.Sprint(gpus))
 	sums.text("Free", fmt.Sprint(modesOf[fleet.ModeFree]))
-	sums.text("With taints", fmt.Sprint(tainted))
-	sums.add("In use", markup.Parts{markup.Text(fmt.Sprint(gpus - modesOf[fleet.ModeFree])), legend(modesOf)})
+	sums.text("With taints", fmt.Sprint(healths["tainted"]))
+	if n := healths["unknown"]; n > 0 {
+		sums.text("Health unknown", fmt.Sprint(n))
+	}
+	sums.add("In use", markup.Parts{markup.Text(fmt.Sprint(inUse)), legend(modesOf)})
 	sums.add("Memory promised", memoryBar(promised, total))
 	r.foreignTile(&sums)
 	sums.add("Waiting pods", link(fmt.Sprint(len(r.waiting)), "pods"))
@@ -53,22 +59,22 @@ func fleetPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 		name: "Nodes", id: func(n nodeRow) string { return n.Name }, standard: "node", empty: noNodes(r),
 		columns: slices.Concat([]column[nodeRow]{
 			{"Node", by(func(n nodeRow) string { return n.Name }), func(n nodeRow) markup.Part { return link(n.Name, "nodes", n.Name) }},
-			{"GPUs", by(func(n nodeRow) int { return len(n.GPUs) }), func(n nodeRow) markup.Part { return strip(n.GPUs) }},
+			{"GPUs", by(func(n nodeRow) int { return n.Published() }), func(n nodeRow) markup.Part { return strip(n.GPUs) }},
 			textColumn("Model", func(n nodeRow) string { return strings.Join(n.Models, ", ") }),
-			{"Memory promised", by(func(n nodeRow) float64 { return part(n.MemoryPromised, n.Memory) }), func(n nodeRow) markup.Part { return memoryBar(n.MemoryPromised, n.Memory) }},
-			{"Compute promised", by(nodeRow.share), func(n nodeRow) markup.Part { return computeBar(n.share(), 100) }},
+			{"Memory promised", by(func(n nodeRow) float64 { return part(n.MemoryPromised, n.Memory) }), func(n nodeRow) markup.Part { return orDash(n.Published() > 0, memoryBar(n.MemoryPromised, n.Memory)) }},
+			{"Compute promised", by(nodeRow.share), func(n nodeRow) markup.Part { return n.computeBar() }},
 		}, use, []column[nodeRow]{
-			{"Health", by(func(n nodeRow) int { return len(n.Taints) }), func(n nodeRow) markup.Part {
+			{"Health", by(nodeRow.sick), func(n nodeRow) markup.Part {
 				if n.Incomplete {
 					return markup.Text("⚠ " + incompleteText)
 				}
-				return r.health(n.node.GPUs...)
+				return r.health(n.GPUs...)
 			}},
 		}),
 	}
 	return page{"Fleet", markup.Parts{
 		sums.draw("tiles"),
-		section("Nodes", filterForm(q, "Nodes with a name, model, mode, taint or claim"), nodes.draw(q, found)),
+		section("Nodes", filterForm(q, "Nodes with a name, model, mode, health or claim"), nodes.draw(q, found)),
 	}}, nil
 }
 
@@ -85,6 +91,15 @@ func (n nodeRow) share() int64 {
 		return 0
 	}
 	return n.ComputePromised * 100 / n.Compute
+}
+
+func (n nodeRow) computeBar() markup.Part {
+	return orDash(n.Compute > 0, amountBar(float64(n.share()), 100, fmt.Sprintf("%d%%", n.share())))
+}
+
+// sick returns the number of GPUs whose health is not ok.
+func (n nodeRow) sick() int {
+	return len(slices.DeleteFunc(slices.Clone(n.GPUs), func(g gpurows.GPU) bool { return g.Health.State == gpurows.HealthOK }))
 }
 
 const incompleteText = "its slices are being replaced"

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpupages/internal/markup"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
 )
 
 // mostChanges bounds the health history. The oldest changes are dropped.
@@ -39,9 +40,9 @@ type history struct {
 	found int
 }
 
-// Healths of a GPU without taints, and of one without devices.
+// Healths of a GPU that is well, and of one without devices.
 const (
-	healthOK     = "ok"
+	healthOK     = string(gpurows.HealthOK)
 	notPublished = "not published"
 )
 
@@ -55,28 +56,18 @@ func (h *history) observe(r *reading) {
 		h.health, h.since = map[[2]string]string{}, r.at
 	}
 	seen, incomplete := map[[2]string]bool{}, map[string]bool{}
-	for _, node := range r.nodes {
+	for _, node := range r.rows {
 		incomplete[node.Name] = node.Incomplete
 		if node.Incomplete {
 			continue
 		}
 		for _, g := range node.GPUs {
-			state := notPublished
-			for _, d := range g.Devices {
-				if d.Published != nil {
-					state = healthOK
-				}
-			}
-			var texts []string
-			for _, t := range taintsOf(g) {
-				texts = append(texts, t.text)
-			}
-			if texts != nil {
-				state = strings.Join(texts, ", ")
+			if g.Name == "" {
+				continue
 			}
 			key := [2]string{node.Name, g.Name}
 			seen[key] = true
-			h.set(key, state, r.at, first)
+			h.set(key, steadyText(g.Health), r.at, first)
 		}
 	}
 	for key, state := range h.health {
@@ -144,9 +135,13 @@ func changesOf(r *reading) list[change] {
 }
 
 // healthText returns a health of the history as a badge.
-func healthText(state string) markup.Part {
-	if state == healthOK {
-		return markup.E("span", markup.Attr("class", "ok"), markup.Text(state))
+func healthText(text string) markup.Part {
+	state := gpurows.HealthTainted
+	switch {
+	case text == healthOK:
+		state = gpurows.HealthOK
+	case strings.HasPrefix(text, notPublished), strings.HasPrefix(text, string(gpurows.HealthUnknown)):
+		state = gpurows.HealthUnknown
 	}
-	return markup.E("span", markup.Attr("class", "tainted"), breakable("⚠ "+state))
+	return markup.E("span", markup.Attr("class", healthClass(state)), breakable(signOf(state)+text))
 }

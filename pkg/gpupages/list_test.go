@@ -133,7 +133,7 @@ func TestAListIsSortedBeforeItIsCut(t *testing.T) {
 	}
 }
 
-func TestTaintsHaveAges(t *testing.T) {
+func TestTaintsHaveLinksAndAges(t *testing.T) {
 	w := shared(t)
 	w.Taint("gpu-3b-00", "xid-79")
 	for _, slice := range w.Slices {
@@ -146,8 +146,8 @@ func TestTaintsHaveAges(t *testing.T) {
 	}
 	site := pages(t, &world{World: w})
 	for _, target := range []string{"/", "/nodes/a", "/nodes/a/gpus/gpu-3b-00"} {
-		if _, text := open(t, site, target); !strings.Contains(text, ">12m</time>") {
-			t.Errorf("%s: no age of the taint", target)
+		if _, text := open(t, site, target); !strings.Contains(text, `<a href="https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/troubleshooting.md#xid-79" rel="noreferrer">xid-79</a>, 12m`) {
+			t.Errorf("%s: no link and age of the taint in %s", target, text)
 		}
 	}
 }

@@ -181,8 +181,8 @@ func TestTheHistoryOfHealth(t *testing.T) {
 	}
 	want := []string{
 		"03:10:05 a/gpu-3b-00 not published -> ok",
-		"03:09:05 a/gpu-3b-00 gpu.nvidia.com/unhealthy=xid-79:NoSchedule -> not published",
-		"03:07:05 a/gpu-3b-00 ok -> gpu.nvidia.com/unhealthy=xid-79:NoSchedule",
+		"03:09:05 a/gpu-3b-00 xid-79 -> not published",
+		"03:07:05 a/gpu-3b-00 ok -> xid-79",
 	}
 	if diff := cmp.Diff(want, got); diff != "" || len(changes) != 9 || dropped != 0 {
 		t.Errorf("%d changes, %d dropped (-want +got):\n%s", len(changes), dropped, diff)
@@ -256,7 +256,7 @@ func TestFindings(t *testing.T) {
 	site := pages(t, &world{World: w})
 	text := inspected(t, site, "/findings", "xid-79")
 	for _, want := range []string{
-		`class="badge problem"`, `<a href="/nodes/a">a</a>`, "restart the node", `<a href="/findings?state=warning">`, "fallen off the bus",
+		`class="badge problem"`, `docs/troubleshooting.md#xid-79" rel="noreferrer">xid-79</a>`, `<a href="/nodes/a">a</a>`, "restart the node", `<a href="/findings?state=warning">`, "fallen off the bus",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in %s", want, text)

@@ -36,21 +36,19 @@ func nodePage(_ context.Context, r *reading, q *http.Request) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
-	var rows []gpuRow
-	for i, g := range gpurows.GPUs([]fleet.Node{node}, r.uses()) {
-		rows = append(rows, gpuRow{g, node.GPUs[i]})
-	}
-	gpus := list[gpuRow]{
-		name: "GPUs", id: func(g gpuRow) string { return g.Name }, standard: "gpu",
-		columns: slices.Concat([]column[gpuRow]{
-			{"GPU", by(func(g gpuRow) string { return g.Name }), func(g gpuRow) markup.Part { return link(g.Name, "nodes", node.Name, "gpus", g.Name) }},
-			{"Mode", by(func(g gpuRow) string { return string(g.Mode) }), func(g gpuRow) markup.Part { return modeBadge(g.Mode) }},
-			textColumn("Model", func(g gpuRow) string { return gpurows.OrDash(g.Model) }),
-			{"Claims", by(func(g gpuRow) int { return g.Claims }), text(func(g gpuRow) string { return fmt.Sprint(g.Claims) })},
-			{"Memory promised", by(func(g gpuRow) float64 { return part(g.MemoryPromised, g.Memory) }), func(g gpuRow) markup.Part { return memoryBar(g.MemoryPromised, g.Memory) }},
-			{"Compute promised", by(func(g gpuRow) int64 { return g.ComputePromised }), func(g gpuRow) markup.Part { return computeBar(g.ComputePromised, g.Compute) }},
-		}, useColumns(r, func(g gpuRow) gpurows.Use { return g.Use }, func(g gpuRow) resource.Quantity { return g.Memory }), []column[gpuRow]{
-			{"Health", by(func(g gpuRow) int { return len(g.Taints) }), func(g gpuRow) markup.Part { return r.health(g.gpu) }},
+	gpus := list[gpurows.GPU]{
+		name: "GPUs", id: func(g gpurows.GPU) string { return g.Name }, standard: "gpu",
+		columns: slices.Concat([]column[gpurows.GPU]{
+			{"GPU", by(func(g gpurows.GPU) string { return g.Name }), func(g gpurows.GPU) markup.Part {
+				return orDash(g.Name != "", link(g.Name, "nodes", node.Name, "gpus", g.Name))
+			}},
+			{"Mode", by(func(g gpurows.GPU) string { return string(g.Mode) }), func(g gpurows.GPU) markup.Part { return modeBadge(g.Mode) }},
+			textColumn("Model", func(g gpurows.GPU) string { return gpurows.OrDash(g.Model) }),
+			{"Claims", by(func(g gpurows.GPU) int { return g.Claims }), text(func(g gpurows.GPU) string { return fmt.Sprint(g.Claims) })},
+			{"Memory promised", by(func(g gpurows.GPU) float64 { return part(g.MemoryPromised, g.Memory) }), func(g gpurows.GPU) markup.Part { return promisedMemory(g) }},
+			{"Compute promised", by(gpurows.GPU.ComputePart), func(g gpurows.GPU) markup.Part { return promisedCompute(g) }},
+		}, useColumns(r, func(g gpurows.GPU) gpurows.Use { return g.Use }, func(g gpurows.GPU) resource.Quantity { return g.Memory }), []column[gpurows.GPU]{
+			{"Health", by(func(g gpurows.GPU) string { return g.Health.Text(r.at) }), func(g gpurows.GPU) markup.Part { return r.health(g) }},
 		}),
 	}
 	drawn := pictureOf(r.Cluster, node)
@@ -74,20 +72,14 @@ func nodePage(_ context.Context, r *reading, q *http.Request) (page, error) {
 	return page{"Node " + node.Name, markup.Parts{
 		breadcrumbs(markup.Text(node.Name)),
 		markup.If(node.Incomplete, paragraph("alert", "The node publishes a part of its devices: "+incompleteText+". Until then no claim gets any of them.")),
-		section("GPUs", gpus.draw(q, rows)),
+		section("GPUs", gpus.draw(q, r.GPUs([]fleet.Node{node}, r.uses()))),
 		section("Topology",
 			markup.E("div", markup.Attr("class", "picture wide"), markup.Attr("role", "region"), markup.Attr("aria-label", "Picture of the topology"), markup.Attr("tabindex", "0"), picture.Draw(drawn, true)),
 			markup.E("div", markup.Attr("class", "picture narrow"), narrow),
 			markup.E("details", markup.E("summary", markup.Text("Paths between GPUs, as a table")), markup.E("div", markup.Attr("class", "matrix"), paths.draw()),
 				paragraph("hint", "NV: one NVLink domain. PCI: one PCIe root. NODE: one NUMA node. SYS: two NUMA nodes. ?: a place is not published."))),
-		holders(r, gpurows.Holders([]fleet.Node{node}, metav1.NamespaceAll, r.uses()), "Holders"),
+		holders(r, r.Holders([]fleet.Node{node}, metav1.NamespaceAll, r.uses()), "Holders"),
 	}}, nil
-}
-
-// gpuRow is a GPU and its devices.
-type gpuRow struct {
-	gpurows.GPU
-	gpu fleet.GPU
 }
 
 func (s *Site) gpuPage(_ context.Context, r *reading, q *http.Request) (page, error) {
@@ -100,13 +92,14 @@ func (s *Site) gpuPage(_ context.Context, r *reading, q *http.Request) (page, er
 		return page{}, fmt.Errorf("GPU %s of node %s: %w", q.PathValue("gpu"), node.Name, gpu.ErrNotFound)
 	}
 	only := []fleet.Node{node}
-	g, place := gpurows.GPUs(only, r.uses())[0], node.GPUs[0].Place()
+	g, place := r.GPUs(only, r.uses())[0], node.GPUs[0].Place()
 	var about facts
 	about.text("Model", gpurows.OrDash(g.Model))
 	about.add("Mode", modeBadge(g.Mode))
-	about.add("Health", r.health(node.GPUs[0]))
-	about.add("Memory promised", memoryBar(g.MemoryPromised, g.Memory))
-	about.add("Compute promised", computeBar(g.ComputePromised, g.Compute))
+	about.add("Health", r.health(g))
+	about.text("Taints", strings.Join(g.Taints, ", "))
+	about.add("Memory promised", promisedMemory(g))
+	about.add("Compute promised", promisedCompute(g))
 	if r.uses() != nil {
 		about.add("Memory used", memoryUsed(g.Use, g.Memory))
 		about.add("SM used", smUsed(g.Use, true))
@@ -137,7 +130,7 @@ func (s *Site) gpuPage(_ context.Context, r *reading, q *http.Request) (page, er
 		breadcrumbs(link(node.Name, "nodes", node.Name), markup.Text(g.Name)),
 		about.draw("facts"),
 		r.foreignSection(r.foreignOn(node.Name, node.GPUs[0])),
-		holders(r, gpurows.Holders(only, metav1.NamespaceAll, r.uses()), "Holders"),
+		holders(r, r.Holders(only, metav1.NamespaceAll, r.uses()), "Holders"),
 		markup.If(len(changes) > 0, section("Changes of the health", changesOf(r).draw(q, changes))),
 		section("Devices", devices.draw()),
 		section("Attributes and capacities", paragraph("hint", "Selectors of claims use these names and values."), attributes.draw()),
@@ -160,7 +153,7 @@ func addAttributes(t *grid, d *resourceapi.Device) {
 
 // holders returns a section with the containers that have a device.
 func holders(r *reading, rows []gpurows.Holder, heading string) markup.Part {
-	t := grid{name: "Holders", heading: []string{"Claim", "Pod", "Container", "Device", "Memory", "Compute", "Limited by", "Limits"}, empty: "No claim holds a device."}
+	t := grid{name: "Holders", heading: []string{"Claim", "Pod", "Container", "Device", "Memory", "Compute", "Health", "Limited by", "Limits"}, empty: "No claim holds a device."}
 	used := r.uses() != nil
 	if used {
 		t.heading = append(t.heading, "Memory used", "SM used")
@@ -179,8 +172,14 @@ func holders(r *reading, rows []gpurows.Holder, heading string) markup.Part {
 		if h.Pod != "" {
 			pod = link(h.Pod, "pods", h.Namespace, h.Pod)
 		}
-		cells := append([]markup.Part{link(h.Namespace+"/"+h.Claim, "claims", h.Namespace, h.Claim), pod, markup.Text(gpurows.OrDash(h.Container)), deviceLink(r, h.Node, h.Device)},
-			texts(gpurows.Gibibytes(h.Memory), h.ComputeText(), h.HeldBy(), gpurows.OrDash(strings.Join(limits, ", ")))...)
+		memory := "-"
+		if !h.Memory.IsZero() {
+			memory = gpurows.Gibibytes(h.Memory)
+		}
+		cells := []markup.Part{
+			link(h.Namespace+"/"+h.Claim, "claims", h.Namespace, h.Claim), pod, markup.Text(gpurows.OrDash(h.Container)), deviceLink(r, h.Node, h.Device),
+			markup.Text(memory), markup.Text(h.ComputeText()), r.health(gpurows.GPU{Health: h.Health}), markup.Text(h.HeldBy()), markup.Text(gpurows.OrDash(strings.Join(limits, ", "))),
+		}
 		if used {
 			cells = append(cells, memoryUsed(h.Use, resource.Quantity{}), smUsed(h.Use, false))
 		}

@@ -37,6 +37,8 @@ type world struct {
 	unwatched bool
 	changes   chan struct{}
 	uses      gpurows.Uses
+	// agents are the agents of the nodes; nil if they are not known.
+	agents map[string]gpurows.Agent
 	// uninspected makes inspections fail.
 	uninspected bool
 	// mu guards the objects in tests that change them.
@@ -51,7 +53,9 @@ func (w *world) Read(context.Context) (*gpurows.Cluster, error) {
 	defer w.mu.Unlock()
 	objects := w.Objects
 	objects.Claims, objects.Slices = copies(objects.Claims), copies(objects.Slices)
-	return gpurows.New(objects, v1alpha1.DriverName, w.refused), nil
+	c := gpurows.New(objects, v1alpha1.DriverName, w.refused)
+	c.Agents = w.agents
+	return c, nil
 }
 
 // copies returns copies of objects, so that tests can change them.

@@ -5,6 +5,7 @@ package gpupages
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -73,8 +74,22 @@ func memoryBar(promised, total resource.Quantity) markup.Part {
 	return amountBar(promised.AsApproximateFloat64(), total.AsApproximateFloat64(), fmt.Sprintf("%s of %s", gpurows.Gibibytes(promised), gpurows.Gibibytes(total)))
 }
 
-func computeBar(promised, total int64) markup.Part {
-	return amountBar(float64(promised), float64(total), fmt.Sprintf("%d%%", promised))
+// orDash returns a part of a page, or a dash if it is not known.
+func orDash(known bool, of markup.Part) markup.Part {
+	if !known {
+		return markup.Text("-")
+	}
+	return of
+}
+
+// promisedMemory draws the promised memory of a GPU.
+func promisedMemory(g gpurows.GPU) markup.Part {
+	return orDash(g.MemoryText() != "-", memoryBar(g.MemoryPromised, g.Memory))
+}
+
+// promisedCompute draws the promised compute of a GPU, or its units, in the words of the commands.
+func promisedCompute(g gpurows.GPU) markup.Part {
+	return orDash(g.ComputeText() != "-", amountBar(g.ComputePart(), 1, g.ComputeText()))
 }
 
 // part returns the promised part of memory, from 0 to 1.
@@ -118,7 +133,7 @@ func breakable(text string) markup.Parts {
 func legend(numbers map[fleet.Mode]int) markup.Part {
 	parts := markup.Parts{markup.Attr("class", "legend")}
 	for _, mode := range modes() {
-		if n := numbers[mode]; n > 0 && mode != fleet.ModeFree {
+		if n := numbers[mode]; n > 0 && mode != fleet.ModeFree && mode != gpurows.ModeUnknown {
 			parts = append(parts, markup.E("span", square(string(mode), letterOf(mode)), markup.Text(fmt.Sprintf("%d %s", n, mode))))
 		}
 	}
@@ -131,14 +146,21 @@ func square(class, letter string) markup.Part {
 
 // strip draws a square for each GPU of a node, with a letter for its mode.
 func strip(gpus []gpurows.GPU) markup.Part {
+	gpus = slices.DeleteFunc(slices.Clone(gpus), func(g gpurows.GPU) bool { return g.Name == "" })
+	if len(gpus) == 0 {
+		return markup.Text("-")
+	}
 	var squares markup.Parts
 	numbers := map[fleet.Mode]int{}
-	tainted := 0
+	tainted, unknown := 0, 0
 	for _, g := range gpus {
 		class, letter := string(g.Mode), letterOf(g.Mode)
 		numbers[g.Mode]++
-		if len(g.Taints) > 0 {
+		switch healthClass(g.Health.State) {
+		case "tainted":
 			class, letter, tainted = class+" tainted", "!", tainted+1
+		case "unknown":
+			class, letter, unknown = class+" unknown", "?", unknown+1
 		}
 		squares = append(squares, square(class, letter))
 	}
@@ -151,16 +173,22 @@ func strip(gpus []gpurows.GPU) markup.Part {
 	if tainted > 0 {
 		words = append(words, fmt.Sprintf("%d with taints", tainted))
 	}
+	if unknown > 0 {
+		words = append(words, fmt.Sprintf("health of %d unknown", unknown))
+	}
 	return markup.E("span", markup.Attr("class", "strip"), markup.Attr("title", strings.Join(words, ", ")),
 		markup.E("span", squares),
 		markup.E("span", markup.Attr("class", "unseen"), markup.Text(strings.Join(words, ", "))))
 }
 
-func modes() []fleet.Mode { return fleet.Modes() }
+func modes() []fleet.Mode { return append(fleet.Modes(), gpurows.ModeUnknown) }
 
 func letterOf(mode fleet.Mode) string {
-	if mode == fleet.ModeFree {
+	switch mode {
+	case fleet.ModeFree:
 		return "–"
+	case gpurows.ModeUnknown:
+		return "?"
 	}
 	return strings.ToUpper(string(mode[:1]))
 }

@@ -35,7 +35,7 @@ type reading struct {
 
 func newReading(c *gpurows.Cluster, at time.Time) *reading {
 	nodes := c.Nodes()
-	r := &reading{Cluster: c, at: at, nodes: nodes, rows: gpurows.Nodes(nodes), claims: map[string]*resourceapi.ResourceClaim{}, places: map[string]map[string]string{}}
+	r := &reading{Cluster: c, at: at, nodes: nodes, rows: c.NodeRows(nodes), claims: map[string]*resourceapi.ResourceClaim{}, places: map[string]map[string]string{}}
 	for _, node := range nodes {
 		r.places[node.Name] = map[string]string{}
 		for _, g := range node.GPUs {

@@ -26,10 +26,13 @@ func WriteTopology(w io.Writer, c *gpurows.Cluster, node fleet.Node) error {
 // pictureOf returns the contents of the picture of a node.
 func pictureOf(c *gpurows.Cluster, node fleet.Node) picture.Node {
 	n := picture.Node{Name: node.Name}
-	for i, g := range gpurows.GPUs([]fleet.Node{node}, nil) {
+	for i, g := range c.GPUs([]fleet.Node{node}, nil)[:len(node.GPUs)] {
 		shown := picture.GPU{
-			Name: g.Name, Model: g.Model, Mode: string(g.Mode), Place: placeIn(node.GPUs[i].Place()), Taints: g.Taints, Claims: gpurows.ClaimNames(node.GPUs[i].Devices...),
+			Name: g.Name, Model: g.Model, Mode: string(g.Mode), Place: placeIn(node.GPUs[i].Place()), Claims: gpurows.ClaimNames(node.GPUs[i].Devices...),
 			Memory: fmt.Sprintf("%s of %s promised", gpurows.Gibibytes(g.MemoryPromised), gpurows.Gibibytes(g.Memory)),
+		}
+		if g.Health.State != gpurows.HealthOK {
+			shown.Health = steadyText(g.Health)
 		}
 		if total := g.Memory.AsApproximateFloat64(); total > 0 {
 			shown.Part = g.MemoryPromised.AsApproximateFloat64() / total

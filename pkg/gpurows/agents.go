@@ -113,14 +113,22 @@ func (c *Cluster) Nodes() []fleet.Node {
 func (c *Cluster) GPUs(nodes []fleet.Node, used Uses) []GPU {
 	rows := []GPU{}
 	health := c.healths()
-	for i, node := range nodes {
-		own := GPUs(nodes[i:i+1], used)
-		if len(own) == 0 {
-			own = []GPU{{Node: node.Name, Mode: ModeUnknown, Health: Health{State: HealthNotPublished}}}
-		}
-		for _, g := range own {
-			g.Health = health(g.Node, g.Health)
-			rows = append(rows, g)
+	for _, node := range nodes {
+		rows = append(rows, gpusOf(node, used, health)...)
+	}
+	return rows
+}
+
+// gpusOf returns the rows of a node. Without its agent, nothing shows that a GPU is free.
+func gpusOf(node fleet.Node, used Uses, health func(string, Health) Health) []GPU {
+	rows := GPUs([]fleet.Node{node}, used)
+	if len(rows) == 0 {
+		rows = []GPU{{Node: node.Name, Mode: ModeUnknown, Health: Health{State: HealthNotPublished}}}
+	}
+	for i := range rows {
+		g := &rows[i]
+		if g.Health = health(g.Node, g.Health); g.Health.State == HealthUnknown && g.Mode == fleet.ModeFree {
+			g.Mode = ModeUnknown
 		}
 	}
 	return rows

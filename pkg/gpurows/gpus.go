@@ -73,30 +73,38 @@ func taints(g fleet.GPU) []string {
 // Node is a node and the sums of its GPUs.
 type Node struct {
 	Name string
+	// GPUs has one row without a GPU if the node should have GPUs and publishes none.
 	GPUs []GPU
-	// Models, Taints and Claims are sorted, each once. A claim is namespace/name.
-	Models, Taints, Claims   []string
+	// Models and Claims are sorted, each once. A claim is namespace/name.
+	Models, Claims           []string
 	Memory, MemoryPromised   resource.Quantity
 	Compute, ComputePromised int64
 	// Incomplete is true while the slices of the node are being replaced.
 	Incomplete bool
 }
 
-// Nodes returns the rows of the nodes, in their order.
-func Nodes(nodes []fleet.Node) []Node {
+// Published returns the number of the node's GPUs.
+func (n Node) Published() int {
+	return len(slices.DeleteFunc(slices.Clone(n.GPUs), func(g GPU) bool { return g.Name == "" }))
+}
+
+// NodeRows returns the rows of the nodes, in their order.
+func (c *Cluster) NodeRows(nodes []fleet.Node) []Node {
 	var rows []Node
-	for i, node := range nodes {
-		row := Node{Name: node.Name, GPUs: GPUs(nodes[i:i+1], nil), Incomplete: node.Incomplete}
-		for j, g := range row.GPUs {
+	health := c.healths()
+	for _, node := range nodes {
+		row := Node{Name: node.Name, GPUs: gpusOf(node, nil, health), Incomplete: node.Incomplete}
+		for _, g := range row.GPUs {
 			row.Memory.Add(g.Memory)
 			row.MemoryPromised.Add(g.MemoryPromised)
 			row.Compute += g.Compute
 			row.ComputePromised += g.ComputePromised
 			row.Models = append(row.Models, OrDash(g.Model))
-			row.Taints = append(row.Taints, g.Taints...)
-			row.Claims = append(row.Claims, ClaimNames(node.GPUs[j].Devices...)...)
 		}
-		for _, texts := range []*[]string{&row.Models, &row.Taints, &row.Claims} {
+		for _, g := range node.GPUs {
+			row.Claims = append(row.Claims, ClaimNames(g.Devices...)...)
+		}
+		for _, texts := range []*[]string{&row.Models, &row.Claims} {
 			slices.Sort(*texts)
 			*texts = slices.Compact(*texts)
 		}

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
 )
 
@@ -94,7 +95,11 @@ func TestTheHealthOfGPUsWithoutAnAgent(t *testing.T) {
 		"failed": "unknown: agent not ready since 12m ago; published 2d ago", "ready": "ok",
 	} {
 		for _, name := range []string{"gpu-18-00", "gpu-3b-00", "gpu-86-00", "gpu-af-00"} {
-			line := strings.Join([]string{node, name, "free 0.0Gi/14.6Gi 0%", health}, " ")
+			mode := ModeUnknown // nothing shows that it is free
+			if node == "ready" {
+				mode = fleet.ModeFree
+			}
+			line := strings.Join([]string{node, name, string(mode), "0.0Gi/14.6Gi 0%", health}, " ")
 			if _, found := got[line]; !found {
 				t.Errorf("no %q", line)
 			}

@@ -33,7 +33,8 @@ func shared(t *testing.T) *fleettest.World {
 }
 
 func TestANodeHasTheSumsOfItsGPUs(t *testing.T) {
-	rows := Nodes(cluster(shared(t)).Nodes())
+	c := cluster(shared(t))
+	rows := c.NodeRows(c.Nodes())
 	if len(rows) != 1 {
 		t.Fatalf("got %d nodes", len(rows))
 	}
@@ -42,8 +43,8 @@ func TestANodeHasTheSumsOfItsGPUs(t *testing.T) {
 	for _, g := range n.GPUs {
 		taints += len(g.Taints)
 	}
-	got := []any{n.Name, len(n.GPUs), n.Models, n.Claims, taints, len(n.Taints), Gibibytes(n.Memory), Gibibytes(n.MemoryPromised), n.Compute, n.ComputePromised, n.Incomplete}
-	want := []any{"a", 4, []string{"Tesla T4"}, []string{"default/half", "default/whole"}, 1, 1, "58.3Gi", "21.6Gi", int64(400), int64(150), false}
+	got := []any{n.Name, n.Published(), n.Models, n.Claims, taints, Gibibytes(n.Memory), Gibibytes(n.MemoryPromised), n.Compute, n.ComputePromised, n.Incomplete}
+	want := []any{"a", 4, []string{"Tesla T4"}, []string{"default/half", "default/whole"}, 1, "58.3Gi", "21.6Gi", int64(400), int64(150), false}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -85,7 +85,7 @@ func drivenWorld(t *testing.T, w *fleettest.World, handler http.HandlerFunc) pro
 	}
 	annotations := map[string]string{"gpu.nvidia.com/driver-namespace": "gpus"}
 	labels := map[string]string{"app.kubernetes.io/name": "gpu-dra-driver"}
-	for _, name := range []string{"x-own-slices", "x-own-claims"} {
+	for _, name := range []string{"x-own-slices", "x-own-claims", "x-own-events"} {
 		for _, o := range []runtime.Object{
 			&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: annotations}},
 			&admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
@@ -154,12 +154,12 @@ meaning host memory of programs may be on disk when the GPU needs it, and the ku
 remedy run swapoff --all and remove swap from /etc/fstab, unless the kubelet's memorySwap is set on purpose
 read docs/troubleshooting.md#swap-on
 
-problems: 0, warnings: 1, unknown: 0, ok: 43`)
+problems: 0, warnings: 1, unknown: 0, ok: 44`)
 }
 
 func TestDoctorPrintsAllChecksOnRequest(t *testing.T) {
 	client := driven(t, factsWithSwap("0"))
-	if out, problems := run(t, client, "doctor"); strings.TrimSpace(out) != "problems: 0, warnings: 0, unknown: 0, ok: 44" || problems != "" {
+	if out, problems := run(t, client, "doctor"); strings.TrimSpace(out) != "problems: 0, warnings: 0, unknown: 0, ok: 45" || problems != "" {
 		t.Errorf("got %q, %q", out, problems)
 	}
 	if out, _ := run(t, client, "doctor", "--all"); !strings.Contains(out, "1 agent ready") || !strings.Contains(out, "driver 570.1") {
@@ -239,7 +239,7 @@ func TestDoctorOfAnAPIServerWithoutDRA(t *testing.T) {
 
 func TestDoctorMutesCodes(t *testing.T) {
 	client := driven(t, factsWithSwap("1073741824"))
-	if out, problems := run(t, client, "doctor", "--ignore", "swap-on,xid-79"); strings.TrimSpace(out) != "problems: 0, warnings: 0, unknown: 0, ok: 43, muted: 1" || problems != "" {
+	if out, problems := run(t, client, "doctor", "--ignore", "swap-on,xid-79"); strings.TrimSpace(out) != "problems: 0, warnings: 0, unknown: 0, ok: 44, muted: 1" || problems != "" {
 		t.Errorf("got %q, %q", out, problems)
 	}
 	if out, _ := run(t, client, "doctor", "--ignore", "swap-on", "-o", "json"); !strings.Contains(out, `"code": "swap-on"`) || !strings.Contains(out, `"muted": true`) || !strings.Contains(out, `"read": "docs/troubleshooting.md#swap-on"`) {

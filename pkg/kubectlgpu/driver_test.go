@@ -92,7 +92,7 @@ func TestAnAgentSpeaksForItsOwnNode(t *testing.T) {
 func TestTheDriversNamespaceIsTheOneOfItsPolicies(t *testing.T) {
 	policies := schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"}
 	client := driven(t, factsWithSwap("0"))
-	for _, name := range []string{"x-own-slices", "x-own-claims"} {
+	for _, name := range []string{"x-own-slices", "x-own-claims", "x-own-events"} {
 		must(t, client.Tracker().Delete(policies, "", name))
 	}
 	if out, _ := run(t, client, "doctor"); !strings.Contains(out, "no pod of an agent") || !strings.Contains(out, "--driver-namespace") {

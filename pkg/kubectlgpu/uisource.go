@@ -30,6 +30,17 @@ type uiSource struct {
 	o *options
 }
 
+// Read implements [gpupages.Source]. It reads the driver's pods too: without an agent, the health of
+// a GPU is not known.
+func (s uiSource) Read(ctx context.Context) (*gpurows.Cluster, error) {
+	cluster, err := s.reader.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v := &view{Cluster: cluster, reader: s.reader}
+	return cluster, s.o.addAgents(ctx, v)
+}
+
 // Inspect implements [gpupages.Source].
 func (s uiSource) Inspect(ctx context.Context, cluster *gpurows.Cluster) (gpupages.Inspection, error) {
 	c, err := s.o.examine(ctx, s.client, cluster.Objects, cluster.Refused, nil)

@@ -33,6 +33,37 @@ func tree(t *testing.T, files map[string]string) Root {
 
 func roots(r Root) Roots { return Roots{Kernel: r, GPUs: r, Host: r, Kubelet: "/var/lib/kubelet"} }
 
+// dpkg is a list of packages as dpkg writes it.
+const dpkg = `Package: nvidia-fabricmanager-535
+Status: deinstall ok config-files
+Version: 535.183.01-0ubuntu1
+
+Package: nvidia-fabricmanager-dev-550
+Status: install ok installed
+Version: 550.1-1
+
+Package: nvidia-fabricmanager-550
+Status: install ok installed
+Description: Fabric Manager
+ Version: 1
+Version: 1:550.127.05-1
+
+`
+
+// Fabric Manager of the driver container of the GPU operator comes first.
+func TestFabricManagerOfADriverContainer(t *testing.T) {
+	r := tree(t, map[string]string{
+		"var/lib/dpkg/status":                   dpkg,
+		"run/nvidia/driver/var/lib/dpkg/status": "Package: nvidia-fabricmanager\nStatus: install ok installed\nVersion: 580.65.06-0ubuntu1\n",
+	})
+	if f := r.fabricManagerRelease(); f.Value != "580.65.06" || f.Source != "/run/nvidia/driver/var/lib/dpkg/status" {
+		t.Errorf("got %+v", f)
+	}
+	if f := tree(t, nil).fabricManagerRelease(); f.Value != "" || !f.IsKnown() {
+		t.Errorf("without packages: %+v", f)
+	}
+}
+
 func TestFactsOfANode(t *testing.T) {
 	r := tree(t, map[string]string{
 		"proc/driver/nvidia/version":                            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06\n",
@@ -53,7 +84,11 @@ func TestFactsOfANode(t *testing.T) {
 		"sys/class/infiniband/mlx5_0/node_guid":                 "",
 		"sys/devices/system/node/has_cpu":                       "0-1\n",
 		"run/nri/nri.sock":                                      "",
-		"etc/containerd/config.toml":                            "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  enable_cdi = true # since 1.7\n",
+		"etc/containerd/config.toml":                            "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  enable_cdi = true # since 1.7\n  cdi_spec_dirs = ['/etc/cdi', \"/var/run/cdi\"]\n",
+		"etc/crio/crio.conf":                                    "[crio.runtime]\n# cdi_spec_dirs = [\"/wrong\"]\ncdi_spec_dirs = [\n  \"/etc/cdi\", # a\n]\nother = [\"/x\"]\n",
+		"etc/crio/crio.conf.d/10-own.conf":                      "[crio.runtime]\ncdi_spec_dirs = [\"/opt/cdi\"]\n",
+		"etc/crio/crio.conf.d/99-other.conf":                    "[crio.runtime]\ndefault_runtime = \"crun\"\n",
+		"var/lib/dpkg/status":                                   dpkg,
 		"var/lib/kubelet/cpu_manager_state":                     `{"policyName":"static","defaultCpuSet":"0-3","checksum":1}`,
 	})
 	want := agentv1.Node{
@@ -61,6 +96,7 @@ func TestFactsOfANode(t *testing.T) {
 		Peermem:              agentv1.Fact[bool]{Value: true, Source: "/sys/module/nvidia_peermem"},
 		FabricManager:        agentv1.Fact[bool]{Value: true, Source: "/proc/*/comm"},
 		Persistenced:         agentv1.Fact[bool]{Value: true, Source: "/proc/*/comm"},
+		FabricManagerRelease: agentv1.Fact[string]{Value: "550.127.05", Source: "/var/lib/dpkg/status"},
 		KernelVersion:        agentv1.Fact[string]{Value: "6.8.0-85-generic", Source: "/proc/sys/kernel/osrelease"},
 		Controllers:          agentv1.Fact[[]string]{Value: strings.Fields("cpuset cpu io memory hugetlb pids rdma misc dmem"), Source: "/sys/fs/cgroup/cgroup.controllers"},
 		HugePages:            agentv1.Fact[map[string]uint64]{Value: map[string]uint64{"2048kB": 512}, Source: "/sys/kernel/mm/hugepages"},
@@ -73,6 +109,8 @@ func TestFactsOfANode(t *testing.T) {
 		NUMANodes:            agentv1.Fact[int]{Value: 2, Source: "/sys/devices/system/node/has_cpu"},
 		NRI:                  agentv1.Fact[bool]{Value: true, Source: "/run/nri/nri.sock"},
 		ContainerdCDI:        agentv1.Fact[string]{Value: "true", Source: "/etc/containerd/config.toml"},
+		ContainerdSpecDirs:   agentv1.Fact[[]string]{Value: []string{"/etc/cdi", "/var/run/cdi"}, Source: "/etc/containerd/config.toml"},
+		CRIOSpecDirs:         agentv1.Fact[[]string]{Value: []string{"/opt/cdi"}, Source: "/etc/crio/crio.conf.d/10-own.conf"},
 		CPUManager:           agentv1.Fact[string]{Value: "static", Source: "/var/lib/kubelet/cpu_manager_state"},
 	}
 	if diff := cmp.Diff(want, roots(r).Read(nil)); diff != "" {

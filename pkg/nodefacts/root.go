@@ -114,6 +114,8 @@ func (r Roots) Read(addresses []gpu.PCIAddress) agentv1.Node {
 		FabricManager: r.GPUs.runs("nv-fabricmanager"),
 		Persistenced:  r.GPUs.runs("nvidia-persistenced"),
 
+		FabricManagerRelease: r.Host.fabricManagerRelease(),
+
 		KernelVersion: readFile(r.Kernel, "proc/sys/kernel/osrelease", text),
 		Controllers: readFile(r.Kernel, "sys/fs/cgroup/cgroup.controllers", func(s string) ([]string, error) {
 			return strings.Fields(s), nil
@@ -130,8 +132,12 @@ func (r Roots) Read(addresses []gpu.PCIAddress) agentv1.Node {
 		}),
 
 		NRI:           exists(r.Host, "run/nri/nri.sock"),
-		ContainerdCDI: readFile(r.Host, "etc/containerd/config.toml", enableCDI),
-		CPUManager:    readFile(r.Host, filepath.Join(strings.TrimPrefix(r.Kubelet, "/"), "cpu_manager_state"), cpuManager),
+		ContainerdCDI: readFile(r.Host, containerdConfig, enableCDI),
+
+		ContainerdSpecDirs: readFile(r.Host, containerdConfig, specDirs),
+		CRIOSpecDirs:       r.Host.crioSpecDirs(),
+
+		CPUManager: readFile(r.Host, filepath.Join(strings.TrimPrefix(r.Kubelet, "/"), "cpu_manager_state"), cpuManager),
 	}
 	iommus := readNames(r.Kernel, "sys/class/iommu")
 	n.IOMMU = agentv1.Fact[bool]{Value: len(iommus.Value) > 0, Source: iommus.Source, Unknown: iommus.Unknown}

@@ -17,12 +17,12 @@ import (
 )
 
 // findContested finds the devices that are in use by another pod or claim than the API
-// shows. It lists the strangers, counts them, checks the memory limits, and queues the device
-// status of each prepared claim that is not up to date.
+// shows. It lists the strangers, counts them, checks the memory limits and the claims for mistakes,
+// and queues the device status of each prepared claim that is not up to date.
 func (p *Plugin) findContested(ctx context.Context, needs []needed, found []unneeded) {
-	held, needed := make([]claim.Claim, 0, len(needs)), make([]types.UID, 0, len(needs))
+	held, uids := make([]claim.Claim, 0, len(needs)), make([]types.UID, 0, len(needs))
 	for _, n := range needs {
-		held, needed = append(held, n.Claim), append(needed, n.UID)
+		held, uids = append(held, n.Claim), append(uids, n.UID)
 	}
 	strangers, checked, err := p.strangers(ctx, held)
 	if err != nil {
@@ -38,12 +38,12 @@ func (p *Plugin) findContested(ctx context.Context, needs []needed, found []unne
 	for _, u := range found {
 		unneeded = append(unneeded, u.UID)
 	}
-	p.ledger.SetContested(needed, unneeded, strangers)
-	checks := p.checkLimits(ctx)
-	for _, n := range needs {
-		if n.Phase == claim.Prepared {
-			p.setStatus(n.object, readyStatus(nameOf(n.object), n.Devices, p.clock.Now()).withStrangers(strangers).withLimits(n.Devices, checks).withConflicts(ctx, n.Devices, p.conflicts))
-		}
+	p.ledger.SetContested(uids, unneeded, strangers)
+	checks, containers := p.checkLimits(ctx), p.listContainers(ctx)
+	prepared := slices.DeleteFunc(slices.Clone(needs), func(n needed) bool { return n.Phase != claim.Prepared })
+	for _, n := range prepared {
+		status := readyStatus(nameOf(n.object), n.Devices, p.clock.Now()).withStrangers(strangers).withLimits(n.Devices, checks).withConflicts(ctx, n.Devices, p.conflicts)
+		p.setStatus(n.object, p.withMistakes(ctx, status, n, prepared, containers))
 	}
 }
 

@@ -4,34 +4,23 @@ package plugin
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
-	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 )
 
-const (
-	// healthAction is the action of the events.
-	healthAction = "CheckHealth"
-	// maxInstance is the API's limit of the reporting instance of an event, in bytes.
-	maxInstance = 128
-)
+// healthAction is the action of the events.
+const healthAction = "CheckHealth"
 
 // healthEvent is an event for all users of a GPU through one claim.
 type healthEvent struct {
@@ -90,19 +79,6 @@ func (h *healthEvents) create(ctx context.Context, r report, e healthEvent) erro
 	return nil
 }
 
-// usersOf returns references to the claim and its pods.
-func usersOf(object *resourceapi.ResourceClaim) []corev1.ObjectReference {
-	users := []corev1.ObjectReference{{
-		APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceClaim", Namespace: object.Namespace, Name: object.Name, UID: object.UID,
-	}}
-	for _, user := range object.Status.ReservedFor {
-		if user.APIGroup == "" && user.Resource == "pods" {
-			users = append(users, corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: object.Namespace, Name: user.Name, UID: user.UID})
-		}
-	}
-	return users
-}
-
 // createOn creates the event on one object. Its name follows from the report, so that an
 // agent that has forgotten the event does not create another one.
 func (h *healthEvents) createOn(ctx context.Context, on corev1.ObjectReference, r report, e healthEvent) error {
@@ -110,39 +86,14 @@ func (h *healthEvents) createOn(ctx context.Context, on corev1.ObjectReference, 
 	if h.created[r.key()][name] {
 		return nil
 	}
-	if !h.limit.TryAccept() {
-		return errRateLimit
-	}
-	ctx, cancel := context.WithTimeout(ctx, eventPatience)
-	defer cancel()
-	_, err := h.client.EventsV1().Events(on.Namespace).Create(ctx, &eventsv1.Event{
-		ObjectMeta:          metav1.ObjectMeta{Namespace: on.Namespace, Name: name},
-		EventTime:           metav1.NewMicroTime(h.clock.Now()),
-		ReportingController: h.driver, ReportingInstance: h.node[:min(len(h.node), maxInstance)],
-		Action: healthAction, Type: e.kind, Reason: e.reason, Note: e.note, Regarding: on,
-	}, metav1.CreateOptions{})
-	switch {
-	case err == nil, apierrors.IsAlreadyExists(err):
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-	case apierrors.IsInvalid(err):
-		// A retry would fail as well.
-		klog.FromContext(ctx).Error(err, "The API server refuses an event about a GPU", "claim", klog.KRef(r.Namespace, r.Name), "device", r.GPU)
-	default:
-		return fmt.Errorf("create event on %s %s/%s: %w", on.Kind, on.Namespace, on.Name, err)
+	if err := h.events.create(ctx, on, name, healthAction, e.kind, e.reason, e.note); err != nil {
+		return err
 	}
 	if h.created[r.key()] == nil {
 		h.created[r.key()] = map[string]bool{}
 	}
 	h.created[r.key()][name] = true
 	return nil
-}
-
-// eventName returns the name of an event, which the object, the GPU and the occasion determine.
-func eventName(on corev1.ObjectReference, device, occasion string) string {
-	hash := sha256.Sum256([]byte(strings.Join([]string{on.Kind, string(on.UID), device, occasion}, "\n")))
-	suffix := "." + hex.EncodeToString(hash[:8])
-	prefix := on.Name[:min(len(on.Name), validation.DNS1123SubdomainMaxLength-len(suffix))]
-	return strings.TrimRight(prefix, "-.") + suffix
 }
 
 // isAnswer reports whether an error is about one object, so that a request for another

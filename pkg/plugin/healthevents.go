@@ -8,10 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -20,18 +17,10 @@ import (
 const (
 	// eventsInterval is the time between rounds without a change of a GPU's health.
 	eventsInterval = time.Minute
-	// eventsPerMinute is the rate at which a node creates events, with a burst of
-	// eventsAtOnce. Events beyond it are created in later rounds.
-	eventsPerMinute, eventsAtOnce = 30, 50
-	// eventPatience is the timeout of one request for events.
-	eventPatience = 10 * time.Second
 	// maxCauses is the number of causes with events while a GPU is unhealthy. It bounds the
 	// events about a GPU whose cause changes all the time.
 	maxCauses = 8
 )
-
-// errRateLimit means that the events of a round are too many.
-var errRateLimit = errors.New("too many events")
 
 // eventsBackoff returns the back-off between rounds that fail.
 func eventsBackoff() wait.Backoff {
@@ -50,23 +39,17 @@ type CauseFunc func(address gpu.PCIAddress) (value string, since time.Time, know
 // is queued: each round compares both, and the next round retries failures. A restart of the
 // agent repeats no event.
 type healthEvents struct {
-	driver, node string
-	client       kubernetes.Interface
-	held         func(context.Context) ([]claim.Claim, error)
-	cause        CauseFunc
-	reports      reports
-	clock        clock.WithTicker
-	limit        flowcontrol.RateLimiter
+	events
+	held    func(context.Context) ([]claim.Claim, error)
+	cause   CauseFunc
+	reports reports
 	// created are the names of created events by report, until all events of the report are
 	// created. They take no part in the rate limit again.
 	created map[string]map[string]bool
 }
 
 func newHealthEvents(o Options) *healthEvents {
-	return &healthEvents{
-		driver: o.DriverName, node: o.NodeName, client: o.Client, held: o.Claims.Held, cause: o.Cause, reports: reports{o.Reports}, clock: o.Clock,
-		limit: flowcontrol.NewTokenBucketRateLimiterWithClock(eventsPerMinute/60., eventsAtOnce, o.Clock), created: map[string]map[string]bool{},
-	}
+	return &healthEvents{events: newEvents(o), held: o.Claims.Held, cause: o.Cause, reports: reports{o.Reports}, created: map[string]map[string]bool{}}
 }
 
 // run runs rounds until ctx ends: at the start, after each change, and at intervals.

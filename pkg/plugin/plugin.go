@@ -51,6 +51,9 @@ type Options struct {
 	Clock    clock.WithTicker
 	// Conflicts returns the conflicts of a device that a prepared claim holds; may be nil.
 	Conflicts func(ctx context.Context, device kind.Name) []Conflict
+	// Containers lists the claims of the containers of running pods; nil without the kubelet's
+	// list.
+	Containers func(ctx context.Context) ([]ContainerClaims, error)
 	// Cause returns the health of a GPU for events to its users; nil creates no events. Reports
 	// stores the records of these events.
 	Cause   CauseFunc
@@ -84,6 +87,8 @@ type Plugin struct {
 	registration *registration
 	publishError func(ctx context.Context, err error, msg string)
 	conflicts    func(ctx context.Context, device kind.Name) []Conflict
+	containers   func(ctx context.Context) ([]ContainerClaims, error)
+	events       events
 
 	// reads limits the rate at which reconciliation reads claims from the API. rounds
 	// counts the rounds in which a claim was unneeded. Only the reconciliation uses
@@ -126,7 +131,7 @@ func Start(ctx context.Context, o Options) (*Plugin, error) {
 	p := &Plugin{
 		driver: o.DriverName, node: o.NodeName,
 		client: o.Client, claims: o.Claims, ledger: o.Ledger, strange: o.Foreign, hardware: o.Hardware, accounts: o.Accounts, devices: o.Devices, observer: o.Observer,
-		clock: o.Clock, interval: o.ReconcileInterval, fatal: o.Fatal, publishError: o.PublishError, conflicts: o.Conflicts,
+		clock: o.Clock, interval: o.ReconcileInterval, fatal: o.Fatal, publishError: o.PublishError, conflicts: o.Conflicts, containers: o.Containers, events: newEvents(o),
 		registration: newRegistration(), status: newStatusWriter(o.Client.ResourceV1(), o.DriverName, o.Observer),
 		reads: flowcontrol.NewTokenBucketRateLimiter(readsPerSecond, readsAtOnce),
 		step:  o.Tasks, repairs: make(chan struct{}, 1), sockets: findSockets(o),

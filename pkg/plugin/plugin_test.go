@@ -110,7 +110,8 @@ func newTestPlugin(client *fake.Clientset, c *claims) *Plugin {
 	return &Plugin{
 		driver: testDriver, node: "node", client: client, claims: c, observer: observer, ledger: untold{}, strange: untold{}, hardware: untold{}, accounts: untold{},
 		clock: clock, step: noTasks{}, repairs: make(chan struct{}, 1), files: metadataFiles{testDriver, "/nowhere", "/nowhere"}, status: newStatusWriter(client.ResourceV1(), testDriver, observer),
-		reads: flowcontrol.NewFakeAlwaysRateLimiter(),
+		reads:  flowcontrol.NewFakeAlwaysRateLimiter(),
+		events: newEvents(Options{DriverName: testDriver, NodeName: "node", Client: client, Clock: clock}),
 	}
 }
 

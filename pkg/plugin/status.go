@@ -161,7 +161,8 @@ func (d deviceStatus) matches(e resourceapi.AllocatedDeviceStatus, driver string
 // isOwnCondition reports whether this driver, and not another program, writes the condition.
 func isOwnCondition(kind string) bool {
 	switch kind {
-	case ConditionReady, v1alpha1.ConditionForeignProcess, v1alpha1.ConditionMemoryUnlimited, v1alpha1.ConditionExternallyAllocated, v1alpha1.ConditionOtherDriver:
+	case ConditionReady, v1alpha1.ConditionForeignProcess, v1alpha1.ConditionMemoryUnlimited, v1alpha1.ConditionExternallyAllocated, v1alpha1.ConditionOtherDriver,
+		v1alpha1.ConditionShareRoundedUp, v1alpha1.ConditionSeveralShares:
 		return true
 	}
 	return false

@@ -41,6 +41,8 @@ type cluster struct {
 	// changed is closed after a change. Watches are refused if unwatched is set.
 	changed   chan struct{}
 	unwatched bool
+	// down are the nodes whose agents are not ready.
+	down []string
 }
 
 // change changes the objects between two requests, and reports it to watches.
@@ -95,7 +97,7 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the API server is overloaded", http.StatusInternalServerError)
 		return
 	}
-	if serveDriver(w, r) {
+	if serveDriver(w, r, c.Nodes, c.down) {
 		return
 	}
 	kind, version, items := "", "resource.k8s.io/v1", any(nil)

@@ -5,13 +5,16 @@ package browser
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
+	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	authv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -24,9 +27,9 @@ const used = `{"rows": [
   {"namespace": "team-a", "claim": "notebook-0", "pod": "notebook-0", "container": "main", "device": "gpu-52-00", "memoryUsedBytes": 12884901888, "smUsed": 0.12}
 ]}`
 
-// serveDriver answers a request about the driver's own objects, as a cluster with an agent
-// on dgx-01. It reports false for other requests.
-func serveDriver(w http.ResponseWriter, r *http.Request) bool {
+// serveDriver answers a request about the driver's own objects, as a cluster with an agent on each
+// node. The agents of some nodes are down. It reports false for other requests.
+func serveDriver(w http.ResponseWriter, r *http.Request, nodes []*corev1.Node, down []string) bool {
 	labels := map[string]string{"app.kubernetes.io/name": "gpu-dra-driver", "app.kubernetes.io/component": "agent"}
 	spec := corev1.PodSpec{NodeName: "dgx-01", ServiceAccountName: "agent", Containers: []corev1.Container{{
 		Name: "agent", Image: "agent:v0.9.0", Args: []string{"--driver-name=" + v1alpha1.DriverName}, Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 9000}},
@@ -37,18 +40,27 @@ func serveDriver(w http.ResponseWriter, r *http.Request) bool {
 		Status:     appsv1.DaemonSetStatus{DesiredNumberScheduled: 1},
 	}
 	set.Spec.Template.Annotations = map[string]string{v1alpha1.AnnotationViewerAccount: "viewer"}
-	agent := corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "gpus", Name: "agent-1", UID: "agent-1", Labels: labels,
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(&set, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))},
-		},
-		Spec:   spec,
-		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+	var agents []corev1.Pod
+	for _, node := range nodes {
+		name := "agent-" + node.Name
+		agent := corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "gpus", Name: name, UID: types.UID(name), Labels: labels,
+				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(&set, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))},
+			},
+			Spec:   spec,
+			Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+		}
+		agent.Spec.NodeName = node.Name
+		if slices.Contains(down, node.Name) {
+			agent.Status.Conditions[0].Status, agent.Status.Conditions[0].LastTransitionTime = corev1.ConditionFalse, ago(5*time.Minute)
+		}
+		agents = append(agents, agent)
 	}
 	meta := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Name: name, Labels: labels, Annotations: map[string]string{v1alpha1.AnnotationDriverNamespace: "gpus"}}
 	}
-	policies := []string{"x-own-slices", "x-own-claims"}
+	policies := []string{"x-own-slices", "x-own-claims", "x-own-events"}
 	var answer any
 	switch path := r.URL.Path; {
 	case path == "/version":
@@ -78,11 +90,13 @@ func serveDriver(w http.ResponseWriter, r *http.Request) bool {
 	case strings.HasSuffix(path, "/daemonsets"):
 		answer = appsv1.DaemonSetList{TypeMeta: metav1.TypeMeta{Kind: "DaemonSetList", APIVersion: "apps/v1"}, Items: []appsv1.DaemonSet{set}}
 	case path == "/api/v1/namespaces/gpus/pods":
-		answer = corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []corev1.Pod{agent}}
+		answer = corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: agents}
 	case strings.HasSuffix(path, "/serviceaccounts/viewer/token"):
 		answer = authv1.TokenRequest{TypeMeta: metav1.TypeMeta{Kind: "TokenRequest", APIVersion: "authentication.k8s.io/v1"}, Status: authv1.TokenRequestStatus{Token: "token"}}
-	case strings.HasSuffix(path, "/proxy/v1/claims"):
+	case strings.HasSuffix(path, "agent-dgx-01:9000/proxy/v1/claims"):
 		answer = json.RawMessage(used)
+	case strings.HasSuffix(path, "/proxy/v1/claims"):
+		answer = json.RawMessage(`{"rows": []}`)
 	case strings.HasSuffix(path, "/proxy/v1/node"):
 		answer = json.RawMessage(`{"swapBytes": {"value": 1073741824}}`)
 	default:

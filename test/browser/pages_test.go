@@ -28,9 +28,9 @@ var paths = []struct {
 	path string
 	want []string
 }{
-	{"/", []string{"dgx-01", "NVIDIA H100 80GB HBM3", "edge-01", "gpu.nvidia.com/unhealthy=xid-79"}},
+	{"/", []string{"dgx-01", "NVIDIA H100 80GB HBM3", "edge-01", "xid-79, 12m"}},
 	{"/?q=a100", []string{"dgx-02"}},
-	{"/nodes/dgx-01", []string{"gpu-1b-00", "whole", "shared", "mig", "timeslice", "NVLink domain 1b-00: 8 GPUs", "team-a/notebook-2", "mps, memory cgroup, compute cooperative", "30.0Gi a process"}},
+	{"/nodes/dgx-01", []string{"gpu-1b-00", "whole", "shared", "mig", "timeslice", "NVLink domain 1b-00: 8 GPUs", "team-a/notebook-2", "Limited by", "mps, memory cgroup, compute cooperative", "30.0Gi a process", "1/7 slices"}},
 	{"/nodes/dgx-01/gpus/gpu-52-00", []string{"60.0Gi of 79.1Gi", "pci0000:4c", "productName", "team-a/notebook-0"}},
 	{"/claims", []string{"research/training", "gpu-43-00 of dgx-01", "waits"}},
 	{"/claims/research/training", []string{"in use", "gpu-1b-00", "gpu-43-00"}},
@@ -41,7 +41,7 @@ var paths = []struct {
 	{"/pods/team-a/notebook-3", []string{"Change the selector", "\"Hopper\"", "The selector does not select it: architecture is Turing"}},
 	{"/namespaces", []string{"research", "8.0"}},
 	{"/claims?sort=-age", []string{"research/training", "30Gi", "mps.nvidia.com"}},
-	{"/findings", []string{"problem", "gpu-d1-00 has the taint", "Remedy"}},
+	{"/findings", []string{"problem", "xid-79", "gpu-d1-00 has the taint", "Remedy"}},
 	{"/findings?state=ok", []string{"Kubernetes v1.37.1"}},
 	{"/history", []string{"No GPU has changed its health."}},
 	{"/nodes/none", []string{"Not found", "To the fleet"}},
@@ -146,7 +146,7 @@ func TestHistory(t *testing.T) {
 	b.goTo("/history")
 	b.shows("No GPU has changed its health.")
 	c.change(func() { c.taint("gpu-df-00", "xid-48", 0) })
-	b.shows("gpu.nvidia.com/unhealthy=xid-48")
+	b.shows("xid-48")
 	b.until(`Number(document.querySelector('#menu a[href="/findings"] .number')?.firstChild.nodeValue) > 0`)
 	if text := eval[string](b, `document.querySelector("tbody tr").innerText`); !strings.Contains(text, "gpu-df-00") || !strings.Contains(text, "dgx-01") || !strings.Contains(text, "ok") {
 		t.Errorf("the change is %q", text)
@@ -160,7 +160,7 @@ func TestHistory(t *testing.T) {
 func TestUse(t *testing.T) {
 	b := open(t, serve(t, busy(t)))
 	b.until(`[...document.querySelectorAll("thead th")].some((e) => e.textContent.startsWith("Memory used"))`)
-	b.shows("152Gi of 6")
+	b.shows("152.0Gi of 6")
 	b.goTo("/claims/research/training")
 	b.shows("97%")
 }
@@ -398,6 +398,40 @@ func TestAServerOnAnotherPortGetsNoCookie(t *testing.T) {
 	// The browser still has the cookie of the pages.
 	b.goTo("/claims")
 	b.shows("Claims")
+}
+
+// A GPU whose agent stops is neither ok nor free any more, on each page with it, and the reason is a
+// link to the document about it.
+func TestAnAgentThatStops(t *testing.T) {
+	c := busy(t)
+	b := open(t, serve(t, c))
+	b.goTo("/nodes/edge-01")
+	b.until(`[...document.querySelectorAll("td .ok")].length > 0`)
+	b.until(`document.getElementById("state").textContent === "Live"`)
+	c.change(func() { c.down = []string{"edge-01"} })
+	b.shows("unknown: agent not ready since 5m")
+	for _, path := range []string{"/?q=edge", "/nodes/edge-01", "/nodes/edge-01/gpus/gpu-18-00", "/claims/shop/camera"} {
+		b.goTo(path)
+		for _, width := range []int64{1280, 390} {
+			b.size(width, 740)
+			b.shows("agent not ready")
+			if eval[bool](b, `[...document.querySelectorAll("main .ok")].some((e) => !e.closest("[data-label=From]"))`) {
+				t.Errorf("%s: a GPU is ok", path)
+			}
+			if wide := eval[bool](b, `innerWidth < 760 && document.documentElement.scrollWidth > innerWidth + 1`); wide {
+				t.Errorf("%s scrolls sideways at a width of %d", path, width)
+			}
+			if link := eval[string](b, `document.querySelector("main .unknown a").getAttribute("href")`); !strings.HasSuffix(link, "docs/troubleshooting.md#agent-not-ready") {
+				t.Errorf("%s: the reason is a link to %q", path, link)
+			}
+		}
+	}
+	b.goTo("/history")
+	b.shows("unknown: agent not ready")
+	b.goTo("/nodes/edge-01")
+	if modes := eval[[]string](b, `[...document.querySelectorAll("td .mode")].map((e) => e.textContent)`); slices.Contains(modes, "free") || !slices.Contains(modes, "unknown") {
+		t.Errorf("the GPUs are %q", modes)
+	}
 }
 
 // The pages of 1,000 nodes and 5,000 pods stay short and quick.

@@ -211,6 +211,11 @@ func eventAttempts() []attempt {
 			e.Regarding.APIVersion, e.Regarding.Kind, e.Regarding.Name = "resource.k8s.io/v1", "ResourceClaim", "claim-a"
 			e.Type, e.Reason = corev1.EventTypeNormal, v1alpha1.ReasonGPUHealthy
 		}),
+		create("of node A about a mistake in a claim", []who{agentA}, "may not create events of", func(e *eventsv1.Event) {
+			e.Regarding.APIVersion, e.Regarding.Kind, e.Regarding.Name = "resource.k8s.io/v1", "ResourceClaim", "claim-a"
+			e.Reason = v1alpha1.ConditionShareRoundedUp
+		}),
+		create("of node A about two shares in a container", []who{agentA}, "may not create events of", func(e *eventsv1.Event) { e.Reason = v1alpha1.ConditionSeveralShares }),
 		create("of node B on a pod", []who{agentB}, "may not create events of "+nodeB, func(e *eventsv1.Event) { e.ReportingInstance = nodeB }),
 		create("of another controller", nil, "may not create events of kubelet", func(e *eventsv1.Event) { e.ReportingController = "kubelet" }),
 		create("on a secret", nil, "may not create events on a Secret", func(e *eventsv1.Event) { e.Regarding.Kind = "Secret" }),

@@ -38,6 +38,9 @@ type Node struct {
 	// FabricManager and Persistenced are set if the daemon runs.
 	FabricManager Fact[bool] `json:"fabricManager"`
 	Persistenced  Fact[bool] `json:"persistenced"`
+	// FabricManagerRelease is the release of the installed Fabric Manager, such as "580.65.06". It
+	// is empty without a package in dpkg's list. Agents of earlier releases do not report it.
+	FabricManagerRelease Fact[string] `json:"fabricManagerRelease"`
 
 	// KernelVersion is the release of the kernel, such as "6.8.0-85-generic".
 	KernelVersion Fact[string] `json:"kernelVersion"`
@@ -67,6 +70,10 @@ type Node struct {
 	// ContainerdCDI is enable_cdi in containerd's own configuration file: "true" or
 	// "false". It is empty if the file does not set it.
 	ContainerdCDI Fact[string] `json:"containerdCDI"`
+	// ContainerdSpecDirs and CRIOSpecDirs are the configured folders of CDI specs. They are empty if
+	// the configuration of the runtime sets none. Agents of earlier releases do not report them.
+	ContainerdSpecDirs Fact[[]string] `json:"containerdCDISpecDirs"`
+	CRIOSpecDirs       Fact[[]string] `json:"crioCDISpecDirs"`
 	// CPUManager is the policy in the state file of the kubelet's CPU manager.
 	CPUManager Fact[string] `json:"cpuManager"`
 

@@ -89,8 +89,8 @@ func (g GPU) draw(n Node, x, y int) (markup.Part, int) {
 	parts = append(parts, rect("meter", x+pad, y-8, textWidth, 6), rect("promised", x+pad, y-8, int(min(max(g.Part, 0), 1)*textWidth+0.5), 6))
 	y += 12
 	text("muted", g.Memory)
-	for _, taint := range g.Taints {
-		text("taint", "⚠ "+taint)
+	if g.Health != "" {
+		text("taint", "⚠ "+g.Health)
 	}
 	claims := g.Claims
 	if rest := len(claims) - mostClaims; rest > 1 {
@@ -101,7 +101,7 @@ func (g GPU) draw(n Node, x, y int) (markup.Part, int) {
 	}
 	height := y - start - 4
 	class := "gpu " + g.Mode
-	if len(g.Taints) > 0 {
+	if g.Health != "" {
 		class += " tainted"
 	}
 	drawn := box(class, g.title(), x, start, height, parts)
@@ -116,7 +116,10 @@ func (g GPU) title() string {
 	if g.Model != "" {
 		words = append(words, g.Model)
 	}
-	words = append(append(words, g.Mode, g.Memory), g.Taints...)
+	words = append(words, g.Mode, g.Memory)
+	if g.Health != "" {
+		words = append(words, g.Health)
+	}
 	return strings.Join(words, ", ") + claims(g.Claims)
 }
 

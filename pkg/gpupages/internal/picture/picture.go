@@ -35,8 +35,10 @@ type GPU struct {
 	// Memory is the promised memory as text, and Part the part of all memory, from 0 to 1.
 	Memory string
 	Part   float64
-	// Taints and Claims as text.
-	Taints, Claims []string
+	// Health is empty if it is ok.
+	Health string
+	// Claims as text.
+	Claims []string
 }
 
 // Device is a device of another driver, such as a NIC.

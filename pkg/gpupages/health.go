@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpupages
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpupages/internal/markup"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
+)
+
+// documents is the address of the repository's documents.
+const documents = "https://github.com/gpu-dra/gpu-dra-driver/blob/main/"
+
+// troubleshooting is the document with a section for each code.
+const troubleshooting = "docs/troubleshooting.md"
+
+// documentLink returns a link to a section of a document; text only if it has none.
+func documentLink(text, section string) markup.Part {
+	if section == "" {
+		return markup.Text(text)
+	}
+	return markup.E("a", markup.Attr("href", documents+section), markup.Attr("rel", "noreferrer"), markup.Text(text))
+}
+
+// sectionOf returns the section about a reason of a GPU's health. It returns "" for the taint of
+// another party.
+func sectionOf(code string) string {
+	switch code {
+	case gpurows.CodeNoAgent:
+		return troubleshooting + "#node-without-agent"
+	case gpurows.CodeAgentNotReady, gpurows.CodeNodeNotReady:
+		return troubleshooting + "#" + code
+	}
+	key, value, _ := strings.Cut(code, "=")
+	if c, ok := cause.Of(v1alpha1.GroupName+"/"+key, value); ok {
+		return troubleshooting + "#" + c.Anchor()
+	}
+	switch {
+	case strings.Contains(key, "/"):
+		return ""
+	case v1alpha1.GroupName+"/"+key == v1alpha1.TaintCordoned:
+		return troubleshooting + "#taint-of-rule"
+	}
+	return troubleshooting + "#" + cause.Unhealthy(code).Anchor()
+}
+
+// healthClass returns the class of a state of health in the style sheet.
+func healthClass(state gpurows.HealthState) string {
+	switch state {
+	case gpurows.HealthOK:
+		return "ok"
+	case gpurows.HealthTainted:
+		return "tainted"
+	case gpurows.HealthUnknown, gpurows.HealthNotPublished:
+	}
+	return "unknown"
+}
+
+// signOf returns the sign of a state of health, which differs by more than its color.
+func signOf(state gpurows.HealthState) string {
+	switch healthClass(state) {
+	case "ok":
+		return ""
+	case "tainted":
+		return "⚠ "
+	default:
+		return "? "
+	}
+}
+
+// health returns the health of GPUs in the words of the commands, each once. The first word of a
+// taint is a link to the section about it.
+func (r *reading) health(gpus ...gpurows.GPU) markup.Part {
+	var items markup.Parts
+	var seen []string
+	for _, g := range gpus {
+		h := g.Health
+		if text := h.Text(r.at); h.State != gpurows.HealthOK && !slices.Contains(seen, text) {
+			seen = append(seen, text)
+			items = append(items, markup.E("li", r.healthItem(h)))
+		}
+	}
+	if items == nil && len(gpus) > 0 {
+		return markup.E("span", markup.Attr("class", "ok"), markup.Text(string(gpurows.HealthOK)))
+	}
+	return listOrDash(items)
+}
+
+func (r *reading) healthItem(h gpurows.Health) markup.Part {
+	parts := markup.Parts{markup.Attr("class", healthClass(h.State)), markup.Text(signOf(h.State))}
+	rest := h.Text(r.at)
+	for _, reason := range h.Reasons {
+		words := reason.Code
+		if section := sectionOf(reason.Code); section != "" {
+			// The codes of agents are words in the text.
+			if !strings.Contains(rest, words) {
+				words = strings.ReplaceAll(words, "-", " ")
+			}
+			before, after, found := strings.Cut(rest, words)
+			if !found {
+				continue
+			}
+			parts = append(parts, breakable(before), documentLink(words, section))
+			rest = after
+		}
+	}
+	return markup.E("span", append(parts, breakable(rest))...)
+}
+
+// steadyText returns the health in words without ages.
+func steadyText(h gpurows.Health) string {
+	h.Published, h.Reasons = nil, slices.Clone(h.Reasons)
+	for i := range h.Reasons {
+		h.Reasons[i].Since = nil
+	}
+	return h.Text(time.Time{})
+}

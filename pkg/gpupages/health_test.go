@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpupages
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
+)
+
+// A page says of a GPU without its agent what the commands say, and never that it is ok or free.
+func TestAGPUWithoutItsAgentIsNotOK(t *testing.T) {
+	w := shared(t)
+	since := metav1.NewTime(time.Now().Add(-5*time.Minute - time.Second))
+	site := pages(t, &world{World: w, agents: map[string]gpurows.Agent{
+		"a": {Problem: gpurows.Reason{Code: gpurows.CodeAgentNotReady, Since: &since}},
+		// A node that should have GPUs.
+		"b": {Problem: gpurows.Reason{Code: gpurows.CodeNoAgent}},
+	}})
+	const unknown = `docs/troubleshooting.md#agent-not-ready" rel="noreferrer">agent not ready</a> since 5m1s ago`
+	for target, want := range map[string][]string{
+		"/":                       {"? unknown:<wbr", unknown, "? not published:<wbr", `#node-without-agent" rel="noreferrer">no agent</a>`, "<dt>Health unknown</dt><dd>5</dd>", "<dt>Free</dt><dd>0</dd>"},
+		"/?q=not+published":       {`data-key="b"`},
+		"/nodes/a":                {unknown, `<span class="mode unknown">unknown</span>`},
+		"/nodes/b":                {"? not published:<wbr", `data-label="Memory promised"><div>-</div>`, `data-label="Compute promised"><div>-</div>`},
+		"/nodes/a/gpus/gpu-18-00": {unknown},
+		"/claims/default/half":    {unknown, `data-label="Limited by"`},
+	} {
+		_, text := open(t, site, target)
+		for _, part := range want {
+			if !strings.Contains(text, part) {
+				t.Errorf("%s: no %q in %s", target, part, text)
+			}
+		}
+		if strings.Contains(text, `class="ok"`) {
+			t.Errorf("%s: a GPU is ok in %s", target, text)
+		}
+	}
+}
+
+func TestTheHistoryHasAgentsThatGo(t *testing.T) {
+	w := &world{World: fleettest.New(t, "a=t4 share"), agents: map[string]gpurows.Agent{"a": {Ready: true}}}
+	h := &history{}
+	observe := func() {
+		c, err := w.Read(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.observe(newReading(c, time.Now()))
+	}
+	observe()
+	since := metav1.NewTime(time.Now().Add(-time.Hour))
+	w.agents = map[string]gpurows.Agent{"a": {Problem: gpurows.Reason{Code: gpurows.CodeAgentNotReady, Since: &since}}}
+	observe()
+	observe()
+	if changes, _, _ := h.list(); len(changes) != 4 || changes[0].to != "unknown: agent not ready" || changes[0].from != "ok" {
+		t.Errorf("got %+v", changes)
+	}
+}
+
+// The compute of a GPU that claims take in units is counted in them.
+func TestTheComputeOfAGPUIsInItsUnits(t *testing.T) {
+	site := pages(t, &world{World: busy(t)})
+	_, text := open(t, site, "/nodes/dgx")
+	for _, part := range []string{"</svg>1/7 slices", "</svg>50%", "</svg>100%"} {
+		if !strings.Contains(text, part) {
+			t.Errorf("no %q in %s", part, text)
+		}
+	}
+}
+
+// Each link leads to a section of the document.
+func TestSectionsOfReasonsExist(t *testing.T) {
+	text, err := os.ReadFile("../../" + troubleshooting)
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes := []string{gpurows.CodeNoAgent, gpurows.CodeAgentNotReady, gpurows.CodeNodeNotReady, "xid-1234", "of-the-future", "cordoned", "withdrawn=share"}
+	for _, c := range cause.All() {
+		switch key := strings.TrimPrefix(c.Key, v1alpha1.GroupName+"/"); {
+		case c.Key == v1alpha1.TaintUnhealthy:
+			codes = append(codes, c.Code)
+		case c.Value == "":
+			codes = append(codes, key)
+		default:
+			codes = append(codes, key+"="+c.Value)
+		}
+	}
+	for _, code := range codes {
+		_, anchor, _ := strings.Cut(sectionOf(code), "#")
+		if anchor == "" || !strings.Contains(string(text), "\n### "+anchor+"\n") {
+			t.Errorf("%s: there is no section %q", code, anchor)
+		}
+	}
+	if section := sectionOf("example.com/broken=yes"); section != "" {
+		t.Errorf("the taint of another party has the section %s", section)
+	}
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// maxInstance is the API's limit of the reporting instance of an event, in bytes.
+	maxInstance = 128
+	// eventsPerMinute is the rate at which a node creates events, with a burst of
+	// eventsAtOnce. Events beyond it are created in later rounds.
+	eventsPerMinute, eventsAtOnce = 30, 50
+	// eventPatience is the timeout of one request for events.
+	eventPatience = 10 * time.Second
+)
+
+// errRateLimit means that the events of a round are too many.
+var errRateLimit = errors.New("too many events")
+
+// events creates events about claims in the name of the driver and its node. The chart's policy
+// own-events admits no others.
+type events struct {
+	driver, node string
+	client       kubernetes.Interface
+	clock        clock.WithTicker
+	limit        flowcontrol.RateLimiter
+}
+
+func newEvents(o Options) events {
+	return events{o.DriverName, o.NodeName, o.Client, o.Clock, flowcontrol.NewTokenBucketRateLimiterWithClock(eventsPerMinute/60., eventsAtOnce, o.Clock)}
+}
+
+// create creates an event on an object. It succeeds if the event exists, if the namespace ends, and
+// if a retry would be refused too.
+func (e *events) create(ctx context.Context, on corev1.ObjectReference, name, action, kind, reason, note string) error {
+	if !e.limit.TryAccept() {
+		return errRateLimit
+	}
+	ctx, cancel := context.WithTimeout(ctx, eventPatience)
+	defer cancel()
+	_, err := e.client.EventsV1().Events(on.Namespace).Create(ctx, &eventsv1.Event{
+		ObjectMeta:          metav1.ObjectMeta{Namespace: on.Namespace, Name: name},
+		EventTime:           metav1.NewMicroTime(e.clock.Now()),
+		ReportingController: e.driver, ReportingInstance: e.node[:min(len(e.node), maxInstance)],
+		Action: action, Type: kind, Reason: reason, Note: note, Regarding: on,
+	}, metav1.CreateOptions{})
+	switch {
+	case err == nil, apierrors.IsAlreadyExists(err):
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+	case apierrors.IsInvalid(err):
+		klog.FromContext(ctx).Error(err, "The API server refuses an event", "object", klog.KRef(on.Namespace, on.Name), "reason", reason)
+	default:
+		return fmt.Errorf("create event on %s %s/%s: %w", on.Kind, on.Namespace, on.Name, err)
+	}
+	return nil
+}
+
+// usersOf returns references to the claim and its pods.
+func usersOf(object *resourceapi.ResourceClaim) []corev1.ObjectReference {
+	users := []corev1.ObjectReference{{
+		APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceClaim", Namespace: object.Namespace, Name: object.Name, UID: object.UID,
+	}}
+	for _, user := range object.Status.ReservedFor {
+		if user.APIGroup == "" && user.Resource == "pods" {
+			users = append(users, corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: object.Namespace, Name: user.Name, UID: user.UID})
+		}
+	}
+	return users
+}
+
+// eventName returns the name of an event, which the object, the GPU and the occasion determine.
+func eventName(on corev1.ObjectReference, device, occasion string) string {
+	hash := sha256.Sum256([]byte(strings.Join([]string{on.Kind, string(on.UID), device, occasion}, "\n")))
+	suffix := "." + hex.EncodeToString(hash[:8])
+	prefix := on.Name[:min(len(on.Name), validation.DNS1123SubdomainMaxLength-len(suffix))]
+	return strings.TrimRight(prefix, "-.") + suffix
+}
