@@ -12,8 +12,7 @@ import (
 	"golang.org/x/term"
 )
 
-// columnGap is the number of spaces between the columns of a table, and narrowGap the one on a
-// narrow terminal.
+// The spaces between the columns of a table. Lines that are too long get narrowGap.
 const columnGap, narrowGap = 3, 2
 
 // shortened returns the headings of the columns that a narrow terminal shortens. Each has the
