@@ -96,6 +96,9 @@ func hasCondition(object *resourceapi.ResourceClaim, driver string, d deviceStat
 
 // roundedUp returns a clause about the amounts that the scheduler has rounded up; "" without any.
 func roundedUp(object *resourceapi.ResourceClaim, driver string, d deviceStatus) string {
+	if object.Status.Allocation == nil {
+		return ""
+	}
 	var texts []string
 	for _, result := range object.Status.Allocation.Devices.Results {
 		if result.Driver != driver || result.Pool != d.pool || result.Device != d.device || ptr.Deref(result.ShareID, types.UID("")) != ptr.Deref(d.shareID, "") {
