@@ -100,6 +100,7 @@ type agent struct {
 	rivals        *plugin.Rivals
 	accounts      attribution.Accounts
 	usage         *attribution.Reader
+	foreign       *usage.Foreign
 	facts         *nodefacts.Reader
 	// viewers may read the facts; nil if no user may.
 	viewers *viewers.Viewers
@@ -208,7 +209,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		Pods: attribution.NewPods(clock.RealClock{}, attribution.GetClaim(client), consumers), Meter: usage.NewMeter(clock.RealClock{}),
 		Claims: claims.Held, Node: a.chargedNode,
 	}
-	a.usage = attribution.New(a.usageOptions(ctx, hw))
+	a.usage, a.foreign = attribution.New(a.usageOptions(ctx, hw)), usage.NewForeign(clock.RealClock{})
 	a.rivals = plugin.NewRivals(a.pluginOptions())
 	a.facts, a.viewers = &nodefacts.Reader{Roots: c.factRoots(hw), LastScan: a.lastScan, Clocks: hw.Clocks, ConfigProblem: a.configProblem}, users
 	return a, nil
@@ -395,6 +396,7 @@ func (a *agent) pluginOptions() plugin.Options {
 		Client:            a.client,
 		Claims:            a.claims,
 		Ledger:            a.ledger,
+		Foreign:           a.foreign,
 		Hardware:          a.inventory,
 		Accounts:          a.accounts,
 		Devices:           health{a.controller},

@@ -59,5 +59,6 @@ func (a *agent) readUsage(ctx context.Context) agentv1.Report {
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Cannot read what some claims use", "err", err)
 	}
+	report.Foreign = a.foreign.Last()
 	return report
 }

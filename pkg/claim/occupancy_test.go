@@ -24,6 +24,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
@@ -861,12 +862,21 @@ func (h hungDaemon) EnsureMPS(ctx context.Context, d gpu.MPSDaemon) (gpu.MPSDirs
 func TestStrangersOnHeldDevices(t *testing.T) {
 	const part = "gpu-00-00"
 	stranger := []claim.Stranger{{Device: kindtest.Name(part), Claims: []types.UID{"uid-a", "uid-b"}, PID: 4711}}
+	seen := []kind.Name{kindtest.Name(part)}
 	for name, c := range map[string]struct {
 		runs func(*occupants)
 		// unread is a claim that could not be compared with the API server.
 		unread types.UID
 		want   []claim.Stranger
+		// unknown is set if there may be strangers that are not found.
+		unknown bool
+		// blind is set if the agent does not see the processes of pods.
+		blind bool
 	}{
+		"an agent without the host's processes": {runs: func(o *occupants) {
+			o.runs(0, 4711, "pod-gone")
+			o.ends(4711)
+		}, unknown: true, blind: true},
 		"a process of a claim's pod":       {runs: func(o *occupants) { o.runs(0, 4711, "pod-a") }},
 		"a process of the neighbour's pod": {runs: func(o *occupants) { o.runs(0, 4711, "pod-b") }},
 		"a process of a pod of a claim's PodGroup": {runs: func(o *occupants) {
@@ -882,16 +892,26 @@ func TestStrangersOnHeldDevices(t *testing.T) {
 			o.ends(4711)
 		}},
 		"another pod, which may be of a claim that could not be read": {
-			runs: func(o *occupants) { o.runs(0, 4711, "pod-gone") }, unread: "uid-b",
+			runs: func(o *occupants) { o.runs(0, 4711, "pod-gone") }, unread: "uid-b", unknown: true,
+		},
+		"no process, and a claim that could not be read": {runs: func(*occupants) {}, unread: "uid-b"},
+		"another pod, and containers that cannot be read": {
+			runs: func(o *occupants) {
+				o.runs(0, 4711, "pod-gone")
+				o.consumersErr = errors.New("no mounts")
+			}, unknown: true,
 		},
 		"a GPU that does not answer": {runs: func(o *occupants) {
 			o.runs(0, 4711, "pod-gone")
 			o.errs[gpu.PCIAddress{}] = gpu.ErrTimeout
-		}},
+		}, unknown: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newShareWorld(t, t.TempDir(), 2)
 			o := w.occupied()
+			if !c.blind {
+				o.living = map[string]int{}
+			}
 			m := w.start()
 			for _, holder := range []*resourceapi.ResourceClaim{
 				usedBy(pieces("a", piece{device: part, memory: "10Gi"}), "pod-a"), usedBy(pieces("b", piece{device: part, memory: "10Gi"}), "pod-b"), usedBy(monitor("m"), "pod-m"),
@@ -910,9 +930,16 @@ func TestStrangersOnHeldDevices(t *testing.T) {
 				}
 			}
 			ctx, log := logged(t.Context())
-			got, err := m.Strangers(ctx, compared)
+			got, checked, err := m.Strangers(ctx, compared)
 			if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
 				t.Errorf("%v, strangers (-want +got):\n%s", err, diff)
+			}
+			want := seen
+			if c.unknown {
+				want = nil
+			}
+			if diff := cmp.Diff(want, checked); diff != "" {
+				t.Errorf("checked (-want +got):\n%s", diff)
 			}
 			if named := strings.Contains(log.String(), "pod-gone"); named != (len(c.want) > 0) {
 				t.Errorf("the log names the pod: %t\n%s", named, log)

@@ -21,42 +21,64 @@ type Stranger struct {
 	// Claims that hold the device.
 	Claims []types.UID
 	PID    int
+	// MemoryBytes is 0 if the driver does not report it.
+	MemoryBytes uint64
 }
 
 // Strangers lists the strangers on the devices of the claims in held, ordered by device.
 // The caller has just compared these with the API server, so their pods are known. On a
-// device with any other claim, or whose GPU does not list its processes, strangers are
-// unknown and left out. The log names the pods, which are other tenants'. The pods
-// of a claim that monitors all GPUs are left out.
-func (m *Manager) Strangers(ctx context.Context, held []Claim) ([]Stranger, error) {
+// device with any other claim, or whose GPU does not list its processes, strangers may be
+// unknown and are left out. checked are the devices on which all strangers are known, in
+// order. The log names the pods, which are other tenants'. The pods of a claim that
+// monitors all GPUs are left out.
+func (m *Manager) Strangers(ctx context.Context, held []Claim) (strangers []Stranger, checked []kind.Name, err error) {
 	if m.options.Occupancy == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	before, err := m.journal.Holders(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	on := m.usersOfHeld(ctx, before)
 	// A claim may come or go while the GPUs are read.
 	after, err := m.journal.Holders(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	holders := slices.Concat(before, after)
-	var strangers []Stranger
 	for name, users := range on {
+		// Without the processes of pods, all processes seem to have ended.
+		known := m.SeesPods()
 		for _, u := range users {
 			claims := u.holders(holders, on)
-			if u.PodUID == "" || u.isOf(holders, claims) || !areCompared(claims, held) || m.mayConsume(ctx, u, holders, claims) {
+			switch {
+			case u.unknown != nil:
+				known = false
+				continue
+			case u.PodUID == "" || u.isOf(holders, claims):
+				continue
+			case !areCompared(claims, held):
+				known = false
+				continue
+			}
+			if consumes, err := m.consumes(u, holders, claims); consumes || err != nil {
+				if err != nil {
+					klog.FromContext(ctx).V(2).Info("Cannot list the containers with devices of claims", "err", err)
+				}
+				known = known && err == nil
 				continue
 			}
 			klog.FromContext(ctx).Info("A process of a pod without a claim is on a held device", "device", name,
 				"pid", u.PID, "command", u.Command, "podUID", u.PodUID, "containerID", u.ContainerID)
-			strangers = append(strangers, Stranger{Device: name, Claims: claims, PID: u.PID})
+			strangers = append(strangers, Stranger{Device: name, Claims: claims, PID: u.PID, MemoryBytes: u.MemoryBytes})
+		}
+		if known {
+			checked = append(checked, name)
 		}
 	}
 	slices.SortFunc(strangers, func(a, b Stranger) int { return cmp.Or(kind.Compare(a.Device, b.Device), cmp.Compare(a.PID, b.PID)) })
-	return strangers, nil
+	slices.SortFunc(checked, kind.Compare)
+	return strangers, checked, nil
 }
 
 // usersOfHeld returns the users of each device that a claim holds. It leaves out devices of
@@ -108,9 +130,9 @@ func (u user) isOf(all []journal.Holder, claims []types.UID) bool {
 	})
 }
 
-// mayConsume reports whether the pod of the process has a device of one of these claims. It
-// also returns true if that cannot be read. The pods of a PodGroup are in no record.
-func (m *Manager) mayConsume(ctx context.Context, u user, all []journal.Holder, claims []types.UID) bool {
+// consumes reports whether the pod of the process has a device of one of these claims. The
+// pods of a PodGroup are in no record.
+func (m *Manager) consumes(u user, all []journal.Holder, claims []types.UID) (bool, error) {
 	var refs []Ref
 	for _, h := range all {
 		if slices.Contains(claims, h.Claim.UID) && !slices.Contains(refs, h.Claim) {
@@ -118,10 +140,7 @@ func (m *Manager) mayConsume(ctx context.Context, u user, all []journal.Holder, 
 		}
 	}
 	pods, err := m.consumersOf(refs...)()
-	if err != nil {
-		klog.FromContext(ctx).V(2).Info("Cannot list the containers with devices of claims", "err", err)
-	}
-	return err != nil || slices.Contains(pods, types.UID(u.PodUID))
+	return slices.Contains(pods, types.UID(u.PodUID)), err
 }
 
 // areCompared reports whether the pods of all claims are known.

@@ -95,7 +95,7 @@ func whyNotReady(pod *corev1.Pod) string {
 			return strings.TrimSuffix(w.Reason+": "+w.Message, ": ")
 		}
 		if s.RestartCount > 0 && !s.Ready {
-			return fmt.Sprintf("its container has restarted %d times", s.RestartCount)
+			return "its container has restarted " + count(int(s.RestartCount), "time")
 		}
 	}
 	for _, condition := range pod.Status.Conditions {

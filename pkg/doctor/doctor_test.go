@@ -369,7 +369,7 @@ func TestEveryCheckOfANode(t *testing.T) {
 		"a driver that limits no GPU memory": {func(n *agentv1.Node) { n.Controllers, n.DriverVersion = fact([]string{"cpu"}), fact("570.1") }, ""},
 		"CPUs of all nodes":                  {func(n *agentv1.Node) { n.CPUManager = fact("none") }, "warning | cpu-manager | node a | CPU manager policy none on 2 NUMA nodes"},
 		"no transparent huge pages":          {func(n *agentv1.Node) { n.TransparentHugePages = fact("never") }, "warning | transparent-huge-pages | node a | transparent huge pages: never"},
-		"swap":                               {func(n *agentv1.Node) { n.SwapBytes = fact(uint64(3 << 29)) }, "warning | swap | node a | 1.5 GiB of swap"},
+		"swap":                               {func(n *agentv1.Node) { n.SwapBytes = fact(uint64(3 << 29)) }, "warning | swap | node a | 1.5Gi of swap"},
 		"slow CPUs":                          {func(n *agentv1.Node) { n.Governors = fact([]string{"performance", "powersave"}) }, "warning | governor | node a | frequency governor performance, powersave"},
 		"a file that the agent cannot read": {func(n *agentv1.Node) {
 			n.NRI = agentv1.Fact[bool]{Source: "/run/nri/nri.sock", Unknown: "permission denied"}

@@ -361,7 +361,7 @@ func judgeSwap(n agentv1.Node) verdict {
 	return known(n.SwapBytes, func(bytes uint64) verdict {
 		if bytes > 0 {
 			return verdict{
-				"swap-on", Warning, fmt.Sprintf("%.1f GiB of swap", float64(bytes)/(1<<30)), "host memory of programs may be on disk when the GPU needs it, and the kubelet does not start with swap unless its configuration admits it",
+				"swap-on", Warning, fmt.Sprintf("%.1fGi of swap", float64(bytes)/(1<<30)), "host memory of programs may be on disk when the GPU needs it, and the kubelet does not start with swap unless its configuration admits it",
 				"run swapoff --all and remove swap from /etc/fstab, unless the kubelet's memorySwap is set on purpose",
 			}
 		}

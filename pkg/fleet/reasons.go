@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
@@ -128,7 +129,7 @@ func (d Device) sizeReason(wanted *resourceapi.CapacityRequirements) string {
 		case !ok:
 			short = append(short, fmt.Sprintf("it has no capacity %q", name))
 		case has.Value.Cmp(want) < 0:
-			short = append(short, fmt.Sprintf("it has %s of %s, less than %s", &has.Value, name, &want))
+			short = append(short, fmt.Sprintf("it has %s of %s, less than %s", d.amount(name, has.Value), name, d.amount(name, want)))
 		}
 	}
 	if short == nil {
@@ -173,9 +174,17 @@ func (d Device) left(own []Holder) string {
 		for _, h := range own {
 			rest.Sub(h.Result.ConsumedCapacity[name])
 		}
-		all = append(all, fmt.Sprintf("%s %s", &rest, name))
+		all = append(all, fmt.Sprintf("%s %s", d.amount(name, rest), name))
 	}
 	return strings.Join(all, ", ")
+}
+
+// amount returns an amount of a capacity as text. Compute of GPUs is in percent.
+func (d Device) amount(name resourceapi.QualifiedName, q resource.Quantity) string {
+	if name == v1alpha1.CapacityCompute && NameOf(d.ID.Device).OnGPU() {
+		return q.String() + "%"
+	}
+	return q.String()
 }
 
 // names returns the claims of the holders, with the pods that use them; at most three.

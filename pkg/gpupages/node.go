@@ -104,6 +104,9 @@ func (s *Site) gpuPage(_ context.Context, r *reading, q *http.Request) (page, er
 		about.add("Memory used", memoryUsed(g.Use, g.Memory))
 		about.add("SM used", smUsed(g.Use, true))
 	}
+	if g.Foreign != nil {
+		about.text("Processes without a claim", g.Foreign.Text(r.at))
+	}
 	about.text("UUID", gpurows.OrDash(g.UUID))
 	about.text("NUMA node", gpurows.OrDash(place.NUMANode))
 	about.text("PCIe root", gpurows.OrDash(place.PCIeRoot))

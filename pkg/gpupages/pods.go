@@ -67,15 +67,15 @@ func (s *Site) explanationPage(ctx context.Context, r *reading, namespace, name 
 			for _, d := range request.Devices {
 				t.add(d.Device, deviceLink(r, miss.Node, d.Device), r.linked(namespace, capital(strings.Join(d.Reasons, "; "))))
 			}
-			parts = append(parts, markup.E("h3", markup.Text(fmt.Sprintf("Claim %s, request %s: %d of %d devices", request.Claim, request.Request, request.Meeting, request.Wanted))), t.draw())
+			parts = append(parts, markup.E("h3", markup.Text(fmt.Sprintf("Claim %s, request %s: %d of %s", request.Claim, request.Request, request.Meeting, gpurows.Count(int(request.Wanted), "device")))), t.draw())
 			if request.OtherClasses > 0 {
-				parts = append(parts, paragraph("hint", fmt.Sprintf("%d devices are not of the class.", request.OtherClasses)))
+				parts = append(parts, paragraph("hint", gpurows.CountVerb(request.OtherClasses, "device", "is", "are")+" not of the class."))
 			}
 			if request.OtherDevices > 0 {
-				parts = append(parts, paragraph("hint", fmt.Sprintf("%d further devices do not meet it either.", request.OtherDevices)))
+				parts = append(parts, paragraph("hint", gpurows.CountVerb(request.OtherDevices, "further device", "does", "do")+" not meet it either."))
 			}
 			if request.NotExamined > 0 {
-				parts = append(parts, paragraph("hint", fmt.Sprintf("%d devices were not examined.", request.NotExamined)))
+				parts = append(parts, paragraph("hint", gpurows.CountVerb(request.NotExamined, "device", "was", "were")+" not examined."))
 			}
 		}
 		main = append(main, markup.E("section", markup.E("h2", markup.Text("Node "), nodeLink(r, miss.Node)), parts))

@@ -19,7 +19,11 @@ import (
 // Explanation is the state of a pod or claim and of its devices. It has its fields in JSON and
 // YAML.
 type Explanation struct {
-	Subject string `json:"subject"`
+	// Subject is the pod or claim in words. One of Pod and Claim is its name.
+	Subject   string `json:"subject"`
+	Namespace string `json:"namespace"`
+	Pod       string `json:"pod,omitempty"`
+	Claim     string `json:"claim,omitempty"`
 	// State is empty for a claim.
 	State   State   `json:"state,omitempty"`
 	Outcome Outcome `json:"outcome"`
@@ -59,7 +63,9 @@ type Excluded struct {
 
 // Miss is a node on which claims do not fit.
 type Miss struct {
-	Node     string         `json:"node"`
+	Node string `json:"node"`
+	// Code is the code of the reason in Missing, such as [CodeInUse].
+	Code     string         `json:"code"`
 	Missing  string         `json:"missing"`
 	Requests []RequestCheck `json:"requests,omitempty"`
 }
@@ -81,7 +87,9 @@ type RequestCheck struct {
 
 // DeviceCheck is a device, and the reasons why it does not meet a request.
 type DeviceCheck struct {
-	Device  string   `json:"device"`
+	Device string `json:"device"`
+	// Codes are the codes of the conditions that the device does not meet.
+	Codes   []string `json:"codes,omitempty"`
 	Reasons []string `json:"reasons"`
 }
 
@@ -118,7 +126,7 @@ func (c *Cluster) ExplainFrom(ctx context.Context, q Question, from Sources) (Ex
 	case i >= 0 && !isClaim:
 		err = e.addPod(ctx, c.Objects.Pods[i])
 	case claim != nil:
-		e.Subject = fmt.Sprintf("claim %s/%s", q.Namespace, claimName)
+		e.Subject, e.Namespace, e.Claim = fmt.Sprintf("claim %s/%s", q.Namespace, claimName), q.Namespace, claimName
 		err = e.addClaim(ctx, claim)
 	default:
 		return e.Explanation, c.notFound(q)
@@ -153,6 +161,7 @@ func (e *explaining) addClaim(ctx context.Context, claim *resourceapi.ResourceCl
 
 func (e *explaining) addPod(ctx context.Context, pod *corev1.Pod) error {
 	e.Subject, e.State = fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name), stateOf(pod)
+	e.Namespace, e.Pod = pod.Namespace, pod.Name
 	claims, missing := e.cluster.ClaimsOf(pod)
 	switch e.State {
 	case StateRunning:
@@ -267,7 +276,7 @@ func (e *explaining) isPartial() bool {
 }
 
 func (e *explaining) miss(ctx context.Context, v fleet.Verdict, claims []*resourceapi.ResourceClaim) (Miss, []fleet.RequestCheck, error) {
-	item := Miss{Node: v.Node, Missing: MissingText(v)}
+	item := Miss{Node: v.Node, Code: MissingCode(v), Missing: MissingText(v)}
 	checks, err := e.search.Check(ctx, v.Node, claims...)
 	if err != nil {
 		return item, nil, err
@@ -282,7 +291,7 @@ func (e *explaining) miss(ctx context.Context, v fleet.Verdict, claims []*resour
 				r.OtherDevices++
 			default:
 				if reasons := e.cluster.Reasons(d, a.Exactly); len(reasons) > 0 {
-					r.Devices = append(r.Devices, DeviceCheck{d.Device.ID.Device, reasons})
+					r.Devices = append(r.Devices, DeviceCheck{d.Device.ID.Device, codesOf(d.Missing), reasons})
 				}
 			}
 		}

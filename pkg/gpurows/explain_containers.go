@@ -27,6 +27,11 @@ type ContainerDevice struct {
 	Claim     string `json:"claim"`
 	Node      string `json:"node"`
 	Device    string `json:"device"`
+	// Memory and Compute are promised by the scheduler, as in [Holder].
+	Memory  resource.Quantity `json:"memory"`
+	Compute int64             `json:"computePercent,omitempty"`
+	// Share is absent if the claim has the device alone.
+	Share *v1alpha1.ShareData `json:"share,omitempty"`
 	// Limits are a sentence each: of memory, then of compute.
 	Limits []string `json:"limits,omitempty"`
 	Use
@@ -67,7 +72,10 @@ func (e *explaining) addContainers(ctx context.Context, pod *corev1.Pod, claims 
 				}
 				for _, row := range rowsOf(id.Pool, d, h, used) {
 					if row.Pod == pod.Name || row.Pod == "" {
-						e.Containers = append(e.Containers, ContainerDevice{row.Container, claim.Name, id.Pool, id.Device, row.Terms(), row.Use})
+						e.Containers = append(e.Containers, ContainerDevice{
+							Container: row.Container, Claim: claim.Name, Node: id.Pool, Device: id.Device,
+							Memory: row.Memory, Compute: row.Compute, Share: row.Share, Limits: row.Terms(), Use: row.Use,
+						})
 					}
 				}
 			}

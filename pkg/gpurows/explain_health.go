@@ -36,9 +36,6 @@ type DeviceHealth struct {
 	remedy cause.Cause
 }
 
-// taintCordoned marks a GPU that an administrator has taken out of use.
-const taintCordoned = v1alpha1.GroupName + "/cordoned"
-
 // causeOf returns the cause of a taint, also of one that the driver has not set. failed is true
 // if the GPU must be repaired.
 func causeOf(taint resourceapi.DeviceTaint, name fleet.DeviceID) (c cause.Cause, failed bool) {
@@ -47,16 +44,8 @@ func causeOf(taint resourceapi.DeviceTaint, name fleet.DeviceID) (c cause.Cause,
 		whole, address = kind.Whole(parsed.Address).String(), parsed.Address.String()
 	}
 	c, ok := cause.Of(taint.Key, taint.Value)
-	switch {
-	case ok:
-		return c.For(name.Pool, whole, address), taint.Key == v1alpha1.TaintUnhealthy
-	case taint.Key == taintCordoned:
-		c = cause.Cause{
-			Code: "cordoned", Meaning: "an administrator took the GPU out of use",
-			Effect: "programs that have the device run on; no new claim gets it", User: "nothing, if the program runs; the administrator may drain the GPU",
-			Admin: fmt.Sprintf("kubectl gpu uncordon %s/%s, when it may be used again", name.Pool, whole),
-		}
-	default:
+	c = c.For(name.Pool, whole, address)
+	if !ok {
 		c = cause.Cause{
 			Code: taint.Key, Meaning: "another party has set the taint " + fleet.TaintText(taint), Effect: "programs that have the device run on",
 			User: "ask the administrator what the taint means: kubectl get devicetaintrules", Admin: "remove the taint when its reason has ended: kubectl get devicetaintrules",
@@ -65,7 +54,7 @@ func causeOf(taint resourceapi.DeviceTaint, name fleet.DeviceID) (c cause.Cause,
 	if taint.Effect == resourceapi.DeviceTaintEffectNoExecute {
 		c.Effect = "the pod is evicted, unless its claim tolerates the taint"
 	}
-	return c, false
+	return c, taint.Key == v1alpha1.TaintUnhealthy
 }
 
 // addHealth adds the causes for which the devices of allocated claims are not well. The pod is

@@ -147,7 +147,7 @@ func whyNotReady(pod *corev1.Pod) string {
 	}
 	for _, s := range pod.Status.ContainerStatuses {
 		if s.RestartCount > 0 && !s.Ready {
-			return fmt.Sprintf("its container has restarted %d times", s.RestartCount)
+			return "its container has restarted " + Count(int(s.RestartCount), "time")
 		}
 	}
 	return "it does not pass its readiness check"

@@ -26,7 +26,9 @@ type GPU struct {
 	Units  *Units `json:"units,omitempty"`
 	Claims int    `json:"claims"`
 	Use
-	Health Health `json:"health"`
+	// Foreign is nil if it is not known.
+	Foreign *Foreign `json:"foreign,omitempty"`
+	Health  Health   `json:"health"`
 	// Taints keep pods away, as key=value:effect.
 	Taints []string `json:"taints,omitempty"`
 }
@@ -41,7 +43,7 @@ func GPUs(nodes []fleet.Node, used Uses) []GPU {
 				Node: node.Name, Name: g.Name, Model: g.Model, UUID: g.UUID, Mode: g.Mode,
 				Memory: g.Memory.Total, MemoryPromised: g.Memory.Promised,
 				Compute: g.Compute.Total, ComputePromised: g.Compute.Promised,
-				Units: unitsOf(g), Claims: g.Claims(), Health: healthOf(g), Taints: taints(g), Use: used.sum([]string{node.Name}, isOn(g.Name)),
+				Units: unitsOf(g), Claims: g.Claims(), Health: healthOf(g), Taints: taints(g), Use: used.sum([]string{node.Name}, isOn(g.Name)), Foreign: used.foreignOnGPU(node.Name, g),
 			}
 			if !row.isPublished() {
 				row.Mode, row.Compute, row.Units = ModeUnknown, 0, nil

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 )
 
 // ModeUnknown is the mode of a GPU that no node publishes.
@@ -134,18 +134,16 @@ func (h *Health) add(r Reason) {
 	}
 }
 
-// taintCode returns the value of a taint for a GPU's health. Other taints have the key
-// in front, without the driver's group.
+// taintCode returns the code of a taint for a GPU's health. A taint that is not this
+// driver's has its key and value.
 func taintCode(t resourceapi.DeviceTaint) string {
-	key := strings.TrimPrefix(t.Key, v1alpha1.GroupName+"/")
-	switch {
-	case t.Value == "" || key == "cordoned":
-		return key
-	case t.Key == v1alpha1.TaintUnhealthy:
-		return t.Value
-	default:
-		return key + "=" + t.Value
+	if c, ok := cause.Of(t.Key, t.Value); ok {
+		return c.Code
 	}
+	if t.Value == "" {
+		return t.Key
+	}
+	return t.Key + "=" + t.Value
 }
 
 // isPublished reports whether the numbers of the row are published.

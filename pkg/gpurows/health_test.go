@@ -49,7 +49,7 @@ func TestTheHealthOfATaintedGPUHasWordsAndAges(t *testing.T) {
 			{Key: "gpu.nvidia.com/unhealthy", Value: "xid-79", Effect: "NoSchedule", TimeAdded: &since},
 			{Key: "gpu.nvidia.com/unhealthy", Value: "xid-79", Effect: "NoExecute", TimeAdded: &old},
 		},
-		"in-use=foreign-process, 12m; example.com/repair": {
+		"foreign-process, 12m; example.com/repair": {
 			{Key: "gpu.nvidia.com/in-use", Value: "foreign-process", Effect: "NoSchedule", TimeAdded: &since}, {Key: "example.com/repair", Effect: "NoSchedule"},
 		},
 	} {

@@ -42,6 +42,8 @@ type Holder struct {
 	// Health is the health of the device's GPU.
 	Health Health `json:"health"`
 	Use
+	// Foreign is nil if it is not known.
+	Foreign *Foreign `json:"foreign,omitempty"`
 	// alone is true if no other claim can hold the device.
 	alone bool
 }
@@ -78,7 +80,8 @@ func rowsOf(node string, d fleet.Device, h fleet.Holder, used Uses) []Holder {
 	row := Holder{
 		Namespace: h.Claim.Namespace, Claim: h.Claim.Name, Node: node, Device: d.ID.Device,
 		Memory: memory, Compute: compute, Share: limits, Admin: h.Admin(),
-		alone: !h.Shared() || compute == kind.WholeCompute || reported && limits == nil,
+		Foreign: used.foreignOn(node, []string{d.ID.Device}),
+		alone:   !h.Shared() || compute == kind.WholeCompute || reported && limits == nil,
 	}
 	if groups := fleet.PodGroups(h.Claim); len(groups) > 0 {
 		row.PodGroup = groups[0]

@@ -26,3 +26,11 @@ func (u Usage) ObjectName() string { return "namespace/" + u.Namespace }
 
 // ObjectName returns the name of the GPU.
 func (t Topology) ObjectName() string { return t.Name }
+
+// ObjectName returns the pod or claim as kubectl names it.
+func (e Explanation) ObjectName() string {
+	if e.Pod == "" {
+		return "resourceclaim.resource.k8s.io/" + e.Claim
+	}
+	return "pod/" + e.Pod
+}

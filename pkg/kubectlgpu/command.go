@@ -110,7 +110,9 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc, colours
 	// The flags of kubectl. Those of cli-runtime would link kustomize, and with it the
 	// package plugin, which keeps the linker from dropping code.
 	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig")
-	clientcmd.BindOverrideFlags(overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
+	names := clientcmd.RecommendedConfigOverrideFlags("")
+	names.ClusterOverrideFlags.APIServer.ShortName = "s"
+	clientcmd.BindOverrideFlags(overrides, flags, names)
 	flags.StringVar(&o.driver, "driver-name", v1alpha1.DriverName, "name of the driver in the cluster")
 	flags.StringVar(&o.driverNamespace, "driver-namespace", "", "namespace of the driver (default: the one that its admission policies name)")
 	flags.StringVarP(&o.output, "output", "o", "", "output format: "+formats+" (default: a table)")
@@ -120,6 +122,9 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc, colours
 	get.ValidArgsFunction, who.ValidArgsFunction, topo.ValidArgsFunction, doctor.ValidArgsFunction = o.complete(0, nodeNames), o.complete(0, nodeNames), o.complete(1, nodeNames), o.complete(0, nodeNames)
 	free.ValidArgsFunction, explain.ValidArgsFunction = o.complete(0, classNames), o.complete(1, subjectNames)
 	addExamples(root)
+	root.CompletionOptions.HiddenDefaultCmd = true // kubectl completes by kubectl_complete-gpu
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return o.checkOutput(cmd.Name() == topo.Name()) }
+	root.SetFlagErrorFunc(suggestFlag)
 	return root
 }
 

@@ -234,9 +234,9 @@ What to do
 wait until one of the claims named below ends, or end it: nothing is preempted for devices, whatever the priority of the pod
 
 Node a: other claims hold the devices
-claim new, request gpu: 0 of 1 devices
+claim new, request gpu: 0 of 1 device
 gpu-18-00: held by claim default/whole of pod whole
-gpu-3b-00: shared by claim default/half of pod half; 50 compute, 7748Mi memory left
+gpu-3b-00: shared by claim default/half of pod half; 50% compute, 7748Mi memory left
 gpu-86-00: held by claim default/others of pod others
 gpu-af-00: held by claim default/others of pod others`)
 }
@@ -254,7 +254,7 @@ change the selector
 values of attribute gpu.nvidia.com/architecture on these nodes: "Turing" (4 devices)
 
 Node a: no device meets the selectors
-claim new, request gpu: 0 of 1 devices
+claim new, request gpu: 0 of 1 device
 gpu-18-00: the selector does not select it: architecture is Turing; held by claim default/whole of pod whole
 gpu-3b-00: the selector does not select it: architecture is Turing
 gpu-86-00: the selector does not select it: architecture is Turing
@@ -408,7 +408,7 @@ nearest to fit is node c: other claims hold the devices
 What to do
 wait until one of the claims named below ends, or end it: nothing is preempted for devices, whatever the priority of the pod
 
-1 further nodes do not fit either (--nodes)
+1 further node does not fit either (--nodes)
 
 Not on a, b: it is cordoned`)
 

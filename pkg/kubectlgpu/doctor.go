@@ -39,6 +39,9 @@ func (o *options) newDoctor() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := checkNodes(c, nodes); err != nil {
+				return err
+			}
 			findings := ofNodes(doctor.Examine(c), nodes)
 			if err := doctor.Mute(findings, ignored); err != nil {
 				return err
@@ -66,6 +69,24 @@ func (o *options) examined(ctx context.Context, nodes []string) (*doctor.Cluster
 		return nil, err
 	}
 	return o.examine(ctx, r.client, objects, refused, nodes)
+}
+
+// checkNodes returns an error for the first name that is not a node's. It returns nil if the user
+// may not list nodes.
+func checkNodes(c *doctor.Cluster, names []string) error {
+	if c.Unread[doctor.Nodes] != "" {
+		return nil
+	}
+	var all []string
+	for _, node := range c.Nodes {
+		all = append(all, node.Name)
+	}
+	for _, slice := range c.Slices {
+		if slice.Spec.NodeName != nil {
+			all = append(all, *slice.Spec.NodeName) // also of a node that is gone
+		}
+	}
+	return checkNames("node", names, all, "kubectl get nodes lists the nodes")
 }
 
 // readFunc reads objects of a cluster that checks need.
@@ -166,7 +187,7 @@ func (o *options) printFindings(findings []doctor.Finding, all bool) error {
 		}
 	}
 	asTable := o.output == "" || o.output == "wide"
-	if !asTable {
+	if !o.isTable() {
 		shown = findings
 	}
 	t := table{heading: []string{"STATE", "CODE", "OBJECT", "FOUND"}, wide: []string{"MEANING", "REMEDY", "CHECK", "READ"}, bad: map[int]bool{}}
@@ -174,10 +195,8 @@ func (o *options) printFindings(findings []doctor.Finding, all bool) error {
 		t.bad[i] = g.State == doctor.Problem
 		t.rows = append(t.rows, []string{string(g.State), title(g), g.Object, g.Found, gpurows.OrDash(g.Meaning), gpurows.OrDash(g.Remedy), g.Check, gpurows.OrDash(g.Read)})
 	}
-	if len(shown) > 0 || !asTable {
-		if err := o.print(shown, t); err != nil {
-			return err
-		}
+	if err := o.printFound(shown, t); err != nil {
+		return err
 	}
 	if asTable {
 		if o.output == "" {
@@ -193,6 +212,23 @@ func (o *options) printFindings(findings []doctor.Finding, all bool) error {
 		return fmt.Errorf("doctor found problems: %d", counts[doctor.Problem])
 	}
 	return nil
+}
+
+// printFound prints findings as a table or a list. Their names are their codes.
+func (o *options) printFound(findings []doctor.Finding, t table) error {
+	switch {
+	case len(findings) == 0 && o.isTable():
+		return nil
+	case o.output != "name":
+		return o.print(list{listVersion, "FindingList", findings}, t)
+	}
+	var codes []string
+	for _, f := range findings {
+		if !slices.Contains(codes, title(f)) {
+			codes = append(codes, title(f))
+		}
+	}
+	return o.printObject(nil, codes...)
 }
 
 // row returns what distinguishes a finding from others in the table. One list that cannot be read is

@@ -53,14 +53,23 @@ func examples() map[string]string {
   kubectl gpu topo node-1 -o svg > node-1.svg`,
 		"plan": `  # Whether the pods of a manifest fit now, and on twenty nodes of a model
   kubectl gpu plan -f training.yaml
-  kubectl gpu plan -f training.yaml --nodes 20 --model dgx-h100`,
-		"doctor": `  # The problems of the cluster and of one node
-  kubectl gpu doctor node-1`,
+  kubectl gpu plan -f training.yaml --nodes 20 --model dgx-h100 --offer share
+
+  # Whether the pods that run now would fit on fewer GPUs with shares
+  kubectl gpu plan --running --share-memory 10Gi`,
+		"doctor": `  # The findings about the cluster and all nodes
+  kubectl gpu doctor
+
+  # The same for one node, without a finding that is meant to be so
+  kubectl gpu doctor node-1 --ignore swap-on`,
 		"sysdump": `  # An archive for a bug report
   kubectl gpu sysdump --to dump.tar.gz`,
 		"ui": `  # Pages on a port of your choice
   kubectl gpu ui --port 8080`,
 		"version": `  # The versions of this program, the agents and the chart
-  kubectl gpu version`,
+  kubectl gpu version
+
+  # The version of this program, without a cluster
+  kubectl gpu version --client`,
 	}
 }

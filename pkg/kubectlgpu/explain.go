@@ -18,6 +18,12 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
 )
 
+// explanation is an explanation in JSON and YAML.
+type explanation struct {
+	header
+	gpurows.Explanation
+}
+
 func (o *options) newExplain() *cobra.Command {
 	var most int
 	var limit time.Duration
@@ -33,7 +39,7 @@ func (o *options) newExplain() *cobra.Command {
 			"  3  a device of the pod or claim has a fault\n" +
 			"  4  a container of the pod has failed\n" +
 			"  5  the health of a device is not known",
-		Args: cobra.ExactArgs(1),
+		Args: exactly("a POD or claim/CLAIM"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, err := o.readForExplain(cmd.Context())
 			if err != nil {
@@ -44,7 +50,7 @@ func (o *options) newExplain() *cobra.Command {
 				return err
 			}
 			if o.output != "" && o.output != "wide" {
-				err = o.print(e, table{})
+				err = o.printObject(explanation{headerOf("Explanation"), e}, e.ObjectName())
 			} else {
 				_, err = io.WriteString(o.Out, textOf(e, o.output == "wide"))
 			}

@@ -25,7 +25,7 @@ func TestExplainFindsTheNameThatIsMeant(t *testing.T) {
 	for name, want := range map[string]string{
 		"train":       "it is in another namespace: kubectl gpu explain train --namespace research",
 		"pod/train":   "it is in another namespace: kubectl gpu explain train --namespace research",
-		"wohle":       "did you mean whole? kubectl gpu explain whole --namespace default",
+		"whol":        "did you mean whole? kubectl gpu explain whole --namespace default",
 		"claim/half-": "did you mean half? kubectl gpu explain claim/half --namespace default",
 		"zzzzzzz":     "no pod and no claim of the namespace default has this name",
 	} {

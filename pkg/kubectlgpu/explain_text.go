@@ -56,8 +56,8 @@ func textOf(e gpurows.Explanation, wide bool) string {
 		for _, limit := range c.Limits {
 			line("    %s", limit)
 		}
-		if c.Memory != nil {
-			line("    uses %s of memory now", gpurows.Gibibytes(*c.Memory))
+		if c.Use.Memory != nil {
+			line("    uses %s of memory now", gpurows.Gibibytes(*c.Use.Memory))
 		}
 		if c.SM != nil {
 			line("    runs kernels for %.0f%% of the time", *c.SM)
@@ -76,23 +76,23 @@ func writeNodes(line func(format string, texts ...any), e gpurows.Explanation) {
 	for _, miss := range e.Misses {
 		line("\nNode %s: %s", miss.Node, miss.Missing)
 		for _, r := range miss.Requests {
-			line("  claim %s, request %s: %d of %d devices", r.Claim, r.Request, r.Meeting, r.Wanted)
+			line("  claim %s, request %s: %d of %s", r.Claim, r.Request, r.Meeting, gpurows.Count(int(r.Wanted), "device"))
 			for _, d := range r.Devices {
 				line("    %s: %s", d.Device, strings.Join(d.Reasons, "; "))
 			}
 			if r.OtherClasses > 0 {
-				line("    %d devices are not of the class", r.OtherClasses)
+				line("    %s not of the class", gpurows.CountVerb(r.OtherClasses, "device", "is", "are"))
 			}
 			if r.OtherDevices > 0 {
-				line("    %d further devices do not meet it either", r.OtherDevices)
+				line("    %s not meet it either", gpurows.CountVerb(r.OtherDevices, "further device", "does", "do"))
 			}
 			if r.NotExamined > 0 {
-				line("    %d devices were not examined (--limit)", r.NotExamined)
+				line("    %s not examined (--limit)", gpurows.CountVerb(r.NotExamined, "device", "was", "were"))
 			}
 		}
 	}
 	if e.Other > 0 {
-		line("\n%d further nodes do not fit either (--nodes)", e.Other)
+		line("\n%s not fit either (--nodes)", gpurows.CountVerb(e.Other, "further node", "does", "do"))
 	}
 	if len(e.NotExamined) > 0 {
 		line("\nNot examined (--limit): %s", gpurows.List(e.NotExamined))

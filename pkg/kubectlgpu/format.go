@@ -28,6 +28,14 @@ type list struct {
 	Items      any    `json:"items"`
 }
 
+// header is the first fields of an object in JSON and YAML.
+type header struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+}
+
+func headerOf(kind string) header { return header{listVersion, kind} }
+
 // emptyError is the sentence instead of an empty table.
 type emptyError string
 
@@ -38,6 +46,60 @@ type named interface{ ObjectName() string }
 
 // formats are the output formats, for help and errors.
 const formats = "wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADING:PATH,…"
+
+// checkOutput returns an error if --output is not a format. It is called before the cluster is
+// read. pictures is set for the command that draws.
+func (o *options) checkOutput(pictures bool) error {
+	format, argument, _ := strings.Cut(o.output, "=")
+	var err error
+	switch format {
+	case "jsonpath":
+		_, err = parsed(argument)
+	case "custom-columns":
+		var columns []column
+		if columns, err = columnsOf(argument); err == nil {
+			for _, c := range columns {
+				if _, problem := parsed(c.path); problem != nil {
+					err = fmt.Errorf("%w: %w", gpu.ErrInvalid, problem)
+				}
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("--output %s: %w", o.output, err)
+		}
+	case "", "wide", "json", "yaml", "name":
+	case "svg":
+		if !pictures {
+			return o.unknownFormat()
+		}
+	default:
+		return o.unknownFormat()
+	}
+	if err != nil {
+		return fmt.Errorf("--output %s: %w: %w", o.output, gpu.ErrInvalid, err)
+	}
+	return nil
+}
+
+func (o *options) unknownFormat() error {
+	return fmt.Errorf("--output %s: %w: want %s", o.output, gpu.ErrInvalid, formats)
+}
+
+// column is a column of the format custom-columns.
+type column struct{ heading, path string }
+
+// columnsOf returns the columns of "HEADING:PATH,…".
+func columnsOf(text string) ([]column, error) {
+	var all []column
+	for _, part := range strings.Split(text, ",") {
+		heading, path, found := strings.Cut(part, ":")
+		if !found || heading == "" || path == "" {
+			return nil, fmt.Errorf("%w: want HEADING:PATH, such as NODE:.node,GPU:.name", gpu.ErrInvalid)
+		}
+		all = append(all, column{heading, path})
+	}
+	return all, nil
+}
 
 // isTable reports whether rows are printed as lines. Other formats have empty lists.
 func (o *options) isTable() bool {
@@ -66,6 +128,15 @@ func printList[T named](o *options, kind string, rows []T, t table, empty string
 		return err
 	}
 	return o.print(list{listVersion, kind, sorted}, t.reordered(order))
+}
+
+// printObject prints an object that is not a list in the requested format, or its names.
+func (o *options) printObject(object any, names ...string) error {
+	if o.output == "name" {
+		_, err := fmt.Fprintln(o.Out, strings.Join(names, "\n"))
+		return err
+	}
+	return o.printValue(object)
 }
 
 // printValue writes a value as JSON or YAML, or parts of it.
@@ -97,7 +168,7 @@ func (o *options) printValue(value any) error {
 	case "custom-columns":
 		return o.printColumns(argument, value)
 	default:
-		return fmt.Errorf("--output %s: %w: want %s", o.output, gpu.ErrInvalid, formats)
+		return o.unknownFormat()
 	}
 }
 
@@ -114,19 +185,18 @@ func (o *options) printColumns(columns string, value any) error {
 	if !ok {
 		items = []any{content}
 	}
+	all, err := columnsOf(columns)
+	if err != nil {
+		return fmt.Errorf("--output custom-columns=%s: %w", columns, err)
+	}
 	var t table
-	var paths []string
-	for _, column := range strings.Split(columns, ",") {
-		heading, path, found := strings.Cut(column, ":")
-		if !found || heading == "" || path == "" {
-			return fmt.Errorf("--output custom-columns=%s: %w: want HEADING:PATH, such as NODE:.node,GPU:.name", columns, gpu.ErrInvalid)
-		}
-		t.heading, paths = append(t.heading, heading), append(paths, path)
+	for _, c := range all {
+		t.heading = append(t.heading, c.heading)
 	}
 	for _, item := range items {
 		var row []string
-		for _, path := range paths {
-			text, err := extract(path, item)
+		for _, c := range all {
+			text, err := extract(c.path, item)
 			if err != nil {
 				return fmt.Errorf("--output custom-columns=%s: %w: %w", columns, gpu.ErrInvalid, err)
 			}
@@ -166,17 +236,22 @@ func inLines(content any) any {
 	return content
 }
 
-// extract returns the parts of the content that a JSONPath template selects. Braces around a
-// single path can be left out.
-func extract(template string, content any) ([]byte, error) {
+// parsed returns a JSONPath template. Braces around a single path can be left out.
+func parsed(template string) (*jsonpath.JSONPath, error) {
 	if !strings.Contains(template, "{") {
 		template = "{." + strings.TrimPrefix(template, ".") + "}"
 	}
 	path := jsonpath.New("output").AllowMissingKeys(true)
-	if err := path.Parse(template); err != nil {
+	return path, path.Parse(template)
+}
+
+// extract returns the parts of the content that a JSONPath template selects.
+func extract(template string, content any) ([]byte, error) {
+	path, err := parsed(template)
+	if err != nil {
 		return nil, err
 	}
 	var text bytes.Buffer
-	err := path.Execute(&text, content)
+	err = path.Execute(&text, content)
 	return text.Bytes(), err
 }

@@ -4,6 +4,7 @@ package kubectlgpu
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -11,8 +12,13 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
@@ -64,24 +70,133 @@ func TestListsForPrograms(t *testing.T) {
 	}
 }
 
+// Programs read these objects: a change of a field is a new version.
+func TestObjectsForPrograms(t *testing.T) {
+	sick := running(t)
+	since := metav1.NewTime(time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC))
+	taint(t, sick, "gpu-18-00", resourceapi.DeviceTaint{Key: v1alpha1.TaintUnhealthy, Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	for _, s := range sick.Slices {
+		for i := range s.Spec.Devices {
+			for j := range s.Spec.Devices[i].Taints {
+				s.Spec.Devices[i].Taints[j].TimeAdded = &since
+			}
+		}
+	}
+	app := manifest(t, template+podsOf("Deployment", "replicas: 3,")+podsOf("Job", "parallelism: 1,"))
+	for name, tc := range map[string]struct {
+		client kubernetes.Interface
+		args   []string
+	}{
+		"explain-running": {server(sick), []string{"explain", "half", "-n", "default"}},
+		"explain-sick":    {server(sick), []string{"explain", "claim/whole", "-n", "default"}},
+		"explain-pending": {server(waiting(t)), []string{"explain", "pending", "-n", "default", "--nodes", "1"}},
+		"plan":            {server(sick), []string{"plan", "-f", app, "-n", "default", "--share-memory", "2Gi"}},
+	} {
+		out, _ := run(t, tc.client, append(tc.args, "-o", "yaml")...)
+		files.Golden(t, "object-"+name+".yaml", withoutSentences(t, out))
+	}
+}
+
+// withoutSentences replaces the sentences, which are not for programs.
+func withoutSentences(t *testing.T, text string) []byte {
+	var object any
+	must(t, yaml.Unmarshal([]byte(text), &object))
+	var replaced func(any) any
+	replaced = func(value any) any {
+		switch v := value.(type) {
+		case string:
+			if strings.Count(v, " ") > 1 {
+				return "a sentence"
+			}
+		case []any:
+			for i := range v {
+				v[i] = replaced(v[i])
+			}
+		case map[string]any:
+			for name := range v {
+				v[name] = replaced(v[name])
+			}
+		}
+		return value
+	}
+	out, err := yaml.Marshal(replaced(object))
+	must(t, err)
+	return out
+}
+
+func TestFindingsForPrograms(t *testing.T) {
+	findings := []doctor.Finding{
+		{Check: "swap", Code: "swap-on", Object: "node a", State: doctor.Warning, Found: "8Gi of swap", Meaning: "m", Remedy: "r", Read: "docs/troubleshooting.md#swap-on"},
+		{Check: "swap", Code: "swap-on", Object: "node b", State: doctor.Warning, Found: "8Gi of swap", Meaning: "m", Remedy: "r", Read: "docs/troubleshooting.md#swap-on"},
+		{Check: "ecc", Code: "ecc-off", Object: "node a", State: doctor.Warning, Found: "off", Muted: true},
+		{Check: "server", Object: "cluster", State: doctor.OK, Found: "v1.37.1"},
+	}
+	print := func(format string, findings ...doctor.Finding) string {
+		streams, _, out, _ := genericiooptions.NewTestIOStreams()
+		o := &options{IOStreams: streams, output: format, width: func() int { return 0 }}
+		must(t, o.printFindings(findings, false))
+		return out.String()
+	}
+	files.Golden(t, "list-findings.yaml", []byte(print("yaml", findings...)))
+	for format, want := range map[string]string{
+		"name":                              "swap-on\n",
+		"custom-columns=C:.code,O:.object":  "C         O\nswap-on   node a\nswap-on   node b\n",
+		"jsonpath={.kind} {.items[*].code}": "FindingList swap-on swap-on ecc-off",
+	} {
+		if got := print(format, findings...); got != want {
+			t.Errorf("%s: got %q, want %q", format, got, want)
+		}
+	}
+	for _, format := range []string{"name", "custom-columns=C:.code"} {
+		if got := print(format, findings[3]); got != "" {
+			t.Errorf("%s of a healthy cluster: got %q", format, got)
+		}
+	}
+}
+
 func TestOutputFormatsOfKubectl(t *testing.T) {
 	client := server(varied(t))
 	for name, tc := range map[string]struct {
 		args []string
 		want string
 	}{
-		"names of GPUs":       {[]string{"get", "a", "-o", "name", "--sort-by", "gpu"}, "a/gpu-18-00\na/gpu-3b-00\na/gpu-86-00\na/gpu-af-00\n"},
-		"names of pods":       {[]string{"who", "-A", "-o", "name"}, "pod/half\npod/part\npod/slot\n"},
-		"names of classes":    {[]string{"free", "gpu.nvidia.com", "-o", "name"}, "deviceclass.resource.k8s.io/gpu.nvidia.com\n"},
-		"names of namespaces": {[]string{"usage", "-o", "name"}, "namespace/default\n"},
-		"JSONPath":            {[]string{"get", "-o", "jsonpath={range .items[?(@.health.state=='tainted')]}{.name} {.health.reasons[0].code}{'\\n'}{end}"}, "gpu-18-00 xid-79\n"},
-		"a path":              {[]string{"get", "-o", "jsonpath=.kind"}, "GPUList"},
-		"columns":             {[]string{"who", "-A", "-o", "custom-columns=POD:.pod,LIMIT:.share.memoryEnforcement"}, "POD    LIMIT\nhalf   cooperative\npart   <none>\nslot   <none>\n"},
-		"no columns":          {[]string{"get", "-o", "custom-columns=POD"}, "Error: --output custom-columns=POD: invalid: want HEADING:PATH, such as NODE:.node,GPU:.name\n"},
-		"an unclosed path":    {[]string{"get", "-o", "jsonpath={.items"}, "Error: --output jsonpath={.items: invalid: unclosed action\n"},
+		"names of GPUs":           {[]string{"get", "a", "-o", "name", "--sort-by", "gpu"}, "a/gpu-18-00\na/gpu-3b-00\na/gpu-86-00\na/gpu-af-00\n"},
+		"names of pods":           {[]string{"who", "-A", "-o", "name"}, "pod/half\npod/part\npod/slot\n"},
+		"names of classes":        {[]string{"free", "gpu.nvidia.com", "-o", "name"}, "deviceclass.resource.k8s.io/gpu.nvidia.com\n"},
+		"names of namespaces":     {[]string{"usage", "-o", "name"}, "namespace/default\n"},
+		"JSONPath":                {[]string{"get", "-o", "jsonpath={range .items[?(@.health.state=='tainted')]}{.name} {.health.reasons[0].code}{'\\n'}{end}"}, "gpu-18-00 xid-79\n"},
+		"a path":                  {[]string{"get", "-o", "jsonpath=.kind"}, "GPUList"},
+		"columns":                 {[]string{"who", "-A", "-o", "custom-columns=POD:.pod,LIMIT:.share.memoryEnforcement"}, "POD    LIMIT\nhalf   cooperative\npart   <none>\nslot   <none>\n"},
+		"names of an explanation": {[]string{"explain", "half", "-n", "default", "-o", "name"}, "pod/half\n"},
+		"the name of a claim":     {[]string{"explain", "claim/part", "-n", "default", "-o", "name"}, "resourceclaim.resource.k8s.io/part\n"},
+		"JSONPath of an object":   {[]string{"explain", "half", "-n", "default", "-o", "jsonpath={.kind} {.outcome}"}, "Explanation waits"},
+		"no columns":              {[]string{"get", "-o", "custom-columns=POD"}, "Error: --output custom-columns=POD: invalid: want HEADING:PATH, such as NODE:.node,GPU:.name\n"},
+		"an unclosed path":        {[]string{"get", "-o", "jsonpath={.items"}, "Error: --output jsonpath={.items: invalid: unclosed action\n"},
 	} {
 		if out, problems := run(t, client, tc.args...); out+problems != tc.want {
 			t.Errorf("%s: got %q, want %q", name, out+problems, tc.want)
+		}
+	}
+}
+
+// A mistake in a flag is found before the cluster is read.
+func TestOutputFormatsAreCheckedFirst(t *testing.T) {
+	t.Setenv("KUBECONFIG", kubeconfig(t))
+	for format, want := range map[string]string{
+		"tabel":                  "--output tabel: invalid: want wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADING:PATH,…",
+		"svg":                    "--output svg: invalid: want wide",
+		"jsonpath={.items":       "--output jsonpath={.items: invalid: unclosed action",
+		"custom-columns=POD":     "--output custom-columns=POD: invalid: want HEADING:PATH",
+		"custom-columns=A:{.pod": "--output custom-columns=A:{.pod: invalid: unclosed action",
+	} {
+		streams, _, _, stderr := genericiooptions.NewTestIOStreams()
+		cmd := newCommand(streams, func(clientcmd.ClientConfig) (kubernetes.Interface, error) {
+			t.Errorf("%s: the cluster is read", format)
+			return nil, errors.New("no cluster")
+		}, false)
+		cmd.SetArgs([]string{"get", "-o", format})
+		if status := execute(t.Context(), cmd, streams); status != 1 || !strings.HasPrefix(stderr.String(), "Error: "+want) {
+			t.Errorf("%s: status %d, %s", format, status, stderr)
 		}
 	}
 }
@@ -176,16 +291,24 @@ func TestNothingToPrintIsASentence(t *testing.T) {
 
 func TestMistypedNamesHaveSuggestions(t *testing.T) {
 	w := fleettest.New(t, "gpu-node-1=t4 share")
+	app := manifest(t, template+podsOf("Pod", ""))
 	for want, args := range map[string][]string{
-		`unknown command "whoo": did you mean kubectl gpu who?`:               {"whoo"},
-		`unknown command "dcotor": did you mean kubectl gpu doctor?`:          {"dcotor"},
-		`unknown command "gpu-node-1": kubectl gpu --help lists the commands`: {"gpu-node-1"},
-		"node gpu-nod-1: not found: did you mean gpu-node-1?":                 {"get", "gpu-nod-1"},
-		"node GPU-NODE-1: not found: did you mean gpu-node-1?":                {"topo", "GPU-NODE-1"},
-		"node other: not found: it publishes no devices of gpu.nvidia.com":    {"who", "other"},
-		"class mps.nvidia.co: not found: did you mean mps.nvidia.com?":        {"free", "mps.nvidia.co"},
-		"class x: not found: kubectl get deviceclasses lists the classes":     {"free", "x"},
-		"node gpu-node-10: not found: did you mean gpu-node-1?":               {"get", "gpu-node-1", "gpu-node-10"},
+		`unknown command "whoo": did you mean kubectl gpu who?`:                                                    {"whoo"},
+		`unknown command "dcotor": did you mean kubectl gpu doctor?`:                                               {"dcotor"},
+		`unknown command "gpu-node-1": kubectl gpu --help lists the commands`:                                      {"gpu-node-1"},
+		"node gpu-nod-1: not found: did you mean gpu-node-1?":                                                      {"get", "gpu-nod-1"},
+		"node GPU-NODE-1: not found: did you mean gpu-node-1?":                                                     {"topo", "GPU-NODE-1"},
+		"node other: not found: it publishes no devices of gpu.nvidia.com":                                         {"who", "other"},
+		"class mps.nvidia.co: not found: did you mean mps.nvidia.com?":                                             {"free", "mps.nvidia.co"},
+		"class x: not found: kubectl get deviceclasses lists the classes":                                          {"free", "x"},
+		"node gpu-node-10: not found: did you mean gpu-node-1?":                                                    {"get", "gpu-node-1", "gpu-node-10"},
+		"node gpu-node-2: not found: did you mean gpu-node-1?":                                                     {"doctor", "gpu-node-2"},
+		"node gpu-nodes-1: not found: did you mean gpu-node-1?":                                                    {"plan", "-f", app, "--nodes", "2", "--like", "gpu-nodes-1"},
+		"model dgx-h10: not found: did you mean dgx-h100?":                                                         {"plan", "-f", app, "--nodes", "2", "--model", "dgx-h10"},
+		"unknown flag: --sort-bi: did you mean --sort-by?":                                                         {"get", "--sort-bi", "memory"},
+		"unknown flag: --limit: kubectl gpu get --help lists the flags":                                            {"get", "--limit", "1s"},
+		"kubectl gpu explain: invalid: want a POD or claim/CLAIM, got 0 arguments; see kubectl gpu explain --help": {"explain"},
+		"kubectl gpu topo: invalid: want a NODE, got 2 arguments; see kubectl gpu topo --help":                     {"topo", "gpu-node-1", "b"},
 	} {
 		if out, problems := run(t, server(w), args...); out != "" || problems != "Error: "+want+"\n" {
 			t.Errorf("%v: got %q, %q, want %q", args, out, problems, want)

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,8 +40,8 @@ func modelNames() []string {
 // words of the label gpu.nvidia.com/offer. The error wraps [gpu.ErrNotFound] or
 // [gpu.ErrInvalid].
 func modelNode(model, offer, driver string) (fleet.Objects, error) {
-	if !slices.Contains(modelNames(), model) {
-		return fleet.Objects{}, fmt.Errorf("model %s: %w: want one of %s", model, gpu.ErrNotFound, strings.Join(modelNames(), ", "))
+	if err := checkNames("model", []string{model}, modelNames(), "want one of "+strings.Join(modelNames(), ", ")); err != nil {
+		return fleet.Objects{}, err
 	}
 	parsed, err := catalog.ParseOfferLabel(offer)
 	if err != nil {

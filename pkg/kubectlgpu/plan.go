@@ -35,6 +35,12 @@ type planResult struct {
 	AsShares *planResult `json:"asShares,omitempty"`
 }
 
+// planObject is a plan in JSON and YAML.
+type planObject struct {
+	header
+	*planResult
+}
+
 // planItem is a number of pods alike.
 type planItem struct {
 	Namespace string `json:"namespace"`
@@ -43,8 +49,9 @@ type planItem struct {
 	Fit       int    `json:"fit"`
 	// Nodes has the number of pods on each node.
 	Nodes map[string]int `json:"nodes,omitempty"`
-	// Pending is why the other pods do not fit.
-	Pending string `json:"pending,omitempty"`
+	// Pending is why the other pods do not fit, and PendingCode the code of the reason.
+	Pending     string `json:"pending,omitempty"`
+	PendingCode string `json:"pendingCode,omitempty"`
 }
 
 // planOptions are the flags of the command.
@@ -65,9 +72,6 @@ func (o *options) newPlan() *cobra.Command {
 		Short: "Whether the pods of manifests would fit, now, on an empty cluster, or on other nodes",
 		Long: "Places the pods of manifests one after the other, each on the first node on which it fits, in\n" +
 			"order of the nodes' names. The scheduler may choose other nodes. It creates nothing.",
-		Example: "  kubectl gpu plan -f app.yaml\n" +
-			"  kubectl gpu plan -f app.yaml --nodes 20 --model dgx-h100 --offer share\n" +
-			"  kubectl gpu plan --running --share-memory 10Gi",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := p.validate(); err != nil {
@@ -184,7 +188,13 @@ func repeat(objects fleet.Objects, name string, count int) (fleet.Objects, error
 	}
 	published := slices.DeleteFunc(slices.Clone(objects.Slices), func(s *resourceapi.ResourceSlice) bool { return s.Spec.NodeName == nil || *s.Spec.NodeName != name })
 	if len(published) == 0 {
-		return objects, fmt.Errorf("node %s: %w: it publishes no devices", name, gpu.ErrNotFound)
+		var all []string
+		for _, s := range objects.Slices {
+			if s.Spec.NodeName != nil {
+				all = append(all, *s.Spec.NodeName)
+			}
+		}
+		return objects, checkNames("node", []string{name}, all, "it publishes no devices")
 	}
 	objects.Nodes, objects.Slices, objects.TaintRules = nil, nil, nil
 	for i := range count {
@@ -236,13 +246,13 @@ func (m *manifests) place(ctx context.Context, c *gpurows.Cluster, change func([
 				item.Fit++
 				item.Nodes[node]++
 			case item.Pending == "":
-				item.Pending = missing
+				item.Pending, item.PendingCode = missing, gpurows.CodeClaimNotCreated
 				if missing == "" {
 					verdicts, err := p.Fleet().Verdicts(ctx, pod, claims...)
 					if err != nil {
 						return nil, err
 					}
-					item.Pending = pendingText(verdicts)
+					item.Pending, item.PendingCode = pendingReason(verdicts)
 				}
 			}
 		}
@@ -252,10 +262,10 @@ func (m *manifests) place(ctx context.Context, c *gpurows.Cluster, change func([
 	return result, nil
 }
 
-// pendingText returns the reason of the nearest miss.
-func pendingText(verdicts []fleet.Verdict) string {
+// pendingReason returns the reason of the nearest miss, and its code.
+func pendingReason(verdicts []fleet.Verdict) (text, code string) {
 	if len(verdicts) == 0 {
-		return "there are no nodes"
+		return "there are no nodes", gpurows.CodeNoNode
 	}
 	nearest, reason := verdicts[0], ""
 	if nearest.Excluded != nil {
@@ -263,7 +273,7 @@ func pendingText(verdicts []fleet.Verdict) string {
 	} else {
 		reason = gpurows.MissingText(nearest)
 	}
-	return fmt.Sprintf("node %s: %s", nearest.Node, reason)
+	return fmt.Sprintf("node %s: %s", nearest.Node, reason), gpurows.MissingCode(nearest)
 }
 
 // held returns the number of GPUs, and the number of GPUs that claims hold.
@@ -313,7 +323,13 @@ func (p *planOptions) asShare(classes []*resourceapi.DeviceClass) (func([]*resou
 
 func (o *options) printPlan(r *planResult) error {
 	if o.output != "" && o.output != "wide" {
-		return o.print(r, table{})
+		var names []string
+		for _, item := range r.Workloads {
+			if !slices.Contains(names, item.Workload) {
+				names = append(names, item.Workload)
+			}
+		}
+		return o.printObject(planObject{headerOf("Plan"), r}, names...)
 	}
 	if err := o.printOnePlan(r); err != nil || r.AsShares == nil {
 		return err

@@ -7,9 +7,9 @@ import (
 	"io"
 	"os"
 	"strings"
+	"text/tabwriter"
 
 	"golang.org/x/term"
-	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/plain"
 )
@@ -34,6 +34,9 @@ func (o *options) print(items any, t table) error {
 	return t.write(o.Out, style)
 }
 
+// leastTab is the least width of a column with its gap, as kubectl prints it.
+const leastTab = 6
+
 // tableStyle is how a table is written.
 type tableStyle struct {
 	wide, colours bool
@@ -43,8 +46,6 @@ type tableStyle struct {
 
 // write writes the table. Its cells are each in one line, without escape sequences.
 func (t table) write(w io.Writer, style tableStyle) error {
-	var text strings.Builder
-	writer := printers.GetNewTabWriter(&text)
 	columns := len(t.heading)
 	heading := t.heading
 	if style.wide {
@@ -59,7 +60,9 @@ func (t table) write(w io.Writer, style tableStyle) error {
 		}
 		rows = append(rows, cells)
 	}
-	fit(rows, style.width)
+	gap := fit(rows, style.width)
+	var text strings.Builder
+	writer := tabwriter.NewWriter(&text, leastTab, 0, gap, ' ', 0)
 	for _, cells := range rows {
 		if _, err := fmt.Fprintln(writer, strings.Join(cells, "\t")); err != nil {
 			return err
@@ -96,6 +99,9 @@ func isColoured(w io.Writer, env func(string) string) bool {
 	file, ok := w.(*os.File)
 	return ok && env("NO_COLOR") == "" && env("TERM") != "dumb" && term.IsTerminal(int(file.Fd()))
 }
+
+// bars has the characters of bars.
+const bars = "█░"
 
 // bar draws how much of an amount is promised.
 func bar(part, all float64) string {

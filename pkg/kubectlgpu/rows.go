@@ -70,6 +70,7 @@ func (o *options) printGPUs(rows []gpurows.GPU) error {
 		})
 	}
 	o.addUse(&t, func(i int) (gpurows.Use, float64) { return rows[i].Use, rows[i].Memory.AsApproximateFloat64() })
+	o.addForeign(&t, func(i int) *gpurows.Foreign { return rows[i].Foreign })
 	return printList(o, "GPUList", rows, t, "no node"+o.ofSelector()+" publishes GPUs of "+o.driver+": kubectl gpu doctor finds the reason")
 }
 
@@ -131,6 +132,7 @@ func (o *options) printHolders(rows []gpurows.Holder, empty string) error {
 		})
 	}
 	o.addUse(&t, func(i int) (gpurows.Use, float64) { return rows[i].Use, 0 })
+	o.addForeign(&t, func(i int) *gpurows.Foreign { return rows[i].Foreign })
 	return printList(o, "HolderList", rows, t, empty)
 }
 
@@ -142,6 +144,10 @@ func (o *options) newUsage() *cobra.Command {
 			t.rows = append(t.rows, u.Cells())
 		}
 		o.addUse(&t, func(i int) (gpurows.Use, float64) { return rows[i].Use, 0 })
+		if foreign := gpurows.ForeignGPUs(nodes, used); len(foreign) > 0 {
+			//nolint:errcheck // there is no other place to say so
+			fmt.Fprintf(o.ErrOut, "Processes of pods without a claim use %s, for no namespace: see kubectl gpu get --used.\n", gpurows.List(foreign))
+		}
 		return printList(o, "UsageList", rows, t, "no claim of any namespace holds a device of "+o.driver)
 	})
 	cmd.Args = cobra.NoArgs

@@ -75,7 +75,7 @@ func rank(cell string) int {
 // cellNumber returns the number that a cell begins with, after a bar. Units such as "6/7 slices"
 // are a percentage, as in the other cells of that column.
 func cellNumber(cell string) (float64, bool) {
-	cell = strings.TrimLeft(cell, "█░ ")
+	cell = strings.TrimLeft(cell, bars+" ")
 	if m := ratio.FindStringSubmatch(cell); m != nil {
 		used, _ := strconv.ParseFloat(m[1], 64)
 		total, _ := strconv.ParseFloat(m[2], 64)

@@ -3,12 +3,14 @@
 package kubectlgpu
 
 import (
+	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -19,45 +21,12 @@ func checkNames(kind string, names, all []string, otherwise string) error {
 		if slices.Contains(all, name) {
 			continue
 		}
-		if near := nearest(name, all); near != "" {
-			return fmt.Errorf("%s %s: %w: did you mean %s?", kind, name, gpu.ErrNotFound, near)
+		if near := fleet.Nearest(name, all); len(near) > 0 {
+			return fmt.Errorf("%s %s: %w: did you mean %s?", kind, name, gpu.ErrNotFound, near[0])
 		}
 		return fmt.Errorf("%s %s: %w: %s", kind, name, gpu.ErrNotFound, otherwise)
 	}
 	return nil
-}
-
-// nearest returns the name with the least edit distance. It returns "" if more than a third of
-// the letters differ.
-func nearest(name string, all []string) string {
-	best, least := "", max(1, len(name)/3)+1
-	for _, other := range all {
-		if d := distance(strings.ToLower(name), strings.ToLower(other)); d < least {
-			best, least = other, d
-		}
-	}
-	return best
-}
-
-// distance returns the number of letters to insert, remove or replace to make b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // onlyCommands refuses the arguments of the root command, and suggests commands.
@@ -71,8 +40,32 @@ func onlyCommands(cmd *cobra.Command, args []string) error {
 			names = append(names, c.Name())
 		}
 	}
-	if near := nearest(args[0], names); near != "" {
-		return fmt.Errorf("unknown command %q: did you mean kubectl gpu %s?", args[0], near)
+	if near := fleet.Nearest(args[0], names); len(near) > 0 {
+		return fmt.Errorf("unknown command %q: did you mean kubectl gpu %s?", args[0], near[0])
 	}
 	return fmt.Errorf("unknown command %q: kubectl gpu --help lists the commands", args[0])
+}
+
+// exactly returns a check for one argument. what describes it.
+func exactly(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			return nil
+		}
+		return fmt.Errorf("%s: %w: want %s, got %d arguments; see %s --help", cmd.CommandPath(), gpu.ErrInvalid, what, len(args), cmd.CommandPath())
+	}
+}
+
+// suggestFlag adds the nearest flag to the error of an unknown one.
+func suggestFlag(cmd *cobra.Command, err error) error {
+	unknown := new(pflag.NotExistError)
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	if near := fleet.Nearest(unknown.GetSpecifiedName(), names); len(near) > 0 && len(unknown.GetSpecifiedName()) > 1 {
+		return fmt.Errorf("%w: did you mean --%s?", err, near[0])
+	}
+	return fmt.Errorf("%w: %s --help lists the flags", err, cmd.CommandPath())
 }

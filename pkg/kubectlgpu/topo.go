@@ -21,7 +21,7 @@ func (o *options) newTopo() *cobra.Command {
 		Use:   "topo NODE",
 		Short: "The paths between the GPUs of a node, their NUMA nodes and PCIe roots, and their claims",
 		Long:  "With --output svg, a picture of the GPUs, their NVLink domains, PCIe roots and NUMA nodes, the NICs and other\n" + "devices near them, and the claims of each.",
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly("a NODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, err := o.read(cmd.Context())
 			if err != nil {

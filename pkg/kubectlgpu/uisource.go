@@ -154,7 +154,7 @@ func (w watcher) run(ctx context.Context, changed func()) error {
 		err := follow(ctx, from, changed)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the caller has ended the watch
 		case errors.Is(err, errUnread) && from == w.all && w.inOwn != nil:
 			from = w.inOwn
 			continue

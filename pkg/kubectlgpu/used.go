@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -17,7 +18,7 @@ import (
 )
 
 func (o *options) usedFlag(flags *pflag.FlagSet) {
-	flags.BoolVar(&o.used, "used", false, "read the memory and multiprocessors that programs use from the agents")
+	flags.BoolVar(&o.used, "used", false, "read from the agents the memory and multiprocessors that programs use, and the processes without a claim")
 }
 
 // readUses reads the use of the claims on the nodes from the agents, if the user requests
@@ -68,6 +69,19 @@ func (o *options) addAgents(ctx context.Context, v *view) error {
 	}
 	v.pods, v.Agents = c, gpurows.AgentsOf(c, v.Objects.Nodes)
 	return nil
+}
+
+// addForeign adds the column about processes without a claim to a table. of returns those of a
+// row; nil if they are not known.
+func (o *options) addForeign(t *table, of func(i int) *gpurows.Foreign) {
+	if !o.used {
+		return
+	}
+	at := len(t.heading)
+	t.heading = append(t.heading, "FOREIGN")
+	for i := range t.rows {
+		t.rows[i] = slices.Insert(t.rows[i], at, of(i).Text(time.Now()))
+	}
 }
 
 // addUse adds the columns about the use to a table. of returns the use of a row, and the

@@ -40,7 +40,7 @@ func (o *options) newVerb(use, short, long string, do func(ctx context.Context, 
 	var dryRun string
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long,
-		Args: cobra.ExactArgs(1),
+		Args: exactly("one GPU, as NODE/GPU"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if dryRun != "none" && dryRun != "client" {
 				return fmt.Errorf("--dry-run %s: %w: want none or client", dryRun, gpu.ErrInvalid)

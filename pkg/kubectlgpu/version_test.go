@@ -5,12 +5,17 @@ package kubectlgpu
 import (
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/version"
 )
@@ -58,6 +63,32 @@ func TestAnAPIServerThatCannotBeReached(t *testing.T) {
 		got := stderr.String()
 		if status != 1 || !strings.HasPrefix(got, "Error: cannot reach the API server at "+address+": dial tcp") || !strings.HasSuffix(got, "connection refused; check --context and the network\n") {
 			t.Errorf("%v: %d, %s", args, status, got)
+		}
+	}
+}
+
+func TestOneSentenceWithoutAClusterOrCredentials(t *testing.T) {
+	denied := fake.NewClientset()
+	denied.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewUnauthorized("Unauthorized")
+	})
+	for want, tc := range map[string]struct {
+		kubeconfig string
+		connect    connectFunc
+	}{
+		"Error: no cluster is configured: set KUBECONFIG, or name a file with --kubeconfig\n": {filepath.Join(t.TempDir(), "none"), connect},
+		"Error: the API server does not accept your credentials: log in again, and check --context and --user\n": {
+			kubeconfig(t), func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return denied, nil },
+		},
+	} {
+		t.Setenv("KUBECONFIG", tc.kubeconfig)
+		for _, args := range [][]string{{}, {"who"}, {"explain", "pod"}, {"doctor"}} {
+			streams, _, _, stderr := genericiooptions.NewTestIOStreams()
+			cmd := newCommand(streams, tc.connect, false)
+			cmd.SetArgs(args)
+			if status := execute(t.Context(), cmd, streams); status != 1 || stderr.String() != want {
+				t.Errorf("%v: %d, got %q, want %q", args, status, stderr, want)
+			}
 		}
 	}
 }

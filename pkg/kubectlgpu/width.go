@@ -6,13 +6,15 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"golang.org/x/term"
 )
 
-// columnGap is the number of spaces between the columns of a table.
-const columnGap = 3
+// columnGap is the number of spaces between the columns of a table, and narrowGap the one on a
+// narrow terminal.
+const columnGap, narrowGap = 3, 2
 
 // shortened returns the headings of the columns that a narrow terminal shortens. Each has the
 // number of letters that are kept at the end, where generated names of claims differ.
@@ -35,11 +37,26 @@ func terminalWidth(w io.Writer) int {
 }
 
 // fit shortens columns of a table until its lines have at most width characters, if that is
-// possible. The first row is the heading.
-func fit(rows [][]string, width int) {
+// possible. If it is not, it also removes the bars of amounts. The first row is the heading. fit
+// returns the number of spaces between columns.
+func fit(rows [][]string, width int) (gap int) {
 	if width <= 0 || len(rows) == 0 {
-		return
+		return columnGap
 	}
+	if !shorten(rows, width, columnGap, false) {
+		removeBars(rows)
+	}
+	for _, gap := range []int{columnGap, narrowGap} {
+		if shorten(rows, width, gap, gap == narrowGap) {
+			return gap
+		}
+	}
+	return narrowGap
+}
+
+// shorten shortens the columns that can be, and reports whether the lines fit. It changes no row
+// if they do not, unless forced is set.
+func shorten(rows [][]string, width, gap int, forced bool) bool {
 	widths, total := make([]int, len(rows[0])), 0
 	for i := range widths {
 		for _, row := range rows {
@@ -47,7 +64,7 @@ func fit(rows [][]string, width int) {
 		}
 		total += widths[i]
 	}
-	excess := total + columnGap*(len(widths)-1) - width
+	excess := total + gap*(len(widths)-1) - width
 	tails := shortened()
 	for ; excess > 0; excess-- {
 		widest := -1
@@ -61,6 +78,9 @@ func fit(rows [][]string, width int) {
 		}
 		widths[widest]--
 	}
+	if excess > 0 && !forced {
+		return false
+	}
 	for i, heading := range rows[0] {
 		tail, can := tails[heading]
 		if !can {
@@ -68,6 +88,18 @@ func fit(rows [][]string, width int) {
 		}
 		for _, row := range rows {
 			row[i] = cutMiddle(row[i], widths[i], tail)
+		}
+	}
+	return excess <= 0
+}
+
+// removeBars removes the bars before amounts.
+func removeBars(rows [][]string) {
+	for _, row := range rows {
+		for i, cell := range row {
+			if text := strings.TrimLeft(cell, bars); text != cell {
+				row[i] = strings.TrimPrefix(text, " ")
+			}
 		}
 	}
 }

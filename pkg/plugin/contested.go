@@ -13,6 +13,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // findContested finds the devices that are in use by another pod or claim than the API
@@ -23,7 +24,7 @@ func (p *Plugin) findContested(ctx context.Context, needs []needed, found []unne
 	for _, n := range needs {
 		held, uids = append(held, n.Claim), append(uids, n.UID)
 	}
-	strangers, err := p.strangers(ctx, held)
+	strangers, checked, err := p.strangers(ctx, held)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot look for processes without a claim, will try again", "after", p.interval)
 	}
@@ -32,6 +33,7 @@ func (p *Plugin) findContested(ctx context.Context, needs []needed, found []unne
 		byDevice[s.Device.String()]++
 	}
 	p.observer.ForeignProcesses(byDevice)
+	p.strange.SetStrangers(strangers, checked)
 	unneeded := make([]types.UID, 0, len(found))
 	for _, u := range found {
 		unneeded = append(unneeded, u.UID)
@@ -45,7 +47,7 @@ func (p *Plugin) findContested(ctx context.Context, needs []needed, found []unne
 	}
 }
 
-func (p *Plugin) strangers(ctx context.Context, held []claim.Claim) ([]claim.Stranger, error) {
+func (p *Plugin) strangers(ctx context.Context, held []claim.Claim) ([]claim.Stranger, []kind.Name, error) {
 	defer p.step.Begin()()
 	return p.claims.Strangers(ctx, held)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
@@ -48,9 +49,13 @@ func TestStrangersAreCountedAndInTheConditionsOfTheClaim(t *testing.T) {
 	one, two := allocated("one"), allocated("two")
 	p := newTestPlugin(fake.NewClientset(testNode(), one, two), c)
 	c.strangers = []claim.Stranger{{Device: kindtest.Name("gpu-1b-00"), Claims: []types.UID{"uid-one"}, PID: 4711}}
+	heard := hear(p)
 	p.reconcile(t.Context())
 	if got := observations(p.observer)["strangers gpu-1b-00"]; got != 1 {
 		t.Errorf("gpu_dra_foreign_processes is %v, want 1", got)
+	}
+	if diff := cmp.Diff(c.strangers, heard.strangers); diff != "" {
+		t.Errorf("the agent serves other strangers (-want +got):\n%s", diff)
 	}
 	status := p.status.wanted["uid-one"]
 	if status == nil || len(status.devices[0].more) != 1 || !strings.Contains(status.devices[0].more[0].message, "process 4711") {
@@ -79,9 +84,19 @@ func TestStrangersAreCountedAndInTheConditionsOfTheClaim(t *testing.T) {
 		t.Error("the condition stays after the process has ended")
 	}
 	c.strangers = nil
+	c.checked = []kind.Name{kindtest.Name("gpu-1b-00")}
 	p.reconcile(t.Context())
 	if n, found := observations(p.observer)["strangers gpu-1b-00"]; found {
 		t.Errorf("%d strangers after the process has ended", n)
+	}
+	if len(heard.strangers) != 0 || len(heard.checked) != 1 {
+		t.Errorf("after the process has ended the agent serves %v, checked %v", heard.strangers, heard.checked)
+	}
+	// Without an answer of the hardware nothing is known, not even that there is none.
+	c.checked, c.strangersErr = nil, errors.New("the journal cannot be read")
+	p.reconcile(t.Context())
+	if len(heard.strangers) != 0 || len(heard.checked) != 0 {
+		t.Errorf("after an error the agent serves %v, checked %v", heard.strangers, heard.checked)
 	}
 }
 

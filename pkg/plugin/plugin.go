@@ -40,6 +40,7 @@ type Options struct {
 	Client   kubernetes.Interface
 	Claims   Claims
 	Ledger   Ledger
+	Foreign  Foreign
 	Hardware Hardware
 	Accounts Accounts
 	Devices  Devices
@@ -74,6 +75,7 @@ type Plugin struct {
 	client       kubernetes.Interface
 	claims       Claims
 	ledger       Ledger
+	strange      Foreign
 	hardware     Hardware
 	accounts     Accounts
 	devices      Devices
@@ -128,7 +130,7 @@ func instance(pod types.UID) types.UID {
 func Start(ctx context.Context, o Options) (*Plugin, error) {
 	p := &Plugin{
 		driver: o.DriverName, node: o.NodeName,
-		client: o.Client, claims: o.Claims, ledger: o.Ledger, hardware: o.Hardware, accounts: o.Accounts, devices: o.Devices, observer: o.Observer,
+		client: o.Client, claims: o.Claims, ledger: o.Ledger, strange: o.Foreign, hardware: o.Hardware, accounts: o.Accounts, devices: o.Devices, observer: o.Observer,
 		clock: o.Clock, interval: o.ReconcileInterval, fatal: o.Fatal, publishError: o.PublishError, conflicts: o.Conflicts, containers: o.Containers, events: newEvents(o),
 		registration: newRegistration(), status: newStatusWriter(o.Client.ResourceV1(), o.DriverName, o.Observer),
 		reads: flowcontrol.NewTokenBucketRateLimiter(readsPerSecond, readsAtOnce),

@@ -29,6 +29,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // claims is a fake of Claims with the state set by a test. It records the calls.
@@ -43,8 +44,10 @@ type claims struct {
 	// recovered, if set, gets an item after each Recover.
 	recovered chan struct{}
 
-	// strangers are on held devices.
-	strangers []claim.Stranger
+	// strangers are on held devices; checked and strangersErr are the other results.
+	strangers    []claim.Stranger
+	checked      []kind.Name
+	strangersErr error
 	// limitChecks are of the devices with limited containers; limitsErr is the error of
 	// reading the devices.
 	limitChecks []claim.LimitCheck
@@ -84,8 +87,8 @@ func (c *claims) Release(ctx context.Context, held claim.Claim, object *resource
 
 func (c *claims) Observe(context.Context, claim.Claim, *resourceapi.ResourceClaim) error { return nil }
 
-func (c *claims) Strangers(context.Context, []claim.Claim) ([]claim.Stranger, error) {
-	return c.strangers, nil
+func (c *claims) Strangers(context.Context, []claim.Claim) ([]claim.Stranger, []kind.Name, error) {
+	return c.strangers, c.checked, c.strangersErr
 }
 
 func (c *claims) CheckLimits(context.Context) ([]claim.LimitCheck, error) {
@@ -105,7 +108,7 @@ func newTestPlugin(client *fake.Clientset, c *claims) *Plugin {
 	observer := newObserved()
 	clock := testclock.NewFakeClock(testTime)
 	return &Plugin{
-		driver: testDriver, node: "node", client: client, claims: c, observer: observer, ledger: untold{}, hardware: untold{}, accounts: untold{},
+		driver: testDriver, node: "node", client: client, claims: c, observer: observer, ledger: untold{}, strange: untold{}, hardware: untold{}, accounts: untold{},
 		clock: clock, step: noTasks{}, repairs: make(chan struct{}, 1), files: metadataFiles{testDriver, "/nowhere", "/nowhere"}, status: newStatusWriter(client.ResourceV1(), testDriver, observer),
 		reads:  flowcontrol.NewFakeAlwaysRateLimiter(),
 		events: newEvents(Options{DriverName: testDriver, NodeName: "node", Client: client, Clock: clock}),

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // Claims prepares, lists and releases the claims of this node.
@@ -26,8 +27,9 @@ type Claims interface {
 	// in the API.
 	Observe(ctx context.Context, held claim.Claim, object *resourceapi.ResourceClaim) error
 	// Strangers lists the processes of pods without a claim on held devices. held are
-	// the claims that have just been compared with the API.
-	Strangers(ctx context.Context, held []claim.Claim) ([]claim.Stranger, error)
+	// the claims that have just been compared with the API. checked are the devices on
+	// which all of them are known.
+	Strangers(ctx context.Context, held []claim.Claim) (found []claim.Stranger, checked []kind.Name, err error)
 	// CheckLimits lists the containers that compute without the memory limit of their
 	// claim. It returns a check for each device with limited containers.
 	CheckLimits(ctx context.Context) ([]claim.LimitCheck, error)
@@ -49,6 +51,13 @@ type Ledger interface {
 	// must get no device of an unneeded claim or with a stranger. A claim in neither
 	// list could not be compared, and the last finding about it stays.
 	SetContested(needed, unneeded []types.UID, strangers []claim.Stranger)
+}
+
+// Foreign serves the last findings about processes of pods without a claim.
+type Foreign interface {
+	// SetStrangers replaces the findings. checked are the devices on which all strangers
+	// are known.
+	SetStrangers(found []claim.Stranger, checked []kind.Name)
 }
 
 // Hardware is the inventory of the node's GPUs.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // told is a [Ledger], [Hardware] and [Accounts] that records the
@@ -25,6 +26,8 @@ import (
 type told struct {
 	events            []string
 	needed, contested []types.UID
+	strangers         []claim.Stranger
+	checked           []kind.Name
 }
 
 func (t *told) tell(event string, of ...any) {
@@ -37,6 +40,10 @@ func (t *told) SetRefused(uid types.UID, refused bool) { t.tell("refused", uid, 
 
 func (t *told) SetContested(needed, unneeded []types.UID, _ []claim.Stranger) {
 	t.needed, t.contested = needed, unneeded
+}
+
+func (t *told) SetStrangers(found []claim.Stranger, checked []kind.Name) {
+	t.strangers, t.checked = found, checked
 }
 
 func (t *told) RequestScan() { t.tell("scan") }
@@ -59,6 +66,8 @@ func (untold) Changed() {}
 func (untold) SetRefused(types.UID, bool) {}
 
 func (untold) SetContested(_, _ []types.UID, _ []claim.Stranger) {}
+
+func (untold) SetStrangers([]claim.Stranger, []kind.Name) {}
 
 func (untold) RequestScan() {}
 
@@ -128,6 +137,6 @@ func TestTheNodeLearnsWhatBecomesOfClaims(t *testing.T) {
 // hear records the events of the plugin from now on.
 func hear(p *Plugin) *told {
 	t := &told{}
-	p.ledger, p.hardware, p.accounts = t, t, t
+	p.ledger, p.strange, p.hardware, p.accounts = t, t, t, t
 	return t
 }

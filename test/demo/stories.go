@@ -194,7 +194,8 @@ func kubectlGPU(ctx context.Context, cluster *harness.Cluster, args ...string) e
 	out, err := cluster.GPU(ctx, args...)
 	// explain has this exit status for a pod that waits.
 	const waits = 2
-	if exit := (*exec.ExitError)(nil); err != nil && !(args[0] == "explain" && errors.As(err, &exit) && exit.ExitCode() == waits) {
+	exit := (*exec.ExitError)(nil)
+	if ok := args[0] == "explain" && errors.As(err, &exit) && exit.ExitCode() == waits; err != nil && !ok {
 		return err
 	}
 	fmt.Printf("\n$ kubectl gpu %s\n%s", strings.Join(args, " "), out)

@@ -27,12 +27,12 @@ func examine(t *testing.T, user ...string) map[string]doctor.Finding {
 	t.Helper()
 	out, status := cluster.GPU(t.Context(), append([]string{"doctor", "--output", "json"}, user...)...)
 	// With a problem the exit status is 1, and the output is complete.
-	var findings []doctor.Finding
-	if err := json.NewDecoder(strings.NewReader(out)).Decode(&findings); err != nil {
+	var list struct{ Items []doctor.Finding }
+	if err := json.NewDecoder(strings.NewReader(out)).Decode(&list); err != nil {
 		t.Fatalf("%v: %v: %s", status, err, out)
 	}
 	by := map[string]doctor.Finding{}
-	for _, f := range findings {
+	for _, f := range list.Items {
 		by[f.Check] = f
 	}
 	return by

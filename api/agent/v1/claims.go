@@ -13,6 +13,9 @@ type Report struct {
 	Rows []Row `json:"rows"`
 	// Omitted is the number of rows beyond that.
 	Omitted int `json:"omitted,omitempty"`
+	// Foreign has the processes that no claim explains. It is nil if they are not known: before
+	// the first check, and by agents of earlier releases.
+	Foreign *Foreign `json:"foreign,omitempty"`
 }
 
 // Row is about a device of a claim. If it names a container, it is about that container's

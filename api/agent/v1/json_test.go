@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
@@ -42,7 +43,7 @@ func node() agentv1.Node {
 
 // report has a value in each field of its second row.
 func report() agentv1.Report {
-	return agentv1.Report{Omitted: 3, Rows: []agentv1.Row{
+	return agentv1.Report{Omitted: 3, Foreign: foreign(), Rows: []agentv1.Row{
 		{Labels: agentv1.Labels{Namespace: "team-a", Claim: "one", Device: "gpu-1b-00"}},
 		{
 			Labels: agentv1.Labels{
@@ -52,6 +53,13 @@ func report() agentv1.Report {
 			MemoryUsedBytes: new(uint64(1 << 30)), MemoryLimitBytes: new(uint64(80 << 30)), MemoryPromisedBytes: new(uint64(80 << 30)),
 			ComputePromised: new(.5), SMUsed: new(.25), Healthy: new(false),
 		},
+	}}
+}
+
+// foreign has a value in each field of its first device.
+func foreign() *agentv1.Foreign {
+	return &agentv1.Foreign{Checked: time.Date(2026, 11, 25, 8, 0, 0, 0, time.UTC), Devices: []agentv1.ForeignDevice{
+		{Device: "gpu-43-00", Processes: 1, PIDs: []int{4711}, MemoryUsedBytes: new(uint64(4 << 30))}, {Device: "gpu-1b-00"},
 	}}
 }
 
@@ -106,6 +114,7 @@ func TestTheJSONOfTheAnswers(t *testing.T) {
 func TestTheExamplesHaveAValueInEachField(t *testing.T) {
 	checkFilled(t, "Node", reflect.ValueOf(node()))
 	checkFilled(t, "Row", reflect.ValueOf(report().Rows[1]))
+	checkFilled(t, "ForeignDevice", reflect.ValueOf(foreign().Devices[0]))
 }
 
 func checkFilled(t *testing.T, path string, v reflect.Value) {

@@ -130,6 +130,14 @@ var table = []Cause{
 		Admin:   "nothing: the device goes when its claims have ended",
 		Ends:    "the claims have ended, or the node offers the device again",
 	},
+	{
+		Key: v1alpha1.TaintCordoned, Code: "cordoned",
+		Meaning: "an administrator took the GPU out of use",
+		Effect:  runsOn + "; no new claim gets it",
+		User:    "nothing, if the program runs; the administrator may drain the GPU",
+		Admin:   "when the GPU may be used again: kubectl gpu uncordon NODE/GPU_NAME",
+		Ends:    "an administrator ends the cordon",
+	},
 }
 
 const (
