@@ -3,11 +3,11 @@
 package agent
 
 import (
-	"slices"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpupages/internal/markup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
 )
@@ -27,26 +25,12 @@ func documentLink(text, section string) markup.Part {
 	return markup.E("a", markup.Attr("href", documents+section), markup.Attr("rel", "noreferrer"), markup.Text(text))
 }
 
-// sectionOf returns the section about a reason of a GPU's health. It returns "" for the taint of
-// another party.
-func sectionOf(code string) string {
-	switch code {
-	case gpurows.CodeNoAgent:
-		return troubleshooting + "#node-without-agent"
-	case gpurows.CodeAgentNotReady, gpurows.CodeNodeNotReady:
-		return troubleshooting + "#" + code
+// sectionOf returns the section about a reason; "" if there is none.
+func sectionOf(reason gpurows.Reason) string {
+	if anchor := reason.Anchor(); anchor != "" {
+		return troubleshooting + "#" + anchor
 	}
-	key, value, _ := strings.Cut(code, "=")
-	if c, ok := cause.Of(v1alpha1.GroupName+"/"+key, value); ok {
-		return troubleshooting + "#" + c.Anchor()
-	}
-	switch {
-	case strings.Contains(key, "/"):
-		return ""
-	case v1alpha1.GroupName+"/"+key == v1alpha1.TaintCordoned:
-		return troubleshooting + "#taint-of-rule"
-	}
-	return troubleshooting + "#" + cause.Unhealthy(code).Anchor()
+	return ""
 }
 
 // healthClass returns the class of a state of health in the style sheet.
@@ -96,7 +80,7 @@ func (r *reading) healthItem(h gpurows.Health) markup.Part {
 	rest := h.Text(r.at)
 	for _, reason := range h.Reasons {
 		words := reason.Code
-		if section := sectionOf(reason.Code); section != "" {
+		if section := sectionOf(reason); section != "" {
 			// The codes of agents are words in the text.
 			if !strings.Contains(rest, words) {
 				words = strings.ReplaceAll(words, "-", " ")

@@ -96,12 +96,12 @@ func TestSectionsOfReasonsExist(t *testing.T) {
 		}
 	}
 	for _, code := range codes {
-		_, anchor, _ := strings.Cut(sectionOf(code), "#")
+		_, anchor, _ := strings.Cut(sectionOf(gpurows.Reason{Code: code}), "#")
 		if anchor == "" || !strings.Contains(string(text), "\n### "+anchor+"\n") {
 			t.Errorf("%s: there is no section %q", code, anchor)
 		}
 	}
-	if section := sectionOf("example.com/broken=yes"); section != "" {
+	if section := sectionOf(gpurows.Reason{Code: "example.com/broken=yes"}); section != "" {
 		t.Errorf("the taint of another party has the section %s", section)
 	}
 }

@@ -184,10 +184,10 @@ func strip(gpus []gpurows.GPU) markup.Part {
 func modes() []fleet.Mode { return append(fleet.Modes(), gpurows.ModeUnknown) }
 
 func letterOf(mode fleet.Mode) string {
-	switch mode {
-	case fleet.ModeFree:
+	if mode == fleet.ModeFree {
 		return "–"
-	case gpurows.ModeUnknown:
+	}
+	if mode == gpurows.ModeUnknown {
 		return "?"
 	}
 	return strings.ToUpper(string(mode[:1]))

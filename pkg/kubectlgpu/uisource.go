@@ -38,7 +38,13 @@ func (s uiSource) Read(ctx context.Context) (*gpurows.Cluster, error) {
 		return nil, err
 	}
 	v := &view{Cluster: cluster, reader: s.reader}
-	return cluster, s.o.addAgents(ctx, v)
+	if err := s.o.addAgents(ctx, v); err != nil {
+		return nil, err
+	}
+	if reason := v.pods.Unread[doctor.DriverPods]; reason != "" {
+		cluster.Refused[doctor.DriverPods] = reason + " Whether the agents run is not known: the health of GPUs is as their nodes last published it."
+	}
+	return cluster, nil
 }
 
 // Inspect implements [gpupages.Source].

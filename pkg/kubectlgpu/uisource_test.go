@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -34,6 +35,23 @@ func followChanges(t *testing.T, client kubernetes.Interface) (changes <-chan st
 	running.Go(func() { end <- s.Watch(ctx, func() { seen <- struct{}{} }) })
 	t.Cleanup(func() { stop(); running.Wait() })
 	return seen, end
+}
+
+// The pages know the agents, or say that the user may not.
+func TestTheSourceReadsTheAgents(t *testing.T) {
+	client := drivenWorld(t, shared(t), func(http.ResponseWriter, *http.Request) {})
+	s := uiSource{reader{client, "default", v1alpha1.DriverName}, &options{driver: v1alpha1.DriverName}}
+	c, err := s.Read(t.Context())
+	must(t, err)
+	if len(c.Agents) == 0 || len(c.Sentences()) > 0 {
+		t.Errorf("agents %+v, %q", c.Agents, c.Sentences())
+	}
+	forbid(client.Clientset, "daemonsets", false)
+	c, err = s.Read(t.Context())
+	must(t, err)
+	if all := strings.Join(c.Sentences(), " "); c.Agents != nil || !strings.Contains(all, "daemonsets") || !strings.Contains(all, "Whether the agents run is not known") {
+		t.Errorf("without the right: agents %+v, %q", c.Agents, all)
+	}
 }
 
 // receive waits for an item, and drops the further ones that have come.

@@ -62,10 +62,10 @@ func (p *Plugin) withMistakes(ctx context.Context, s *claimStatus, n needed, all
 }
 
 // tell creates the event about a mistake on the claim and its pods. The name of the event follows
-// from its text, so it is created once.
+// from its object and its text, so a pod has one about two claims.
 func (p *Plugin) tell(ctx context.Context, object *resourceapi.ResourceClaim, m condition) error {
 	for _, on := range usersOf(object) {
-		if err := p.events.create(ctx, on, eventName(on, string(object.UID), m.kind+" "+m.message), mistakeAction, corev1.EventTypeWarning, m.kind, sentence(m.message)+"."); err != nil {
+		if err := p.events.create(ctx, on, eventName(on, "", m.kind+" "+m.message), mistakeAction, corev1.EventTypeWarning, m.kind, sentence(m.message)+"."); err != nil {
 			return err
 		}
 	}
@@ -96,13 +96,16 @@ func hasCondition(object *resourceapi.ResourceClaim, driver string, d deviceStat
 
 // roundedUp returns a clause about the amounts that the scheduler has rounded up; "" without any.
 func roundedUp(object *resourceapi.ResourceClaim, driver string, d deviceStatus) string {
+	if object.Status.Allocation == nil {
+		return ""
+	}
 	var texts []string
 	for _, result := range object.Status.Allocation.Devices.Results {
 		if result.Driver != driver || result.Pool != d.pool || result.Device != d.device || ptr.Deref(result.ShareID, types.UID("")) != ptr.Deref(d.shareID, "") {
 			continue
 		}
 		for _, r := range amounts.RoundedUp(object, result) {
-			texts = append(texts, fmt.Sprintf("request %s has %s of %s, and the claim holds %s", result.Request, r.Requested.String(), r.Capacity, r.Held.String()))
+			texts = append(texts, fmt.Sprintf("claim %s requests %s of %s (request %s), and holds %s", object.Name, r.Requested.String(), r.Capacity, result.Request, r.Held.String()))
 		}
 	}
 	if texts == nil {

@@ -85,7 +85,7 @@ func TestMistakesInClaimsAreConditionsAndEvents(t *testing.T) {
 		objects[0].Spec.Devices.Requests[0].Exactly.Capacity.Requests["memory"] = resource.MustParse("300Mi")
 	}
 	several := []string{
-		"Pod team/trainer: Warning SeveralShares", "Pod team/trainer: Warning SeveralShares",
+		"Pod team/trainer: Warning SeveralShares",
 		"ResourceClaim team/one: Warning SeveralShares", "ResourceClaim team/two: Warning SeveralShares",
 	}
 	for name, c := range map[string]struct {
@@ -156,7 +156,7 @@ func TestTheConditionOfAMistakeIsTheRecordOfItsEvent(t *testing.T) {
 	// The event's time to live ends, and the API server has the condition.
 	one := p.status.wanted["uid-one"].devices[0]
 	objects[0].Status.Devices = []resourceapi.AllocatedDeviceStatus{{Driver: testDriver, Pool: one.pool, Device: one.device, Conditions: one.conditions()}}
-	if message := one.conditions()[1].Message; !strings.HasPrefix(message, "request gpu has 300Mi of memory, and the claim holds 1Gi: ") {
+	if message := one.conditions()[1].Message; !strings.HasPrefix(message, "claim one requests 300Mi of memory (request gpu), and holds 1Gi: ") {
 		t.Errorf("the condition says %q", message)
 	}
 	client = fake.NewClientset(testNode(), objects[0], objects[1])

@@ -34,10 +34,11 @@ func serveDriver(w http.ResponseWriter, r *http.Request, nodes []*corev1.Node, d
 	spec := corev1.PodSpec{NodeName: "dgx-01", ServiceAccountName: "agent", Containers: []corev1.Container{{
 		Name: "agent", Image: "agent:v0.9.0", Args: []string{"--driver-name=" + v1alpha1.DriverName}, Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 9000}},
 	}}}
+	all := int32(len(nodes)) //nolint:gosec // a test has few
 	set := appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "agent", UID: "agent", Labels: labels},
 		Spec:       appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: spec}},
-		Status:     appsv1.DaemonSetStatus{DesiredNumberScheduled: 1},
+		Status:     appsv1.DaemonSetStatus{DesiredNumberScheduled: all, CurrentNumberScheduled: all, UpdatedNumberScheduled: all},
 	}
 	set.Spec.Template.Annotations = map[string]string{v1alpha1.AnnotationViewerAccount: "viewer"}
 	var agents []corev1.Pod
@@ -98,7 +99,7 @@ func serveDriver(w http.ResponseWriter, r *http.Request, nodes []*corev1.Node, d
 	case strings.HasSuffix(path, "/proxy/v1/claims"):
 		answer = json.RawMessage(`{"rows": []}`)
 	case strings.HasSuffix(path, "/proxy/v1/node"):
-		answer = json.RawMessage(`{"swapBytes": {"value": 1073741824}}`)
+		answer = json.RawMessage(`{"driverVersion": {"value": "580.65.06"}, "cgroupControllers": {"value": ["cpu", "dmem"]}, "swapBytes": {"value": 1073741824}}`)
 	default:
 		return false
 	}
