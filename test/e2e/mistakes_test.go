@@ -17,7 +17,7 @@ import (
 )
 
 // A pod whose container uses two shares, one of them less than the least share, starts. Its user
-// reads in events and conditions what it has instead.
+// reads in events and conditions which limits it has.
 func TestMistakesInClaimsAreEventsAndConditions(t *testing.T) {
 	runWithDriver(t, "gpu-1b-00", "dgx-h100", "--reconcile-interval=2s")
 	ns := namespaceFor(t, "mistakes")

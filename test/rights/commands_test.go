@@ -114,7 +114,10 @@ func commandTable(t *testing.T) [][]string {
 	return rows
 }
 
-var missingRight = regexp.MustCompile(`(?i)[^\n]*(no right|permission denied|is forbidden)[^\n]*`)
+var missingRight = regexp.MustCompile(`(?i)[^\n]*(no right|without the right|permission denied|is forbidden)[^\n]*`)
+
+// What explain prints before and after the lists that its user may not read.
+const withoutRight, mayBeInUse = "without the right to list ", " of the whole cluster, devices that seem free may be in use"
 
 // cellOf returns the cell of the table for what a command printed.
 func cellOf(out string) string {
@@ -123,8 +126,10 @@ func cellOf(out string) string {
 		switch line = strings.TrimSpace(line); {
 		case strings.HasPrefix(line, "You have no right") && strings.Contains(line, "only of "+tenant):
 			ownSpace++
-		case line == "You have no right to list nodes.":
+		case line == "You have no right to list nodes.", line == withoutRight+"nodes"+mayBeInUse:
 			nodes++
+		case strings.HasPrefix(line, withoutRight) && strings.HasSuffix(line, mayBeInUse):
+			ownSpace++
 		default:
 			others++
 		}

@@ -128,18 +128,22 @@ func (s *scene) makeSlices(ctx context.Context, c *harness.Cluster) error {
 	return nil
 }
 
-// sliceOf has one device and no name.
+// sliceOf has two GPUs and no name.
 func sliceOf(driver, node, pool string) *resourceapi.ResourceSlice {
+	gpu := func(name string) resourceapi.Device {
+		return resourceapi.Device{
+			Name:       name,
+			Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"type": {StringValue: ptr.To("gpu")}},
+			Capacity:   map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"memory": {Value: resource.MustParse("80Gi")}},
+		}
+	}
 	return &resourceapi.ResourceSlice{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "try-"},
 		Spec: resourceapi.ResourceSliceSpec{
 			Driver:   driver,
 			NodeName: ptr.To(node),
 			Pool:     resourceapi.ResourcePool{Name: pool, ResourceSliceCount: 1},
-			Devices: []resourceapi.Device{{
-				Name:     "gpu-0",
-				Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"memory": {Value: resource.MustParse("80Gi")}},
-			}},
+			Devices:  []resourceapi.Device{gpu("gpu-0"), gpu("gpu-1")},
 		},
 	}
 }
