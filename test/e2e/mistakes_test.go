@@ -16,8 +16,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
-// A pod whose container uses two shares, one of them less than the least share, starts. Its user
-// reads in events and conditions which limits it has.
+// A pod whose container uses two shares, one of them less than the least share, starts. Events and
+// conditions name the amounts and limits that its container gets instead.
 func TestMistakesInClaimsAreEventsAndConditions(t *testing.T) {
 	runWithDriver(t, "gpu-1b-00", "dgx-h100", "--reconcile-interval=2s")
 	ns := namespaceFor(t, "mistakes")
