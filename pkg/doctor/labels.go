@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
@@ -125,7 +126,7 @@ func misspelt(labels map[string]string, known []string) []verdict {
 		if slices.Contains(known, key) || !ours && !slices.ContainsFunc(nodeLabels, func(l string) bool { return isNear(l, key) }) {
 			continue
 		}
-		meant := slices.MinFunc(nodeLabels, func(a, b string) int { return cmp.Compare(distance(a, key), distance(b, key)) })
+		meant := slices.MinFunc(nodeLabels, func(a, b string) int { return cmp.Compare(fleet.Distance(a, key), fleet.Distance(b, key)) })
 		all = append(all, verdict{
 			"label-unknown", Warning, "it has the label " + key + ", which the driver does not know", "the label has no effect",
 			"if you mean " + meant + ", write that; otherwise remove the label or use another prefix",
@@ -139,7 +140,7 @@ const mostTypos = 2
 
 // isNear reports whether a label differs from another in at most [mostTypos] letters.
 func isNear(a, b string) bool {
-	return max(len(a)-len(b), len(b)-len(a)) <= mostTypos && distance(a, b) <= mostTypos
+	return max(len(a)-len(b), len(b)-len(a)) <= mostTypos && fleet.Distance(a, b) <= mostTypos
 }
 
 // selectingLabels returns the labels by which DaemonSets of the driver select nodes.
@@ -158,25 +159,4 @@ func (c *Cluster) selectingLabels() []string {
 		}
 	}
 	return keys
-}
-
-// distance returns the number of letters to insert, delete or replace that make a into b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := before
-			if a[i] != b[j] {
-				replaced++
-			}
-			before = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

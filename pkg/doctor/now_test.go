@@ -73,7 +73,7 @@ func TestUpdatesThatAreStuck(t *testing.T) {
 		"a pod that is not ready": {time.Hour, func(c *doctor.Cluster, _ *appsv1.DaemonSet) {
 			c.Agents[0].Status.Conditions[0].Status, c.Agents[0].Status.Conditions[0].LastTransitionTime = corev1.ConditionFalse, ago(c, time.Hour)
 		}, []string{
-			"problem | agent-not-ready | node a | pod agent-a is not ready for 60m: phase Running",
+			"problem | agent-not-ready | node a | pod agent-a is not ready for 60m: it does not pass its readiness check",
 			"problem | rollout-stuck | daemonset gpus/agent | 1 of 2 pods are of the newest release, and none has been created or become ready for 60m; not ready: agent-a",
 		}},
 		"no pod that is not ready": {time.Hour, func(*doctor.Cluster, *appsv1.DaemonSet) {}, []string{

@@ -29,7 +29,7 @@ func checkRollouts(c *Cluster) []Finding {
 		}
 		findings = append(findings, Finding{
 			Object: onNode(cmp.Or(placeOf(pod), "?")), Code: "pod-not-scheduled", State: Problem,
-			Found:   fmt.Sprintf("pod %s is not scheduled%s: %s", pod.Name, c.since(pod.CreationTimestamp.Time), whyNotReady(pod)),
+			Found:   fmt.Sprintf("pod %s is not scheduled%s: %s", pod.Name, c.since(pod.CreationTimestamp.Time), WhyNotReady(pod)),
 			Meaning: "the node publishes no GPUs, or prepares no shares",
 			Remedy:  fmt.Sprintf("run kubectl --namespace %s describe pod %s: make room on the node for its requests, or add the toleration that it lacks", pod.Namespace, pod.Name),
 		})
@@ -117,7 +117,7 @@ func (c *Cluster) progress(set *appsv1.DaemonSet) time.Time {
 func (c *Cluster) notReadyOf(set *appsv1.DaemonSet) []string {
 	var names []string
 	for _, pod := range c.podsOf(set) {
-		if !isReady(pod) {
+		if !IsReady(pod) {
 			names = append(names, pod.Name)
 		}
 	}

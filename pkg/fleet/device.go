@@ -32,7 +32,7 @@ func Nearest(misspelt string, names []string) []string {
 	var all []candidate
 	limit := (len(misspelt) + 2) / 3
 	for _, name := range names {
-		edits := distance(strings.ToLower(misspelt), strings.ToLower(name))
+		edits := Distance(strings.ToLower(misspelt), strings.ToLower(name))
 		switch {
 		case name == misspelt:
 		case edits <= limit:

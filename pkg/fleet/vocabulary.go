@@ -177,15 +177,15 @@ func replaced(id string) string {
 func nearest(vocabulary []Name, name Name) (Name, bool) {
 	best, least := Name{}, max(1, len(name.ID)/3)+1
 	for _, v := range vocabulary {
-		if d := distance(strings.ToLower(v.ID), strings.ToLower(name.ID)); d < least {
+		if d := Distance(strings.ToLower(v.ID), strings.ToLower(name.ID)); d < least {
 			best, least = v, d
 		}
 	}
 	return best, best != Name{}
 }
 
-// distance returns the number of letters to insert, remove or replace to make b of a.
-func distance(a, b string) int {
+// Distance returns the number of letters to insert, remove or replace to make b of a.
+func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

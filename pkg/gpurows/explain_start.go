@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
@@ -102,7 +103,7 @@ func (e *explaining) addDriverPod(node, namespace, program string, pods []*corev
 	}
 	pod := pods[0]
 	for _, other := range pods[1:] {
-		if isReady(other) {
+		if doctor.IsReady(other) {
 			pod = other
 		}
 	}
@@ -110,11 +111,11 @@ func (e *explaining) addDriverPod(node, namespace, program string, pods []*corev
 	if pod.CreationTimestamp.IsZero() {
 		age = "unknown"
 	}
-	if isReady(pod) {
+	if doctor.IsReady(pod) {
 		e.Facts = append(e.Facts, fmt.Sprintf("%s of node %s: pod %s is ready, age %s", program, node, pod.Name, age))
 		return
 	}
-	e.Causes = append(e.Causes, fmt.Sprintf("the %s of node %s is not ready: pod %s: %s (age %s); %s", program, node, pod.Name, whyNotReady(pod), age, meaning))
+	e.Causes = append(e.Causes, fmt.Sprintf("the %s of node %s is not ready: pod %s: %s (age %s); %s", program, node, pod.Name, doctor.WhyNotReady(pod), age, meaning))
 	addOnce(&e.Advice, fmt.Sprintf("waiting helps once the %s is ready; the administrator finds the reason: kubectl %sdescribe pod %s", program, at, pod.Name))
 }
 
@@ -127,30 +128,10 @@ func (e *explaining) addAgentOfRunning(ctx context.Context, node string) {
 	if err != nil || driver.Unread != "" {
 		return
 	}
-	if !slices.ContainsFunc(driver.Agents, isReady) {
+	if !slices.ContainsFunc(driver.Agents, doctor.IsReady) {
 		e.addUnknown(fmt.Sprintf("no agent is ready on node %s: the health of its GPUs is not watched, and this output may be old", node),
 			fmt.Sprintf("have the administrator start the agent: kubectl gpu doctor %s", node))
 	}
-}
-
-func isReady(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
-}
-
-func whyNotReady(pod *corev1.Pod) string {
-	for _, s := range pod.Status.ContainerStatuses {
-		if w := s.State.Waiting; w != nil {
-			return strings.TrimSuffix(w.Reason+": "+w.Message, ": ")
-		}
-	}
-	for _, s := range pod.Status.ContainerStatuses {
-		if s.RestartCount > 0 && !s.Ready {
-			return "its container has restarted " + Count(int(s.RestartCount), "time")
-		}
-	}
-	return "it does not pass its readiness check"
 }
 
 // addContainerStates adds the reasons for which the kubelet waits with containers, apart from

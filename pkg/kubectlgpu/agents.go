@@ -65,7 +65,7 @@ func readConfigProblems(ctx context.Context, client kubernetes.Interface, c *doc
 	for _, agent := range c.Agents {
 		node := agent.Spec.NodeName
 		mu.Lock()
-		known := c.Facts[node].Facts != nil || len(nodes) > 0 && !slices.Contains(nodes, node) || !isReady(agent)
+		known := c.Facts[node].Facts != nil || len(nodes) > 0 && !slices.Contains(nodes, node) || !doctor.IsReady(agent)
 		mu.Unlock()
 		if known {
 			continue
@@ -82,12 +82,6 @@ func readConfigProblems(ctx context.Context, client kubernetes.Interface, c *doc
 		})
 	}
 	_ = queries.Wait() // an error is that the metric is not known
-}
-
-func isReady(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
 }
 
 // readMetric returns the value of a metric without labels that an agent serves.

@@ -121,6 +121,7 @@ func (s *scene) makeSlices(ctx context.Context, c *harness.Cluster) error {
 		"slice-a-other": sliceOf(otherDriver, s.nodeA, s.nodeA),
 	} {
 		slice.Name = name
+		slice.Spec.Devices = append(slice.Spec.Devices, gpuOf("gpu-1")) // which no claim has
 		if _, err := c.Client.ResourceV1().ResourceSlices().Create(ctx, slice, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("create %s: %w", name, err)
 		}
@@ -128,22 +129,24 @@ func (s *scene) makeSlices(ctx context.Context, c *harness.Cluster) error {
 	return nil
 }
 
-// sliceOf has two GPUs and no name.
-func sliceOf(driver, node, pool string) *resourceapi.ResourceSlice {
-	gpu := func(name string) resourceapi.Device {
-		return resourceapi.Device{
-			Name:       name,
-			Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"type": {StringValue: ptr.To("gpu")}},
-			Capacity:   map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"memory": {Value: resource.MustParse("80Gi")}},
-		}
+// gpuOf returns a GPU that the chart's classes select.
+func gpuOf(name string) resourceapi.Device {
+	return resourceapi.Device{
+		Name:       name,
+		Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"type": {StringValue: ptr.To("gpu")}},
+		Capacity:   map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"memory": {Value: resource.MustParse("80Gi")}},
 	}
+}
+
+// sliceOf has one GPU and no name.
+func sliceOf(driver, node, pool string) *resourceapi.ResourceSlice {
 	return &resourceapi.ResourceSlice{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "try-"},
 		Spec: resourceapi.ResourceSliceSpec{
 			Driver:   driver,
 			NodeName: ptr.To(node),
 			Pool:     resourceapi.ResourcePool{Name: pool, ResourceSliceCount: 1},
-			Devices:  []resourceapi.Device{gpu("gpu-0"), gpu("gpu-1")},
+			Devices:  []resourceapi.Device{gpuOf("gpu-0")},
 		},
 	}
 }
