@@ -90,8 +90,8 @@ func isReady(pod *corev1.Pod) bool {
 }
 
 func whyNotReady(pod *corev1.Pod) string {
-	for _, s := range pod.Status.ContainerStatuses {
-		if w := s.State.Waiting; w != nil {
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if w := s.State.Waiting; w != nil && w.Reason != "PodInitializing" {
 			return strings.TrimSuffix(w.Reason+": "+w.Message, ": ")
 		}
 		if s.RestartCount > 0 && !s.Ready {

@@ -140,8 +140,8 @@ func isReady(pod *corev1.Pod) bool {
 }
 
 func whyNotReady(pod *corev1.Pod) string {
-	for _, s := range pod.Status.ContainerStatuses {
-		if w := s.State.Waiting; w != nil {
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if w := s.State.Waiting; w != nil && w.Reason != "PodInitializing" {
 			return strings.TrimSuffix(w.Reason+": "+w.Message, ": ")
 		}
 	}
@@ -259,7 +259,7 @@ func (e *explaining) addWarnings(ctx context.Context, pod *corev1.Pod) error {
 		if event.Reason == "FailedResourceClaimCreation" && len(e.Causes) < mostEvents && e.State == StatePending {
 			e.Causes = append(e.Causes, message)
 		}
-		addOnce(&e.Advice, refusalAdvice(event.Message)...)
+		addOnce(&e.Advice, refusalAdvice(pod.Namespace, event.Message)...)
 		// A cause is not printed again among the facts.
 		if !slices.ContainsFunc(e.Causes, func(c string) bool { return strings.HasSuffix(c, message) }) {
 			e.Facts = append(e.Facts, text)
