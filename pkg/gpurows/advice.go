@@ -108,8 +108,8 @@ func (e *explaining) addMiss(nearest fleet.Verdict, checks []fleet.RequestCheck,
 	e.Advice = append(e.Advice, advice(e.cluster.Fleet, nearest, checks)...)
 }
 
-// addReasons adds the different reasons with a code for which devices of a node do not meet the
-// requests, up to a number of them.
+// addReasons adds why devices of a node do not meet the requests. It adds the different reasons
+// with the code, up to a number of them.
 func (e *explaining) addReasons(node, code string, most int) {
 	var reasons []string
 	for _, miss := range e.Misses {
@@ -132,8 +132,8 @@ func (e *explaining) addReasons(node, code string, most int) {
 	e.Causes = append(e.Causes, reasons[:min(most, len(reasons))]...)
 }
 
-// endHolders returns the command that ends a pod of the same namespace that holds a device of a
-// node. A user has no say in pods of other namespaces.
+// endHolders returns the command that ends a pod with a device of a node. The pod is one of the
+// same namespace: a user has no say in others.
 func (e *explaining) endHolders(node string, checks []fleet.RequestCheck) []string {
 	for _, check := range checks {
 		for _, d := range check.Devices {
