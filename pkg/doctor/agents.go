@@ -92,8 +92,8 @@ func IsReady(pod *corev1.Pod) bool {
 
 // WhyNotReady returns a clause about a pod that is not ready.
 func WhyNotReady(pod *corev1.Pod) string {
-	for _, s := range pod.Status.ContainerStatuses {
-		if w := s.State.Waiting; w != nil {
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if w := s.State.Waiting; w != nil && w.Reason != "PodInitializing" {
 			return strings.TrimSuffix(w.Reason+": "+w.Message, ": ")
 		}
 		if s.RestartCount > 0 && !s.Ready {

@@ -5,6 +5,7 @@ package doctor
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -48,6 +49,9 @@ func (c *Cluster) tainted(node, gpu, text string, taint resourceapi.DeviceTaint)
 	if !ok {
 		f.Code, f.State, f.Meaning = codeRule, Warning, "new claims do not get it"
 		f.Remedy = "if the device is in order again, delete the DeviceTaintRule with this taint: kubectl get devicetaintrules"
+		if rules := fleet.RulesOf(c.TaintRules, taint); len(rules) > 0 {
+			f.Remedy = "if the device is in order again, run kubectl delete devicetaintrule " + strings.Join(rules, " ")
+		}
 		return f
 	}
 	address := ""

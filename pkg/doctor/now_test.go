@@ -76,6 +76,14 @@ func TestUpdatesThatAreStuck(t *testing.T) {
 			"problem | agent-not-ready | node a | pod agent-a is not ready for 60m: it does not pass its readiness check",
 			"problem | rollout-stuck | daemonset gpus/agent | 1 of 2 pods are of the newest release, and none has been created or become ready for 60m; not ready: agent-a",
 		}},
+		"an image that does not exist": {time.Minute, func(c *doctor.Cluster, _ *appsv1.DaemonSet) {
+			c.Agents[0].Status.Conditions[0].Status = corev1.ConditionFalse
+			c.Agents[0].Status.InitContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImageNeverPull", Message: "no-such:1"}}}}
+			c.Agents[0].Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}}}
+		}, []string{
+			"problem | agent-not-ready | node a | pod agent-a is not ready for 23h: ErrImageNeverPull: no-such:1",
+			"problem | rollout-stuck | daemonset gpus/agent | 1 of 2 pods are of the newest release, and waiting does not help pod agent-a: ErrImageNeverPull: no-such:1",
+		}},
 		"no pod that is not ready": {time.Hour, func(*doctor.Cluster, *appsv1.DaemonSet) {}, []string{
 			"problem | rollout-stuck | daemonset gpus/agent | 1 of 2 pods are of the newest release, and none has been created or become ready for 60m",
 		}},

@@ -41,22 +41,28 @@ func checkRollouts(c *Cluster) []Finding {
 func (c *Cluster) rollout(set *appsv1.DaemonSet) *Finding {
 	status := set.Status
 	idle := c.Now.Sub(c.progress(set))
-	if idle <= patience {
+	hopeless := c.hopelessOf(set)
+	if idle <= patience && hopeless == nil {
 		return nil
 	}
 	kubectl := "kubectl --namespace " + set.Namespace
 	f := Finding{Object: "daemonset " + set.Namespace + "/" + set.Name, State: Problem}
 	switch missing := status.DesiredNumberScheduled - status.CurrentNumberScheduled; {
-	case missing > 0:
+	case missing > 0 && idle > patience:
 		f.Code, f.Found = "pods-not-created", fmt.Sprintf("pods of it are missing on %d of %s", missing, count(int(status.DesiredNumberScheduled), "selected node"))
 		f.Meaning = "these nodes publish no GPUs, or prepare no shares"
 		f.Remedy = fmt.Sprintf("run %s describe daemonset %s: its events have the reason, such as a quota or Pod Security", kubectl, set.Name)
-	case status.ObservedGeneration < set.Generation:
+	case status.ObservedGeneration < set.Generation && idle > patience:
 		f.Code, f.Found = "rollout-stuck", fmt.Sprintf("the kube-controller-manager has seen generation %d of %d", status.ObservedGeneration, set.Generation)
 		f.Meaning = "the newest settings have no effect"
 		f.Remedy = "check that the kube-controller-manager runs"
-	case status.UpdatedNumberScheduled >= status.DesiredNumberScheduled:
+	case status.UpdatedNumberScheduled >= status.DesiredNumberScheduled && hopeless == nil:
 		return nil
+	case hopeless != nil:
+		f.Code = "rollout-stuck"
+		f.Found = fmt.Sprintf("%d of %s are of the newest release, and waiting does not help pod %s: %s", status.UpdatedNumberScheduled, count(int(status.DesiredNumberScheduled), "pod"), hopeless.Name, WhyNotReady(hopeless))
+		f.Meaning = "the other nodes run an older release or older settings"
+		f.Remedy = fmt.Sprintf("to go back: %s rollout undo daemonset/%s, or helm rollback. To go on, correct the image or the setting that the finding names, and run helm upgrade", kubectl, set.Name)
 	case set.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType:
 		f.Code, f.State, f.Found = "rollout-on-delete", Warning, fmt.Sprintf("%d of %s are of the newest release, and the update strategy is OnDelete", status.UpdatedNumberScheduled, count(int(status.DesiredNumberScheduled), "pod"))
 		f.Meaning = "the others run an older release or older settings until they are deleted"
@@ -112,6 +118,24 @@ func (c *Cluster) progress(set *appsv1.DaemonSet) time.Time {
 	}
 	return last
 }
+
+// hopelessOf returns a pod of a DaemonSet whose containers cannot be created, whatever the time.
+// It returns nil if there is none.
+func (c *Cluster) hopelessOf(set *appsv1.DaemonSet) *corev1.Pod {
+	pods := c.podsOf(set)
+	i := slices.IndexFunc(pods, func(pod *corev1.Pod) bool {
+		return slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
+			return s.State.Waiting != nil && slices.Contains(hopeless, s.State.Waiting.Reason)
+		})
+	})
+	if i < 0 {
+		return nil
+	}
+	return pods[i]
+}
+
+// hopeless are the reasons of the kubelet for a container that only a change of its pod helps.
+var hopeless = []string{"ErrImageNeverPull", "InvalidImageName", "ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 
 // notReadyOf returns the names of the pods of a DaemonSet that are not ready, sorted.
 func (c *Cluster) notReadyOf(set *appsv1.DaemonSet) []string {

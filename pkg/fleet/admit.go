@@ -16,6 +16,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
+// Cordoned is the reason why a pod cannot run on a node that an administrator has cordoned.
+const Cordoned = "it is cordoned"
+
 // Excludes returns why the scheduler does not place a pod on a node, a sentence each. It
 // leaves out reasons about devices. The reasons are taints, the pod's node selector and
 // affinity, and requested resources such as cpu. It returns none if the pod is nil or the
@@ -36,7 +39,7 @@ func (f *Fleet) Excludes(name string, pod *corev1.Pod) []string {
 		switch {
 		case taint.Effect == corev1.TaintEffectPreferNoSchedule || schedulinghelper.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations, &taint, true):
 		case taint.Key == corev1.TaintNodeUnschedulable:
-			all = append(all, "it is cordoned")
+			all = append(all, Cordoned)
 		default:
 			all = append(all, "the pod does not tolerate its taint "+taint.ToString())
 		}

@@ -57,6 +57,18 @@ func TaintText(taint resourceapi.DeviceTaint) string {
 	return text + ":" + string(taint.Effect)
 }
 
+// RulesOf returns the names of the rules that set a taint, sorted.
+func RulesOf(rules []*resourceapi.DeviceTaintRule, taint resourceapi.DeviceTaint) []string {
+	var names []string
+	for _, rule := range rules {
+		if t := rule.Spec.Taint; t.Key == taint.Key && t.Value == taint.Value && t.Effect == taint.Effect {
+			names = append(names, rule.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 func (d Device) selectorReason(expression string) string {
 	var here []string
 	for _, name := range NamesIn(expression) {

@@ -25,7 +25,7 @@ const poolAdvice = "have the driver named above publish its devices again, by re
 // remedies returns the remedy of each condition.
 func remedies() map[fleet.Condition]remedy {
 	return map[fleet.Condition]remedy{
-		fleet.ConditionHolders: {"other claims hold the devices", "wait until one of the claims named below ends, or end it: nothing is preempted for devices, whatever the priority of the pod"},
+		fleet.ConditionHolders: {"other claims hold the devices", "wait until one of the claims that hold them ends, or end it: nothing is preempted for devices, whatever the priority of the pod"},
 		fleet.ConditionTaints:  {"devices have taints", "wait until the causes of the taints have ended, or add nodes"},
 		fleet.ConditionConstraints: {
 			"no such group of devices meets the constraints of the claim",
@@ -58,7 +58,11 @@ func MissingText(v fleet.Verdict) string {
 func advice(f *fleet.Fleet, nearest fleet.Verdict, checks []fleet.RequestCheck) []string {
 	switch {
 	case nearest.Excluded != nil:
-		return []string{"change the pod or a node so that the reasons below end, or add nodes: no node admits the pod"}
+		texts := []string{"change the pod or a node so that the reasons below end, or add nodes: no node admits the pod"}
+		if slices.Contains(nearest.Excluded, fleet.Cordoned) {
+			texts = append(texts, "if the node may be used again, its administrator ends the cordon: kubectl uncordon "+nearest.Node)
+		}
+		return texts
 	case errors.Is(nearest.Problem, gpu.ErrNotReady):
 		return []string{"wait until the agent of the node has published its devices"}
 	case errors.Is(nearest.Problem, fleet.ErrPoolRefused):
@@ -90,6 +94,11 @@ func (e *explaining) addMiss(nearest fleet.Verdict, checks []fleet.RequestCheck,
 	switch of := nearest.Missing; {
 	case nearest.Excluded == nil && nearest.Problem == nil && len(of) > 0 && of[0] == fleet.ConditionTaints:
 		e.addTaintsOf(nearest.Node, checks)
+	case nearest.Excluded == nil && nearest.Problem == nil && len(of) > 0 && of[0] == fleet.ConditionSize:
+		e.addReasons(nearest.Node, CodeTooSmall, 1)
+	case nearest.Excluded == nil && nearest.Problem == nil && len(of) > 0 && of[0] == fleet.ConditionHolders:
+		e.addReasons(nearest.Node, CodeInUse, mostEvents)
+		defer func() { addOnce(&e.Advice, e.endHolders(nearest.Node, checks)...) }()
 	case nearest.Excluded == nil && nearest.Problem == nil && len(of) > 0 && of[0] == fleet.ConditionClass:
 		if offers := e.classOffer(open); offers != nil {
 			addOnce(&e.Advice, offers...)
@@ -97,6 +106,50 @@ func (e *explaining) addMiss(nearest fleet.Verdict, checks []fleet.RequestCheck,
 		}
 	}
 	e.Advice = append(e.Advice, advice(e.cluster.Fleet, nearest, checks)...)
+}
+
+// addReasons adds why devices of a node do not meet the requests. It adds the different reasons
+// with the code, up to a number of them.
+func (e *explaining) addReasons(node, code string, most int) {
+	var reasons []string
+	for _, miss := range e.Misses {
+		if miss.Node != node {
+			continue
+		}
+		for _, r := range miss.Requests {
+			for _, d := range r.Devices {
+				if !slices.Contains(d.Codes, code) {
+					continue
+				}
+				text := strings.Join(d.Reasons, "; ")
+				if code == CodeTooSmall {
+					text = d.Device + ": " + text
+				}
+				addOnce(&reasons, text)
+			}
+		}
+	}
+	e.Causes = append(e.Causes, reasons[:min(most, len(reasons))]...)
+}
+
+// endHolders returns the command that ends a pod with a device of a node. The pod is one of the
+// same namespace: a user has no say in others.
+func (e *explaining) endHolders(node string, checks []fleet.RequestCheck) []string {
+	for _, check := range checks {
+		for _, d := range check.Devices {
+			if d.Device.ID.Pool != node || !slices.Contains(d.Missing, fleet.ConditionHolders) {
+				continue
+			}
+			for _, h := range d.Device.Holders {
+				for _, pod := range fleet.Consumers(h.Claim, e.cluster.Objects.Pods) {
+					if pod.Namespace == e.Namespace {
+						return []string{fmt.Sprintf("to end one of them, if its work is done or can wait: kubectl delete pod %s --namespace %s", pod.Name, pod.Namespace)}
+					}
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // addTaintsOf adds the causes of the taints for which a node's devices do not meet the requests.
@@ -157,12 +210,14 @@ func selectorValues(f *fleet.Fleet, checks []fleet.RequestCheck) []string {
 
 // refusalAdvice returns a remedy if the API server refuses to create the pod's claim: it
 // names the quota or policy only in its message.
-func refusalAdvice(message string) []string {
+func refusalAdvice(namespace, message string) []string {
 	switch {
+	case strings.Contains(message, "resourceclaimtemplate") && strings.HasSuffix(message, "not found"):
+		return []string{"create the claim template, or name one of the namespace: kubectl get resourceclaimtemplates --namespace " + namespace}
 	case strings.Contains(message, "exceeded quota: "):
 		_, name, _ := strings.Cut(message, "exceeded quota: ")
 		name, _, _ = strings.Cut(name, ",")
-		return []string{fmt.Sprintf("end other claims of the namespace, request less, or have an administrator raise the quota: kubectl describe resourcequota %s", name)}
+		return []string{fmt.Sprintf("end other claims of the namespace, request less, or have an administrator raise the quota: kubectl describe resourcequota %s --namespace %s", name, namespace)}
 	case strings.Contains(message, "ValidatingAdmissionPolicy "):
 		return []string{"change the claim as the policy in the event requires; the administrator of the cluster has set it"}
 	default:

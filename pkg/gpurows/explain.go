@@ -194,6 +194,7 @@ func (e *explaining) addPod(ctx context.Context, pod *corev1.Pod) error {
 		e.Facts = append(e.Facts, "scheduler: "+message)
 	}
 	e.Causes = append(e.Causes, missing...)
+	e.addMissingClaims(pod)
 	if len(claims) == 0 && len(missing) == 0 {
 		e.Facts = append(e.Facts, "the pod has no claims")
 	} else if err := e.add(ctx, pod, claims); err != nil {
@@ -257,6 +258,9 @@ func (e *explaining) add(ctx context.Context, pod *corev1.Pod, claims []*resourc
 			e.Advice = append(e.Advice, partialAdvice)
 		}
 		e.addMiss(verdicts[0], checks, open)
+		if e.from.Repairs != nil && len(e.Repairs) > 0 {
+			e.Repairer = e.from.Repairs(ctx)
+		}
 		e.Advice = append(e.Advice, names...)
 	}
 	return nil

@@ -63,6 +63,7 @@ func (e *explaining) addHealth(ctx context.Context, pod *corev1.Pod, claims []*r
 	unread := e.cluster.Refused[doctor.Slices] != ""
 	var unpublished, unknown []string
 	nodes := map[string]bool{}
+	reported := kubeletReports{}
 	for _, claim := range claims {
 		for _, id := range e.devicesOf(claim) {
 			nodes[id.Pool] = true
@@ -77,12 +78,16 @@ func (e *explaining) addHealth(ctx context.Context, pod *corev1.Pod, claims []*r
 			case health == "":
 				unknown = append(unknown, id.Pool+"/"+id.Device)
 			}
-			e.addKubeletHealth(id, health, message, len(e.Health) > known)
+			e.addKubeletHealth(reported, id, health, message, len(e.Health) > known)
 		}
 	}
 	e.groupHealth()
 	for _, h := range e.Health {
 		e.addFault(pod, claims, h)
+	}
+	for _, report := range slices.SortedFunc(maps.Keys(reported), func(a, b kubeletReport) int { return cmp.Compare(a.text, b.text) }) {
+		e.addUnknown(fmt.Sprintf("the kubelet reports %s as %s", List(reported[report]), report.text),
+			"have the administrator check the agent of the node, which reports the health: kubectl gpu doctor "+report.node)
 	}
 	if len(unpublished) > 0 {
 		e.addUnknown(fmt.Sprintf("%s: the node no longer publishes it, so its health is not known", List(unpublished)),
@@ -122,6 +127,9 @@ func (e *explaining) addTaints(d fleet.Device) {
 			continue
 		}
 		c, failed := causeOf(taint, d.ID)
+		if rules := fleet.RulesOf(e.cluster.Objects.TaintRules, taint); len(rules) > 0 && c.Code == taint.Key {
+			c.Admin = "if the device is in order again: kubectl delete devicetaintrule " + strings.Join(rules, " ")
+		}
 		e.Health = append(e.Health, DeviceHealth{
 			Node: d.ID.Pool, Devices: []string{d.ID.Device}, Code: c.Code, Since: taint.TimeAdded, Meaning: c.Meaning, Effect: c.Effect, failed: failed, remedy: c,
 		})
@@ -228,15 +236,20 @@ func kubeletHealth(pod *corev1.Pod, claim *resourceapi.ResourceClaim, device str
 	return health, message
 }
 
-// addKubeletHealth adds a report of the kubelet that is not "Healthy".
-func (e *explaining) addKubeletHealth(id fleet.DeviceID, health corev1.ResourceHealthStatus, message string, explained bool) {
+// kubeletReport is a health that is not known, in the words of the kubelet.
+type kubeletReport struct{ node, text string }
+
+// kubeletReports are the devices with the same report.
+type kubeletReports map[kubeletReport][]string
+
+// addKubeletHealth adds a report of the kubelet that is not "Healthy". If the kubelet does not
+// know the health, it adds the device to reported.
+func (e *explaining) addKubeletHealth(reported kubeletReports, id fleet.DeviceID, health corev1.ResourceHealthStatus, message string, explained bool) {
 	if health == "" || health == corev1.ResourceHealthStatusHealthy {
 		return
 	}
-	text := fmt.Sprintf("the kubelet reports %s as %s", id.Device, health)
-	if message != "" {
-		text += ": " + message
-	}
+	words := strings.TrimSuffix(string(health)+": "+message, ": ")
+	text := fmt.Sprintf("the kubelet reports %s as %s", id.Device, words)
 	switch {
 	case explained:
 		addOnce(&e.Facts, text)
@@ -245,7 +258,8 @@ func (e *explaining) addKubeletHealth(id fleet.DeviceID, health corev1.ResourceH
 		addOnce(&e.Causes, text)
 		addOnce(&e.Advice, "delete the pod if its program has failed, so that its controller starts it on another GPU; the administrator finds the cause: kubectl gpu get "+id.Pool)
 	default:
-		e.addUnknown(text, "have the administrator check the agent of the node, which reports the health: kubectl gpu doctor "+id.Pool)
+		report := kubeletReport{id.Pool, words}
+		reported[report] = append(reported[report], id.Device)
 	}
 }
 

@@ -182,6 +182,37 @@ func recreate(pod *corev1.Pod, old, new string) string {
 	return fmt.Sprintf("kubectl get pod %s --namespace %s --output yaml | sed 's|%s|%s|' | kubectl replace --force --filename -", pod.Name, pod.Namespace, old, new)
 }
 
+// addMissingClaims adds the remedy for each claim that a pod names and that its namespace lacks:
+// the command that makes a copy of the claim of another namespace, or the nearest name.
+func (e *explaining) addMissingClaims(pod *corev1.Pod) {
+	for _, entry := range pod.Spec.ResourceClaims {
+		name := entry.ResourceClaimName
+		if name == nil || FindClaim(e.cluster.Objects, pod.Namespace, *name) != nil || e.cluster.Refused[doctor.Claims] != "" {
+			continue
+		}
+		var here []string
+		elsewhere := ""
+		for _, claim := range e.cluster.Objects.Claims {
+			switch {
+			case claim.Namespace == pod.Namespace:
+				here = append(here, claim.Name)
+			case claim.Name == *name && (elsewhere == "" || claim.Namespace < elsewhere):
+				elsewhere = claim.Namespace
+			}
+		}
+		switch near := fleet.Nearest(*name, here); {
+		case elsewhere != "":
+			e.Causes = append(e.Causes, fmt.Sprintf("the claim %s is in the namespace %s, and pods use claims of their own namespace only", *name, elsewhere))
+			addOnce(&e.Advice, fmt.Sprintf("make a claim like it in the namespace of the pod: kubectl get resourceclaim %s --namespace %s --output yaml | sed '/^  resourceVersion:/d; /^  uid:/d; /^  finalizers:/,/^  - /d; s|^  namespace: .*|  namespace: %s|' | kubectl create --filename -",
+				*name, elsewhere, pod.Namespace))
+		case len(near) > 0:
+			addOnce(&e.Advice, fmt.Sprintf("did you mean the claim %s? %s", strings.Join(near, ", "), recreate(pod, "resourceClaimName: "+*name+"$", "resourceClaimName: "+near[0])))
+		default:
+			addOnce(&e.Advice, fmt.Sprintf("create the claim, or name one of the namespace: kubectl get resourceclaims --namespace %s", pod.Namespace))
+		}
+	}
+}
+
 func templateName(pod *corev1.Pod) string { return pod.Name + "-gpu" }
 
 // request returns the command that creates a claim template with one request. more follows the

@@ -240,7 +240,7 @@ func (e *explaining) addWarnings(ctx context.Context, pod *corev1.Pod) error {
 		if event.Reason == "FailedResourceClaimCreation" && len(e.Causes) < mostEvents && e.State == StatePending {
 			e.Causes = append(e.Causes, message)
 		}
-		addOnce(&e.Advice, refusalAdvice(event.Message)...)
+		addOnce(&e.Advice, refusalAdvice(pod.Namespace, event.Message)...)
 		// A cause is not printed again among the facts.
 		if !slices.ContainsFunc(e.Causes, func(c string) bool { return strings.HasSuffix(c, message) }) {
 			e.Facts = append(e.Facts, text)

@@ -229,9 +229,13 @@ func TestExplain(t *testing.T) {
 	lines(t, out+problems, `
 pod default/new: Pending
 nearest to fit is node a: other claims hold the devices
+held by claim default/whole of pod whole
+shared by claim default/half of pod half; 50% compute, 7748Mi memory left
+held by claim default/others of pod others
 
 What to do
-wait until one of the claims named below ends, or end it: nothing is preempted for devices, whatever the priority of the pod
+wait until one of the claims that hold them ends, or end it: nothing is preempted for devices, whatever the priority of the pod
+to end one of them, if its work is done or can wait: kubectl delete pod whole --namespace default
 
 Node a: other claims hold the devices
 claim new, request gpu: 0 of 1 device
@@ -406,7 +410,7 @@ pod default/new: Pending
 nearest to fit is node c: other claims hold the devices
 
 What to do
-wait until one of the claims named below ends, or end it: nothing is preempted for devices, whatever the priority of the pod
+wait until one of the claims that hold them ends, or end it: nothing is preempted for devices, whatever the priority of the pod
 
 1 further node does not fit either (--nodes)
 
@@ -420,14 +424,16 @@ no node admits the pod, for reasons apart from devices
 
 What to do
 change the pod or a node so that the reasons below end, or add nodes: no node admits the pod
+if the node may be used again, its administrator ends the cordon: kubectl uncordon a
 
 Not on a, b, c: it is cordoned`)
 }
 
 func TestExplainOfAClaimThatTheAPIServerRefuses(t *testing.T) {
 	for message, want := range map[string]string{
-		`PodResourceClaim gpu: failed to create ResourceClaim: resourceclaims "new-gpu-" is forbidden: exceeded quota: gpus, requested: gpu.nvidia.com.deviceclass.resource.k8s.io/devices=1, used: 2, limited: 2`: "kubectl describe resourcequota gpus",
-		`PodResourceClaim gpu: resourceclaims "new-gpu-" is forbidden: ValidatingAdmissionPolicy 'gpu-dra-driver-requests' with binding 'gpu-dra-driver-requests' denied request: name a capacity`:                 "as the policy in the event requires",
+		`PodResourceClaim gpu: failed to create ResourceClaim: resourceclaims "new-gpu-" is forbidden: exceeded quota: gpus, requested: gpu.nvidia.com.deviceclass.resource.k8s.io/devices=1, used: 2, limited: 2`: "kubectl describe resourcequota gpus --namespace default",
+		`resourceclaimtemplate.resource.k8s.io "zz" not found`: "kubectl get resourceclaimtemplates --namespace default",
+		`PodResourceClaim gpu: resourceclaims "new-gpu-" is forbidden: ValidatingAdmissionPolicy 'gpu-dra-driver-requests' with binding 'gpu-dra-driver-requests' denied request: name a capacity`: "as the policy in the event requires",
 	} {
 		w := shared(t)
 		pod := fleettest.Pod("new")

@@ -142,3 +142,31 @@ func TestExplainOfAPodThatWaitsForASickGPU(t *testing.T) {
 		t.Errorf("status %d:\n%s", status, out)
 	}
 }
+
+func TestExplainOfAClaimThatTheNamespaceLacks(t *testing.T) {
+	for name, tc := range map[string]struct {
+		named string
+		want  []string
+	}{
+		"in another namespace": {"theirs", []string{
+			"claim theirs of the pod does not exist", "the claim theirs is in the namespace research, and pods use claims of their own namespace only",
+			"kubectl get resourceclaim theirs --namespace research --output yaml | sed ", "s|^  namespace: .*|  namespace: default|' | kubectl create --filename -",
+		}},
+		"misspelt": {"whol", []string{"did you mean the claim whole? kubectl get pod new --namespace default --output yaml | sed 's|resourceClaimName: whol$|resourceClaimName: whole|' | kubectl replace --force --filename -"}},
+		"unknown":  {"zzzzzzz", []string{"create the claim, or name one of the namespace: kubectl get resourceclaims --namespace default"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := shared(t)
+			theirs := fleettest.Claim("theirs", "")
+			theirs.Namespace = "research"
+			w.Claims = append(w.Claims, theirs)
+			pod := fleettest.Pod("new")
+			pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: &tc.named}}
+			w.Pods = append(w.Pods, pod)
+			out, status := explain(t, server(w), "new")
+			if contains(t, out, tc.want...); status != 2 {
+				t.Errorf("status %d", status)
+			}
+		})
+	}
+}

@@ -51,8 +51,13 @@ func follow(t *testing.T, out, word string) {
 		t.Fatalf("no command %q in\n%s", word, out)
 	}
 	command, _, _ := strings.Cut(out[at:], "\n")
+	if at > 0 && out[at-1] == '(' {
+		command, _, _ = strings.Cut(command, ")")
+	}
+	command, _, _ = strings.Cut(command, ", or ")
 	cmd := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", command)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+cluster.Kubeconfig, "PATH="+cluster.BinDir+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	path := []string{cluster.BinDir, cluster.Bin, filepath.Join(agent.SimDir(), "usr", "bin"), os.Getenv("PATH")}
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+cluster.Kubeconfig, "GPU_SIM_STATE="+agent.SimDir(), "PATH="+strings.Join(path, string(filepath.ListSeparator)))
 	if printed, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v: %s", command, err, printed)
 	}
@@ -105,27 +110,6 @@ func TestExplainOfAPodThatTheAgentRefuses(t *testing.T) {
 	}
 	remove(t, ns, "bad")
 	nothingLeft(t)
-}
-
-func TestCommandsOfExplainMendMistakes(t *testing.T) {
-	nothingLeft(t)
-	ns := namespaceFor(t, "explain-mistakes")
-	apply(t, ns, pod("hami", "", "{nvidia.com/gpumem: 3000, nvidia.com/gpucores: 30}"))
-	out := waitExplained(t, ns, "hami", 2, "container main requests nvidia.com/gpumem, which nothing in this cluster serves")
-	follow(t, out, "echo '")
-	apply(t, ns, strings.Replace(pod("mended", "unused", ""), "resourceClaimName: unused", "resourceClaimTemplateName: hami-gpu", 1))
-	ready(t, ns, "mended")
-	waitExplained(t, ns, "mended", 0, "Running")
-
-	apply(t, ns, strings.Replace(claim("misspelt", "", ""), "gpu.nvidia.com", "gpu.nvidia.con", 1)+pod("misspelt", "misspelt", ""))
-	out = waitExplained(t, ns, "misspelt", 2, "did you mean the DeviceClass gpu.nvidia.com")
-	follow(t, out, "kubectl get resourceclaim misspelt")
-	ready(t, ns, "misspelt")
-
-	if out, status := explained(t.Context(), "misspelt", "--namespace", "default"); status != 1 || !strings.Contains(out, "kubectl gpu explain misspelt --namespace "+ns) {
-		t.Errorf("exit status %d: %s", status, out)
-	}
-	remove(t, ns, "hami", "mended", "misspelt")
 }
 
 // A tenant who reads the tenant's namespace only reads claims, limits and conditions.

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"strings"
+	"testing"
+)
+
+// applied returns a function that applies a manifest.
+func applied(manifest string) func(*testing.T, string) {
+	return func(t *testing.T, ns string) { apply(t, ns, manifest) }
+}
+
+// isReady waits for the pod "train".
+func isReady(t *testing.T, ns string) { ready(t, ns, "train") }
+
+// again replaces the pod "train" and its claims by others.
+func again(manifest string) func(*testing.T, string) {
+	return func(t *testing.T, ns string) {
+		must(t, cluster.EmptyNamespace(t.Context(), ns))
+		apply(t, ns, manifest)
+	}
+}
+
+func faultsOfPods() []fault {
+	const train = "explain train --namespace NS"
+	trains := pod("train", "train", "")
+	computes := strings.Replace(trains, "imagePullPolicy: IfNotPresent",
+		"imagePullPolicy: IfNotPresent\n    terminationMessagePolicy: FallbackToLogsOnError\n    args: [cuda, --once, --memory, 20Gi]", 1)
+	unnamed := strings.Replace(trains, "\n      claims:\n      - name: gpu", " {}", 1)
+	return []fault{
+		{
+			name: "a misspelt DeviceClass", command: train, make: applied(of("gpu.nvidia.con", claim("train", "", "")) + trains),
+			words: []string{"a DeviceClass does not exist", "did you mean the DeviceClass gpu.nvidia.com"}, remedies: []string{"kubectl get resourceclaim train"}, mend: isReady,
+		},
+		{
+			name: "a misspelt extended resource", command: train, make: applied(pod("train", "", "nvidia.com/gpuu: 1")),
+			words: []string{"container main requests nvidia.com/gpuu, which nothing in this cluster serves"}, remedies: []string{"kubectl get pod train"}, mend: isReady,
+		},
+		{
+			name: "a resource of another vendor", command: train, make: applied(pod("train", "", "{nvidia.com/gpumem: 3000, nvidia.com/gpucores: 30}")),
+			words:    []string{"container main requests nvidia.com/gpumem, which nothing in this cluster serves", "resourceClaimTemplateName: train-gpu"},
+			remedies: []string{"echo '"},
+			mend: func(t *testing.T, ns string) {
+				remove(t, ns, "train")
+				apply(t, ns, strings.Replace(pod("train", "unused", ""), "resourceClaimName: unused", "resourceClaimTemplateName: train-gpu", 1))
+				isReady(t, ns)
+			},
+		},
+		{
+			name: "a claim in another namespace", command: train,
+			make: func(t *testing.T, ns string) {
+				other := namespaceFor(t, "faults-other")
+				apply(t, other, claim("train", "", ""))
+				apply(t, ns, trains)
+			},
+			words: []string{"the claim train is in the namespace faults-other"}, remedies: []string{"kubectl get resourceclaim train --namespace faults-other"}, mend: isReady,
+		},
+		{
+			name: "a MIG profile that the node does not offer", command: train,
+			make: func(t *testing.T, ns string) {
+				t.Cleanup(func() { label(t, "gpu.nvidia.com/offer-") })
+				apply(t, ns, pod("train", "", "nvidia.com/mig-1g.10gb: 1"))
+			},
+			words: []string{"it has no device of the class"}, remedies: []string{"kubectl label node NODE gpu.nvidia.com/offer="}, mend: isReady,
+		},
+		{
+			name: "a quota that is exceeded", command: train,
+			make: func(t *testing.T, ns string) {
+				t.Cleanup(func() { kubectl(t, "delete", "--ignore-not-found", "resourcequota", "gpus", "--namespace", ns) })
+				kubectl(t, "create", "quota", "gpus", "--namespace", ns, "--hard=gpu.nvidia.com.deviceclass.resource.k8s.io/devices=0")
+				apply(t, ns, template(claim("train", "", ""))+strings.Replace(trains, "resourceClaimName", "resourceClaimTemplateName", 1))
+			},
+			words: []string{"exceeded quota: gpus", "have an administrator raise the quota"}, remedies: []string{"kubectl describe resourcequota gpus --namespace NS"},
+			mend: func(t *testing.T, ns string) {
+				kubectl(t, "patch", "resourcequota", "gpus", "--namespace", ns, "--type=merge", "--patch", `{"spec": {"hard": {"gpu.nvidia.com.deviceclass.resource.k8s.io/devices": "1"}}}`)
+				isReady(t, ns)
+			},
+		},
+		{
+			name: "a share that is too large", command: train, make: applied(share("train", "200Gi", "") + trains),
+			words: []string{"no device is large enough", "it has 80944Mi of memory, less than 200Gi", "request less"},
+			mend: func(t *testing.T, ns string) {
+				again(share("train", "80944Mi", "")+trains)(t, ns)
+				isReady(t, ns)
+			},
+		},
+		{
+			name: "GPUs that are all taken", command: train,
+			make: func(t *testing.T, ns string) {
+				apply(t, ns, claim("all", "count: 8", "")+pod("all", "all", ""))
+				ready(t, ns, "all")
+				apply(t, ns, claim("train", "", "")+trains)
+			},
+			words: []string{"other claims hold the devices", "held by claim NS/all of pod all"}, remedies: []string{"kubectl delete pod all --namespace NS"}, mend: isReady,
+		},
+		{
+			name: "a claim that no container names", command: "doctor", code: "claim-not-named", make: applied(claim("train", "", "") + unnamed),
+			words: []string{"pod NS/train", "no container names its claim gpu", "add resources: {claims: [{name: gpu}]}"},
+			mend:  again(claim("train", "", "") + trains),
+		},
+		{
+			name: "two shares in a container", command: "doctor", code: "two-shares-in-container",
+			make: applied(share("train", "10Gi", "") + share("more", "10Gi", "") + strings.NewReplacer(
+				"resourceClaimName: train", "resourceClaimName: train\n  - name: more\n    resourceClaimName: more",
+				"      - name: gpu", "      - name: gpu\n      - name: more").Replace(trains)),
+			words: []string{"pod NS/train", "its container main names 2 shares", "name one share in each container"},
+			mend:  again(share("train", "20Gi", "") + trains),
+		},
+		{
+			name: "a program that needs more memory than its share", command: train, make: applied(share("train", "10Gi", "") + computes),
+			words: []string{"CUDA_ERROR_OUT_OF_MEMORY", "the memory of the GPU within the limits was used up: have the program use less, or claim more memory"},
+			mend:  again(share("train", "40Gi", "") + computes),
+		},
+		{
+			name: "a refused configuration", command: train,
+			make: func(t *testing.T, ns string) {
+				withoutPolicies(t)
+				apply(t, ns, claim("train", "", config("GpuConfig", `"sharring": {}`))+trains)
+			},
+			words: []string{"sharring", "waiting does not help: change the claim or its configuration as the cause says, and create the pod again"},
+			mend: func(t *testing.T, ns string) {
+				again(claim("train", "", "")+trains)(t, ns)
+				isReady(t, ns)
+			},
+		},
+		{
+			name: "the name of a pod of another namespace", command: "explain train --namespace default",
+			make: func(t *testing.T, ns string) {
+				apply(t, ns, claim("train", "", "")+trains)
+				isReady(t, ns)
+			},
+			words: []string{"it is in another namespace"}, remedies: []string{"kubectl gpu explain train --namespace NS"},
+			mend: func(t *testing.T, ns string) {
+				// There is nothing to mend but the command of the reader.
+				kubectl(t, "delete", "pod", "train", "--namespace", ns)
+				must(t, cluster.WaitGone(context.WithoutCancel(t.Context()), ns, "train"))
+			},
+		},
+	}
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+)
+
+// fault is a fault that an administrator or user makes by hand. NS and NODE in its texts stand
+// for the namespace of the test and for the node.
+type fault struct {
+	name string
+	// make makes the fault.
+	make func(t *testing.T, ns string)
+	// command of kubectl gpu that names it.
+	command string
+	// code is the stable code of doctor's finding; "" if explain names the fault.
+	code string
+	// words and each of the remedies are in the first ten lines of the output. The first of the
+	// words is gone when the remedies have been followed.
+	words []string
+	// remedies are the beginnings of printed commands, which the test runs as they are printed.
+	remedies []string
+	// mend does what a remedy says without a command; it may be nil.
+	mend func(t *testing.T, ns string)
+}
+
+// TestTwentyFaults makes faults by hand, one after the other. kubectl gpu explain or doctor must
+// name each in the first ten lines, with a remedy that works when it is followed literally.
+func TestTwentyFaults(t *testing.T) {
+	nothingLeft(t)
+	ns := namespaceFor(t, "faults")
+	all := append(faultsOfHardware(), append(faultsOfInstallation(), faultsOfPods()...)...)
+	if len(all) < 20 {
+		t.Errorf("%d faults, want at least twenty", len(all))
+	}
+	for _, f := range all {
+		t.Run(f.name, func(t *testing.T) { f.test(t, ns) })
+	}
+}
+
+func (f fault) test(t *testing.T, ns string) {
+	names := strings.NewReplacer("NODE", cluster.NodeName, "NS", ns)
+	t.Cleanup(func() {
+		if err := cluster.EmptyNamespace(context.WithoutCancel(t.Context()), ns); err != nil {
+			t.Error(err)
+		}
+	})
+	// A GPU that is still being released delays the next pod until the kubelet tries again.
+	nothingLeft(t)
+	f.make(t, ns)
+	command := strings.Fields(names.Replace(f.command))
+	var wanted []string
+	if f.code != "" {
+		wanted = append(wanted, " "+f.code+" ", "\n"+f.code+": ")
+	}
+	for _, word := range append(f.words, f.remedies...) {
+		wanted = append(wanted, names.Replace(word))
+	}
+	out := waitFirstLines(t, command, func(first string) string {
+		for _, text := range wanted {
+			if !strings.Contains(first, text) {
+				return fmt.Sprintf("no %q in the first ten lines", text)
+			}
+		}
+		return ""
+	})
+	for _, remedy := range f.remedies {
+		follow(t, out, names.Replace(remedy))
+	}
+	if f.mend != nil {
+		f.mend(t, ns)
+	}
+	waitFirstLines(t, command, func(first string) string {
+		gone := names.Replace(f.words[0])
+		if f.code != "" {
+			gone = " " + f.code + " "
+		}
+		if strings.Contains(first, gone) {
+			return fmt.Sprintf("%q is still there after the remedy", gone)
+		}
+		return ""
+	})
+}
+
+// waitFirstLines runs kubectl gpu until its first ten lines are as wanted: until the reason why
+// they are not is empty. It returns the output.
+func waitFirstLines(t *testing.T, command []string, missing func(first string) string) (out string) {
+	t.Helper()
+	must(t, harness.Until(t.Context(), 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+		// A status other than 0 is a finding.
+		out, _ = cluster.GPU(ctx, command...)
+		lines := strings.SplitN(out, "\n", 11)
+		reason := missing(strings.Join(lines[:min(10, len(lines))], "\n"))
+		return reason == "", fmt.Sprintf("%s: kubectl gpu %s printed\n%s", reason, strings.Join(command, " "), out), nil
+	}))
+	return out
+}
+
+// breaks returns a function that makes a fault of the last GPU in the simulated hardware.
+func breaks(args ...string) func(*testing.T, string) {
+	return func(t *testing.T, _ string) {
+		t.Cleanup(func() {
+			ctx := context.WithoutCancel(t.Context())
+			if _, err := agent.Sim(ctx, "fault", "clear"); err != nil {
+				t.Error(err)
+			}
+			// A drained GPU stays cordoned.
+			if _, err := cluster.GPU(ctx, "uncordon", cluster.NodeName+"/"+broken); err != nil {
+				t.Error(err)
+			}
+			isWell(t, broken)
+		})
+		_, err := agent.Sim(t.Context(), append(args, "--gpu", pciAddress(broken))...)
+		must(t, err)
+	}
+}
+
+// isWell waits until a device has no taint of a fault, also at the end of a test.
+func isWell(t *testing.T, device string) {
+	t.Helper()
+	must(t, harness.Until(context.WithoutCancel(t.Context()), time.Minute, func(ctx context.Context) (bool, string, error) {
+		found, cause, err := unhealthy(ctx, device)
+		return !found, device + " has the fault " + cause, err
+	}))
+}
+
+// restartNode does to the last GPU what a restart of its node does.
+func restartNode(t *testing.T, _ string) {
+	_, err := agent.Sim(t.Context(), "reset", "--gpu", pciAddress(broken))
+	must(t, err)
+}
+
+func faultsOfHardware() []fault {
+	const gpu = "NODE/" + broken
+	return []fault{
+		{
+			name: "an XID under a running pod", command: "explain train --namespace NS",
+			make: func(t *testing.T, ns string) {
+				apply(t, ns, claim("train", "", "")+pod("train", "train", ""))
+				ready(t, ns, "train")
+				device := report(t, ns)["train/main"].Device
+				t.Cleanup(func() {
+					ctx := context.WithoutCancel(t.Context())
+					if _, err := agent.Sim(ctx, "fault", "clear"); err != nil {
+						t.Error(err)
+					}
+					must(t, declareRepaired(ctx, "all"))
+					isWell(t, device)
+				})
+				_, err := agent.Sim(t.Context(), "fault", "xid", "--xid", "79", "--gpu", pciAddress(device))
+				must(t, err)
+			},
+			words:    []string{"of node NODE has failed: the GPU has fallen off the bus (xid-79", "for the program: "},
+			remedies: []string{"kubectl delete pod train --namespace NS"},
+			mend: func(t *testing.T, ns string) {
+				must(t, cluster.WaitGone(t.Context(), ns, "train"))
+				apply(t, ns, claim("train", "", "")+pod("train", "train", ""))
+				ready(t, ns, "train")
+			},
+		},
+		{
+			name: "a GPU off the bus", command: "doctor", code: "xid-79", make: breaks("fault", "lost"),
+			words:    []string{broken + " has the taint ", "then restart the node"},
+			remedies: []string{"kubectl gpu drain " + gpu}, mend: restartNode,
+		},
+		{
+			name: "a memory error", command: "doctor", code: "ecc", make: breaks("fault", "ecc"),
+			words:    []string{broken + " has the taint "},
+			remedies: []string{"kubectl gpu drain " + gpu, "nvidia-smi --gpu-reset --id "},
+		},
+		{
+			name: "a GPU that hangs", command: "doctor", code: "timeout", make: breaks("fault", "hang"),
+			words:    []string{broken + " has the taint ", "or restart the node"},
+			remedies: []string{"kubectl gpu drain " + gpu},
+			mend:     func(t *testing.T, _ string) { heal(t) },
+		},
+		{
+			name: "a cordoned GPU", command: "explain all --namespace NS",
+			make: func(t *testing.T, ns string) {
+				_, err := cluster.GPU(t.Context(), "cordon", cluster.NodeName+"/"+broken)
+				must(t, err)
+				apply(t, ns, claim("all", "count: 8", "")+pod("all", "all", ""))
+			},
+			words:    []string{broken + " of node NODE: an administrator took the GPU out of use (cordoned"},
+			remedies: []string{"kubectl gpu uncordon " + gpu},
+			mend:     func(t *testing.T, ns string) { ready(t, ns, "all") },
+		},
+		{
+			name: "a taint of a rule", command: "doctor", code: "taint-of-rule",
+			make: func(t *testing.T, _ string) {
+				cleared(t, "devicetaintrule/fan")
+				apply(t, "", `
+apiVersion: resource.k8s.io/v1
+kind: DeviceTaintRule
+metadata: {name: fan}
+spec:
+  deviceSelector: {driver: gpu.nvidia.com, pool: `+cluster.NodeName+`, device: `+broken+`}
+  taint: {key: example.com/fan, effect: NoSchedule}
+`)
+			},
+			words: []string{broken + " has the taint example.com/fan"}, remedies: []string{"kubectl delete devicetaintrule fan"},
+		},
+	}
+}
+
+func faultsOfInstallation() []fault {
+	labelled := func(key, value string) func(*testing.T, string) {
+		return func(t *testing.T, _ string) {
+			t.Cleanup(func() { label(t, key+"-") })
+			label(t, key+"="+value)
+		}
+	}
+	unlabel := func(key string) func(*testing.T, string) {
+		return func(t *testing.T, _ string) { label(t, key+"-") }
+	}
+	return []fault{
+		{
+			name: "a misspelt word in a label", command: "doctor", code: "config-not-followed", make: labelled("gpu.nvidia.com/offer", "shaer"),
+			words: []string{`"shaer" is unknown; known are: share, mig, timeslice`, "correct the label"}, mend: unlabel("gpu.nvidia.com/offer"),
+		},
+		{
+			name: "a misspelt label", command: "doctor", code: "label-unknown", make: labelled("gpu.nvidia.com/ofer", "share"),
+			words: []string{"gpu.nvidia.com/ofer", "if you mean gpu.nvidia.com/offer, write that; otherwise remove the label"}, mend: unlabel("gpu.nvidia.com/ofer"),
+		},
+		{
+			name: "a configuration that does not exist", command: "doctor", code: "config-not-followed", make: labelled("gpu.nvidia.com/config", "halvse"),
+			words: []string{"gpu.nvidia.com/config=halvse is not followed", "correct the label"}, mend: unlabel("gpu.nvidia.com/config"),
+		},
+		{
+			name: "a cordoned node", command: "explain train --namespace NS",
+			make: func(t *testing.T, ns string) {
+				t.Cleanup(func() { kubectl(t, "uncordon", cluster.NodeName) })
+				kubectl(t, "cordon", cluster.NodeName)
+				apply(t, ns, claim("train", "", "")+pod("train", "train", ""))
+			},
+			words: []string{"no node admits the pod"}, remedies: []string{"kubectl uncordon NODE"},
+			mend: func(t *testing.T, ns string) { ready(t, ns, "train") },
+		},
+		{
+			name: "an update with an image that does not exist", command: "doctor", code: "rollout-stuck",
+			make: func(t *testing.T, _ string) {
+				kubectl(t, "--namespace", harness.Namespace, "set", "image", "daemonset/"+harness.Namespace+"-agent", "*=localhost/no-such-image:1")
+			},
+			words: []string{"localhost/no-such-image:1"}, remedies: []string{"kubectl --namespace " + harness.Namespace + " rollout undo daemonset/" + harness.Namespace + "-agent"},
+			mend: func(t *testing.T, _ string) { must(t, agent.WaitReady(t.Context())) },
+		},
+		{
+			name: "no agent for a pod that ends", command: "explain train --namespace NS",
+			make: func(t *testing.T, ns string) {
+				apply(t, ns, claim("train", "", "")+pod("train", "train", ""))
+				ready(t, ns, "train")
+				t.Cleanup(func() { must(t, agent.Start(context.WithoutCancel(t.Context()))) })
+				kubectl(t, "patch", "daemonset", harness.Namespace+"-agent", "--namespace", harness.Namespace,
+					"--type", "merge", "--patch", `{"spec": {"template": {"spec": {"nodeSelector": {"example.com/no-node": "true"}}}}}`)
+				must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+					out, err := cluster.Kubectl(ctx, "get", "pods", "--namespace", harness.Namespace, "--selector", "app.kubernetes.io/component=agent", "--output", "name")
+					return out == "", out, err
+				}))
+				kubectl(t, "delete", "pod", "train", "--namespace", ns, "--wait=false")
+			},
+			words: []string{"no agent of the driver runs on node NODE: nothing prepares or releases claims there", "have the administrator start the agent"},
+			mend:  func(t *testing.T, _ string) { must(t, agent.Start(t.Context())) },
+		},
+		{
+			name: "no driver", command: "doctor", code: "agent-missing",
+			make: func(t *testing.T, _ string) {
+				t.Cleanup(func() { must(t, agent.Start(context.WithoutCancel(t.Context()))) })
+				must(t, agent.Stop(t.Context()))
+			},
+			words: []string{"no pod of an agent for the driver gpu.nvidia.com", "install the chart (docs/install.md)"},
+			mend:  func(t *testing.T, _ string) { must(t, agent.Start(t.Context())) },
+		},
+	}
+}
+
+// kubectl runs kubectl, also at the end of a test.
+func kubectl(t *testing.T, args ...string) {
+	t.Helper()
+	_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), args...)
+	must(t, err)
+}
