@@ -8,6 +8,9 @@
 // fleet, then in the half full one, then in the one that is 90 % full. It reports the
 // processor time of the scheduler and of the API server for each pod, and compares it with
 // plain exclusive GPUs of the same run. A slow figure is not an error.
+//
+// With -commands it measures the commands of the plugin kubectl-gpu instead, on a fleet of
+// several publications with pods, claims and agents.
 package main
 
 import (
