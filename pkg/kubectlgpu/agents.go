@@ -37,7 +37,7 @@ const (
 	// agentPatience is the time for the answer of an agent. queriesAtOnce is the number of
 	// agents that are queried at a time.
 	agentPatience = 15 * time.Second
-	queriesAtOnce = 64
+	queriesAtOnce = 16
 )
 
 // readFacts reads the facts of the nodes from their agents; of all nodes without names.

@@ -10,7 +10,6 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -79,8 +78,6 @@ func connect(user clientcmd.ClientConfig) (kubernetes.Interface, error) {
 		return nil, err
 	}
 	config.QPS = -1 // the API server limits requests itself
-	// Large lists take several times longer to decode as JSON.
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	config.WarningHandler = rest.NewWarningWriter(plain.Writer(os.Stderr), rest.WarningWriterOptions{Deduplicate: true})
 	return kubernetes.NewForConfig(config)
 }

@@ -49,13 +49,13 @@ func (c command) String() string { return strings.TrimSpace(strings.Join(c.args,
 // commandResult has the figures of a command. Times are in seconds.
 type commandResult struct {
 	Command string `json:"command"`
-	// Seconds is the median, and Processor and APIServer are the processor times of the
-	// command and of the API server in the same run.
+	// Seconds is the median. Processor is the processor time of the command in that run,
+	// and APIServer the one of the API server.
 	Seconds   float64 `json:"seconds"`
 	Processor float64 `json:"processorSeconds"`
 	APIServer float64 `json:"apiServerSeconds"`
 	Requests  int     `json:"requests"`
-	// Bytes are those of the answers, as they are sent.
+	// Bytes is the size of the answers, as they are sent.
 	Bytes int64 `json:"bytes"`
 	// Failure is the last line of standard error if the exit status is not 0.
 	Failure string `json:"failure,omitempty"`

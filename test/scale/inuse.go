@@ -26,7 +26,7 @@ const (
 	podsOfNode = 5
 	// teams is the number of namespaces of pods.
 	teams = 10
-	// waitingPart is the part of the pods that wait: one of so many.
+	// waitingPart is the number of pods of which one waits.
 	waitingPart = 50
 
 	driverNamespace, viewerAccount = "gpu-dra-driver", "viewer"
@@ -116,8 +116,7 @@ func createNamespace(ctx context.Context, client kubernetes.Interface, name stri
 	return err
 }
 
-// writeDriver writes the policy that names the driver's namespace, the account of viewers and
-// the DaemonSet of the agents.
+// writeDriver writes the driver's objects apart from pods. A policy names its namespace.
 func writeDriver(ctx context.Context, client kubernetes.Interface, port int32) (*appsv1.DaemonSet, error) {
 	labels := map[string]string{doctor.NameLabel: doctor.ChartName, doctor.ComponentLabel: doctor.AgentComponent}
 	if err := createNamespace(ctx, client, driverNamespace); err != nil {
