@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -50,7 +51,12 @@ func (s *Search) describe(ctx context.Context, q attempt) string {
 	var b strings.Builder
 	var compared []resourceapi.FullyQualifiedName
 	for _, claim := range q.claims {
-		fmt.Fprintf(&b, "%p\n", claim)
+		// A caller may change a claim, or explain a changed copy.
+		spec, err := json.Marshal(claim.Spec)
+		if err != nil {
+			return ""
+		}
+		b.Write(spec)
 		for _, c := range claim.Spec.Devices.Constraints {
 			for _, name := range []*resourceapi.FullyQualifiedName{c.MatchAttribute, c.DistinctAttribute} {
 				if name != nil {

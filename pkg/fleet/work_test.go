@@ -161,7 +161,7 @@ func TestASelectorThatIsInterruptedDoesNotFail(t *testing.T) {
 // and nodes that differ in a part that it reads do not.
 func TestNodesThatAreAlikeAreSearchedOnce(t *testing.T) {
 	const driver, nodes = "gpu.nvidia.com", 100
-	request := &resourceapi.ExactDeviceRequest{DeviceClassName: "ours", AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 2}
+	request := &resourceapi.ExactDeviceRequest{DeviceClassName: "ours", AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 3}
 	claim := &resourceapi.ResourceClaim{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{Name: "r", Exactly: request}}}}}
 	attribute := func(slice *resourceapi.ResourceSlice, name resourceapi.QualifiedName, value string) {
 		slice.Spec.Devices[0].Attributes[name] = resourceapi.DeviceAttribute{StringValue: &value}
@@ -179,6 +179,12 @@ func TestNodesThatAreAlikeAreSearchedOnce(t *testing.T) {
 				s.Spec.Devices[0].Taints = []resourceapi.DeviceTaint{{Key: "a", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 			}
 		}, "true", 2},
+		// A selector of nodes may match one of two nodes with the same slices.
+		"a slice of several nodes": {func(s *resourceapi.ResourceSlice) {
+			if s.Name == "s-7" {
+				s.Spec.NodeName, s.Spec.AllNodes = nil, ptr.To(true)
+			}
+		}, "true", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects := Objects{Classes: []*resourceapi.DeviceClass{{ObjectMeta: metav1.ObjectMeta{Name: "ours"}, Spec: resourceapi.DeviceClassSpec{Selectors: selectorOf(`device.driver == "gpu.nvidia.com"`)}}}}
@@ -207,5 +213,25 @@ func TestNodesThatAreAlikeAreSearchedOnce(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An explanation tries changed claims in one search.
+func TestAChangedClaimIsSearchedAgain(t *testing.T) {
+	objects := Objects{
+		Slices: []*resourceapi.ResourceSlice{{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourceapi.ResourceSliceSpec{
+			Driver: "other.example.com", NodeName: ptr.To("a"), Pool: resourceapi.ResourcePool{Name: "a", ResourceSliceCount: 1}, Devices: []resourceapi.Device{{Name: "d"}},
+		}}},
+		Classes: []*resourceapi.DeviceClass{{ObjectMeta: metav1.ObjectMeta{Name: "other"}}},
+	}
+	exactly := &resourceapi.ExactDeviceRequest{DeviceClassName: "other", AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 2}
+	claim := &resourceapi.ResourceClaim{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{Name: "r", Exactly: exactly}}}}}
+	s := New(objects, Options{Features: FeaturesOf(objects)}).NewSearch(0)
+	for _, want := range []bool{false, true} {
+		all, err := s.Verdicts(t.Context(), nil, claim)
+		if err != nil || len(all) != 1 || all[0].Fits() != want {
+			t.Errorf("%d devices: got %+v, %v", exactly.Count, all, err)
+		}
+		exactly.Count = 1
 	}
 }
