@@ -47,7 +47,7 @@ func main() {
 	flag.IntVar(&o.pods, "pods", 200, "number of pods of each kind")
 	flag.IntVar(&o.percentage, "percentage", 0, "percentageOfNodesToScore of the scheduler; 0 is its own choice, 42 for 1,000 nodes")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the claims that fill the fleet")
-	flag.StringVar(&o.commands, "commands", "", "`FILE` of the plugin kubectl-gpu: measure its commands on a fleet in use with five pods for each node, and not the scheduler")
+	flag.StringVar(&o.commands, "commands", "", "`LIST` of files of the plugin kubectl-gpu: measure their commands on a fleet in use with five pods for each node, and not the scheduler")
 	flag.StringVar(&o.only, "only", "", "`LIST` of commands to measure with -commands, such as get,doctor (default: all)")
 	flag.StringVar(&o.profiles, "profiles", "", "`DIR` for CPU profiles of the scheduler, one for each measurement (default: none)")
 	flag.StringVar(&o.output, "o", "table", "output `FORMAT`: table or json")
