@@ -23,7 +23,7 @@ type Plan struct {
 	shapes map[string]*planShape
 }
 
-// planShape is what is known of pods that fit on the same nodes.
+// planShape is the state of a plan for pods that fit on the same nodes.
 type planShape struct {
 	// full is the number of the first nodes that are full.
 	full int

@@ -122,8 +122,8 @@ func measureCommands(ctx context.Context, o options, hardware gpu.Node, classes 
 	return reportCommands(os.Stdout, o, results)
 }
 
-// measureCommand measures the command of each plugin. The plugins take turns, so that other work
-// on the machine slows all of them.
+// measureCommand measures the command of each plugin. It alternates the plugins, so that other
+// work on the machine slows all of them.
 func measureCommand(ctx context.Context, plugins []string, c *controlplane.ControlPlane, counter *requestCounter, cmd command) ([]commandResult, error) {
 	runs := make([][]commandResult, len(plugins))
 	for range attempts {
