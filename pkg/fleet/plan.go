@@ -18,10 +18,19 @@ import (
 // the same time.
 type Plan struct {
 	fleet *Fleet
-	// full are the nodes without free devices for a shape of pod. Pods only come.
-	full map[string]map[string]bool
-	// unended counts the searches of a shape that reached their limit.
-	unended map[string]int
+	nodes []string
+	// shapes are the shapes of pods. Pods only come, so a full node stays full.
+	shapes map[string]*planShape
+}
+
+// planShape is the state of a plan for pods that fit on the same nodes.
+type planShape struct {
+	// full is the number of the first nodes that are full.
+	full int
+	// unended counts the searches that reached their limit.
+	unended int
+	// verdicts are those since the last pod was placed; nil if they are not known.
+	verdicts []Verdict
 }
 
 // NewPlan returns a plan that begins with the current fleet, which it does not change.
@@ -31,7 +40,7 @@ func (f *Fleet) NewPlan() *Plan {
 	for node, amounts := range f.requested {
 		own.requested[node] = amounts.DeepCopy()
 	}
-	return &Plan{fleet: &own, full: map[string]map[string]bool{}, unended: map[string]int{}}
+	return &Plan{fleet: &own, nodes: f.NodeNames(), shapes: map[string]*planShape{}}
 }
 
 // Fleet returns the fleet with the pods that are placed. It changes with the plan.
@@ -41,29 +50,47 @@ func (p *Plan) Fleet() *Fleet { return p.fleet }
 // in the order of their names. It returns the name of the node, or "" if they fit on none.
 // It allocates the claims that have no allocation. The error is the one of the context.
 func (p *Plan) Place(ctx context.Context, pod *corev1.Pod, claims ...*resourceapi.ResourceClaim) (string, error) {
-	shape, err := shapeOf(pod, claims)
+	shape, err := p.shape(pod, claims)
 	if err != nil {
 		return "", err
 	}
-	for _, node := range p.fleet.NodeNames() {
-		if p.full[shape][node] || p.unended[shape] == mostUnended {
-			continue
-		}
+	for ; shape.full < len(p.nodes) && shape.unended < mostUnended; shape.full++ {
+		node := p.nodes[shape.full]
 		placed, err := p.place(ctx, node, pod, claims)
 		switch {
 		case ctx.Err() != nil:
 			return "", ctx.Err()
 		case placed:
+			for _, s := range p.shapes {
+				s.verdicts = nil
+			}
 			return node, nil
 		case errors.Is(err, gpu.ErrTimeout):
-			p.unended[shape]++
+			shape.unended++
 		}
-		if p.full[shape] == nil {
-			p.full[shape] = map[string]bool{}
-		}
-		p.full[shape][node] = true
 	}
 	return "", nil
+}
+
+// Verdicts returns the verdict of each node for a pod that fits on none, as [Fleet.Verdicts]
+// does. The error is the one of the context.
+func (p *Plan) Verdicts(ctx context.Context, pod *corev1.Pod, claims ...*resourceapi.ResourceClaim) ([]Verdict, error) {
+	shape, err := p.shape(pod, claims)
+	if err == nil && shape.verdicts == nil {
+		shape.verdicts, err = p.fleet.Verdicts(ctx, pod, claims...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return shape.verdicts, nil
+}
+
+func (p *Plan) shape(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) (*planShape, error) {
+	key, err := shapeOf(pod, claims)
+	if p.shapes[key] == nil {
+		p.shapes[key] = &planShape{}
+	}
+	return p.shapes[key], err
 }
 
 // shapeOf returns a text that is the same for pods that fit on the same nodes.

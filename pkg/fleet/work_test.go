@@ -156,3 +156,82 @@ func TestASelectorThatIsInterruptedDoesNotFail(t *testing.T) {
 		t.Errorf("got %+v, want a selector that fails", got)
 	}
 }
+
+// A miss takes many runs of the allocator. Nodes on which the allocator does the same share them,
+// and nodes that differ in a part that it reads do not.
+func TestNodesThatAreAlikeAreSearchedOnce(t *testing.T) {
+	const driver, nodes = "gpu.nvidia.com", 100
+	request := &resourceapi.ExactDeviceRequest{DeviceClassName: "ours", AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 3}
+	claim := &resourceapi.ResourceClaim{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{Name: "r", Exactly: request}}}}}
+	attribute := func(slice *resourceapi.ResourceSlice, name resourceapi.QualifiedName, value string) {
+		slice.Spec.Devices[0].Attributes[name] = resourceapi.DeviceAttribute{StringValue: &value}
+	}
+	for name, tc := range map[string]struct {
+		change   func(slice *resourceapi.ResourceSlice)
+		selector string
+		searched int
+	}{
+		"a name that no selector reads": {func(s *resourceapi.ResourceSlice) { attribute(s, "uuid", s.Name) }, "true", 1},
+		"a name that a selector reads": {func(s *resourceapi.ResourceSlice) { attribute(s, "uuid", s.Name) },
+			"device.attributes['gpu.nvidia.com'].uuid == 's-7'", 2},
+		"a taint": {func(s *resourceapi.ResourceSlice) {
+			if s.Name == "s-7" {
+				s.Spec.Devices[0].Taints = []resourceapi.DeviceTaint{{Key: "a", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+			}
+		}, "true", 2},
+		// A selector of nodes may match one of two nodes with the same slices.
+		"a slice of several nodes": {func(s *resourceapi.ResourceSlice) {
+			if s.Name == "s-7" {
+				s.Spec.NodeName, s.Spec.AllNodes = nil, ptr.To(true)
+			}
+		}, "true", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := Objects{Classes: []*resourceapi.DeviceClass{{ObjectMeta: metav1.ObjectMeta{Name: "ours"}, Spec: resourceapi.DeviceClassSpec{Selectors: selectorOf(`device.driver == "gpu.nvidia.com"`)}}}}
+			request.Selectors = selectorOf(tc.selector)
+			for i := range nodes {
+				node := fmt.Sprintf("n-%d", i)
+				slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("s-%d", i)}, Spec: resourceapi.ResourceSliceSpec{
+					Driver: driver, NodeName: &node, Pool: resourceapi.ResourcePool{Name: node, ResourceSliceCount: 1},
+					Devices: []resourceapi.Device{{Name: "d", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}}},
+				}}
+				tc.change(slice)
+				objects.Slices = append(objects.Slices, slice)
+			}
+			s := New(objects, Options{Driver: driver, Features: FeaturesOf(objects)}).NewSearch(0)
+			all, err := s.Verdicts(t.Context(), nil, claim)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(s.missesOf) != tc.searched {
+				t.Errorf("%d nodes are searched, want %d", len(s.missesOf), tc.searched)
+			}
+			for _, v := range all {
+				alone := s.nearest(t.Context(), s.fleet.newAttempt(v.Node, claim))
+				if fmt.Sprint(v.Missing, v.distance) != fmt.Sprint(alone.Missing, alone.distance) {
+					t.Errorf("node %s: got %v, want %v as for the node alone", v.Node, v.Missing, alone.Missing)
+				}
+			}
+		})
+	}
+}
+
+// An explanation tries changed claims in one search.
+func TestAChangedClaimIsSearchedAgain(t *testing.T) {
+	objects := Objects{
+		Slices: []*resourceapi.ResourceSlice{{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourceapi.ResourceSliceSpec{
+			Driver: "other.example.com", NodeName: ptr.To("a"), Pool: resourceapi.ResourcePool{Name: "a", ResourceSliceCount: 1}, Devices: []resourceapi.Device{{Name: "d"}},
+		}}},
+		Classes: []*resourceapi.DeviceClass{{ObjectMeta: metav1.ObjectMeta{Name: "other"}}},
+	}
+	exactly := &resourceapi.ExactDeviceRequest{DeviceClassName: "other", AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 2}
+	claim := &resourceapi.ResourceClaim{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{Name: "r", Exactly: exactly}}}}}
+	s := New(objects, Options{Features: FeaturesOf(objects)}).NewSearch(0)
+	for _, want := range []bool{false, true} {
+		all, err := s.Verdicts(t.Context(), nil, claim)
+		if err != nil || len(all) != 1 || all[0].Fits() != want {
+			t.Errorf("%d devices: got %+v, %v", exactly.Count, all, err)
+		}
+		exactly.Count = 1
+	}
+}

@@ -225,8 +225,9 @@ func (m *manifests) place(ctx context.Context, c *gpurows.Cluster, change func([
 	for _, claim := range slices.Concat(c.Objects.Claims, m.Claims) {
 		named[types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}] = claim.DeepCopy()
 	}
-	for _, w := range m.workloads {
-		item := planItem{Namespace: w.Namespace, Workload: w.String(), Nodes: map[string]int{}}
+	var waiting []func() error
+	for i, w := range m.workloads {
+		item, waits := planItem{Namespace: w.Namespace, Workload: w.String(), Nodes: map[string]int{}}, false
 		pods := w.pods(c.Fleet)
 		item.Pods = len(pods)
 		for _, pod := range pods {
@@ -245,18 +246,25 @@ func (m *manifests) place(ctx context.Context, c *gpurows.Cluster, change func([
 			case node != "":
 				item.Fit++
 				item.Nodes[node]++
-			case item.Pending == "":
-				item.Pending, item.PendingCode = missing, gpurows.CodeClaimNotCreated
-				if missing == "" {
-					verdicts, err := p.Fleet().Verdicts(ctx, pod, claims...)
-					if err != nil {
-						return nil, err
-					}
-					item.Pending, item.PendingCode = pendingReason(verdicts)
-				}
+			case waits:
+			case missing != "":
+				item.Pending, item.PendingCode, waits = missing, gpurows.CodeClaimNotCreated, true
+			default:
+				waits = true
+				waiting = append(waiting, func() error {
+					verdicts, err := p.Verdicts(ctx, pod, claims...)
+					result.Workloads[i].Pending, result.Workloads[i].PendingCode = pendingReason(verdicts)
+					return err
+				})
 			}
 		}
 		result.Workloads = append(result.Workloads, item)
+	}
+	// With all pods placed, the reason is the same for all pods of a shape.
+	for _, explain := range waiting {
+		if err := explain(); err != nil {
+			return nil, err
+		}
 	}
 	_, result.HeldAfter = held(p.Fleet())
 	return result, nil

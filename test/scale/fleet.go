@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -39,8 +40,13 @@ type fleet struct {
 	hardware    gpu.Node
 	classes     []*resourceapi.DeviceClass
 	nodes       int
-	seed        uint64
+	// first is the number of the first node.
+	first int
+	seed  uint64
 }
+
+// name returns the name of a node of this fleet, which are counted from 0.
+func (f fleet) name(i int) string { return nodeName(f.first + i) }
 
 func nodeName(i int) string { return fmt.Sprintf("node-%05d", i) }
 
@@ -70,14 +76,14 @@ func (f fleet) bytes() (int, error) {
 // write writes the classes, the nodes and their slices.
 func (f fleet) write(ctx context.Context, client kubernetes.Interface) error {
 	for _, class := range f.classes {
-		if _, err := client.ResourceV1().DeviceClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
+		if _, err := client.ResourceV1().DeviceClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}
 	return inParallel(ctx, f.nodes, func(ctx context.Context, i int) error {
 		amounts := corev1.ResourceList{"cpu": resource.MustParse("224"), "memory": resource.MustParse("2Ti"), "pods": resource.MustParse("250")}
 		node := &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: nodeName(i)},
+			ObjectMeta: metav1.ObjectMeta{Name: f.name(i)},
 			Status: corev1.NodeStatus{
 				Capacity: amounts, Allocatable: amounts,
 				Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
@@ -169,7 +175,7 @@ func (f *filling) to(ctx context.Context, client kubernetes.Interface, percent i
 	}
 	err := inParallel(ctx, f.fleet.nodes, func(ctx context.Context, i int) error {
 		for j, a := range added[i%patterns] {
-			if err := writeAllocated(ctx, client, fmt.Sprintf("held-%d-%d-%d", percent, i, j), nodeName(i%patterns), nodeName(i), a); err != nil {
+			if err := writeAllocated(ctx, client, fmt.Sprintf("held-%d-%d-%d", percent, i, j), nodeName(i%patterns), f.fleet.name(i), a); err != nil {
 				return err
 			}
 		}
@@ -184,11 +190,11 @@ func (f *filling) to(ctx context.Context, client kubernetes.Interface, percent i
 // publish updates the slices whose order of devices has changed with the claims, as agents do.
 func (f *filling) publish(ctx context.Context, client kubernetes.Interface) error {
 	return inParallel(ctx, f.fleet.nodes, func(ctx context.Context, i int) error {
-		before, err := f.fleet.slices(nodeName(i), nil)
+		before, err := f.fleet.slices(f.fleet.name(i), nil)
 		if err != nil {
 			return err
 		}
-		after, err := f.fleet.slices(nodeName(i), f.patterns[i%patterns].taken())
+		after, err := f.fleet.slices(f.fleet.name(i), f.patterns[i%patterns].taken())
 		if err != nil {
 			return err
 		}
@@ -231,18 +237,23 @@ func writeAllocated(ctx context.Context, client kubernetes.Interface, name, from
 	if err != nil {
 		return err
 	}
+	claim.Status.Allocation = allocated(from, to, a)
+	_, err = client.ResourceV1().ResourceClaims(namespace).UpdateStatus(ctx, claim, metav1.UpdateOptions{})
+	return err
+}
+
+// allocated returns the allocation of a pattern's node, for another node.
+func allocated(from, to string, a allocation) *resourceapi.AllocationResult {
 	results := slices.Clone(a.results)
 	for i := range results {
 		results[i].Pool = to + results[i].Pool[len(from):]
 	}
-	claim.Status.Allocation = &resourceapi.AllocationResult{
+	return &resourceapi.AllocationResult{
 		Devices: resourceapi.DeviceAllocationResult{Results: results},
 		NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 			MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{to}}},
 		}}},
 	}
-	_, err = client.ResourceV1().ResourceClaims(namespace).UpdateStatus(ctx, claim, metav1.UpdateOptions{})
-	return err
 }
 
 // inParallel calls do for each number below n.
