@@ -32,7 +32,7 @@ func checkHealth(c *Cluster) []Finding {
 				}
 			}
 			for _, text := range slices.Sorted(maps.Keys(taints)) {
-				findings = append(findings, c.tainted(node.Name, g.Name, text, taints[text]))
+				findings = append(findings, c.tainted(node.Name, g, text, taints[text]))
 			}
 		}
 	}
@@ -40,8 +40,8 @@ func checkHealth(c *Cluster) []Finding {
 }
 
 // tainted returns the finding about a taint of a GPU.
-func (c *Cluster) tainted(node, gpu, text string, taint resourceapi.DeviceTaint) Finding {
-	f := Finding{Object: onNode(node), Found: gpu + " has the taint " + text}
+func (c *Cluster) tainted(node string, g fleet.GPU, text string, taint resourceapi.DeviceTaint) Finding {
+	f := Finding{Object: onNode(node), Found: g.Name + " has the taint " + text}
 	if taint.TimeAdded != nil {
 		f.Found += c.since(taint.TimeAdded.Time)
 	}
@@ -49,16 +49,21 @@ func (c *Cluster) tainted(node, gpu, text string, taint resourceapi.DeviceTaint)
 	if !ok {
 		f.Code, f.State, f.Meaning = codeRule, Warning, "new claims do not get it"
 		f.Remedy = "if the device is in order again, delete the DeviceTaintRule with this taint: kubectl get devicetaintrules"
-		if rules := fleet.RulesOf(c.TaintRules, taint); len(rules) > 0 {
+		var rules []string
+		for _, d := range g.Devices {
+			rules = append(rules, fleet.RulesOf(c.TaintRules, d.ID, taint)...)
+		}
+		slices.Sort(rules)
+		if rules = slices.Compact(rules); rules != nil {
 			f.Remedy = "if the device is in order again, run kubectl delete devicetaintrule " + strings.Join(rules, " ")
 		}
 		return f
 	}
 	address := ""
-	if name := fleet.NameOf(gpu); name.OnGPU() {
+	if name := fleet.NameOf(g.Name); name.OnGPU() {
 		address = name.Address.String()
 	}
-	known = known.For(node, gpu, address)
+	known = known.For(node, g.Name, address)
 	f.Code, f.State, f.Remedy = known.Code, stateOf(known), known.Admin
 	if !isCode(f.Code) {
 		f.Code = codeFault

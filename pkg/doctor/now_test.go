@@ -82,7 +82,7 @@ func TestUpdatesThatAreStuck(t *testing.T) {
 			c.Agents[0].Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}}}
 		}, []string{
 			"problem | agent-not-ready | node a | pod agent-a is not ready for 23h: ErrImageNeverPull: no-such:1",
-			"problem | rollout-stuck | daemonset gpus/agent | 1 of 2 pods are of the newest release, and waiting does not help pod agent-a: ErrImageNeverPull: no-such:1",
+			"problem | rollout-stuck | daemonset gpus/agent | 1 of 2 pods are of the newest release, and pod agent-a cannot start: ErrImageNeverPull: no-such:1",
 		}},
 		"no pod that is not ready": {time.Hour, func(*doctor.Cluster, *appsv1.DaemonSet) {}, []string{
 			"problem | rollout-stuck | daemonset gpus/agent | 1 of 2 pods are of the newest release, and none has been created or become ready for 60m",

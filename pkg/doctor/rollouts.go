@@ -41,8 +41,8 @@ func checkRollouts(c *Cluster) []Finding {
 func (c *Cluster) rollout(set *appsv1.DaemonSet) *Finding {
 	status := set.Status
 	idle := c.Now.Sub(c.progress(set))
-	hopeless := c.hopelessOf(set)
-	if idle <= patience && hopeless == nil {
+	stuck := c.cannotStart(set)
+	if idle <= patience && stuck == nil {
 		return nil
 	}
 	kubectl := "kubectl --namespace " + set.Namespace
@@ -56,12 +56,12 @@ func (c *Cluster) rollout(set *appsv1.DaemonSet) *Finding {
 		f.Code, f.Found = "rollout-stuck", fmt.Sprintf("the kube-controller-manager has seen generation %d of %d", status.ObservedGeneration, set.Generation)
 		f.Meaning = "the newest settings have no effect"
 		f.Remedy = "check that the kube-controller-manager runs"
-	case status.UpdatedNumberScheduled >= status.DesiredNumberScheduled && hopeless == nil:
+	case status.UpdatedNumberScheduled >= status.DesiredNumberScheduled && stuck == nil:
 		return nil
-	case hopeless != nil:
+	case stuck != nil:
 		f.Code = "rollout-stuck"
-		f.Found = fmt.Sprintf("%d of %s are of the newest release, and waiting does not help pod %s: %s", status.UpdatedNumberScheduled, count(int(status.DesiredNumberScheduled), "pod"), hopeless.Name, WhyNotReady(hopeless))
-		f.Meaning = "the other nodes run an older release or older settings"
+		f.Found = fmt.Sprintf("%d of %s are of the newest release, and pod %s cannot start: %s", status.UpdatedNumberScheduled, count(int(status.DesiredNumberScheduled), "pod"), stuck.Name, WhyNotReady(stuck))
+		f.Meaning = "the node of that pod is not served, and other nodes stay at the older release or settings"
 		f.Remedy = fmt.Sprintf("to go back: %s rollout undo daemonset/%s, or helm rollback. To go on, correct the image or the setting that the finding names, and run helm upgrade", kubectl, set.Name)
 	case set.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType:
 		f.Code, f.State, f.Found = "rollout-on-delete", Warning, fmt.Sprintf("%d of %s are of the newest release, and the update strategy is OnDelete", status.UpdatedNumberScheduled, count(int(status.DesiredNumberScheduled), "pod"))
@@ -119,13 +119,13 @@ func (c *Cluster) progress(set *appsv1.DaemonSet) time.Time {
 	return last
 }
 
-// hopelessOf returns a pod of a DaemonSet whose containers cannot be created, whatever the time.
-// It returns nil if there is none.
-func (c *Cluster) hopelessOf(set *appsv1.DaemonSet) *corev1.Pod {
+// cannotStart returns a pod of a DaemonSet with a container that cannot be created; nil if there
+// is none.
+func (c *Cluster) cannotStart(set *appsv1.DaemonSet) *corev1.Pod {
 	pods := c.podsOf(set)
 	i := slices.IndexFunc(pods, func(pod *corev1.Pod) bool {
 		return slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
-			return s.State.Waiting != nil && slices.Contains(hopeless, s.State.Waiting.Reason)
+			return s.State.Waiting != nil && slices.Contains(notCreated, s.State.Waiting.Reason)
 		})
 	})
 	if i < 0 {
@@ -134,8 +134,9 @@ func (c *Cluster) hopelessOf(set *appsv1.DaemonSet) *corev1.Pod {
 	return pods[i]
 }
 
-// hopeless are the reasons of the kubelet for a container that only a change of its pod helps.
-var hopeless = []string{"ErrImageNeverPull", "InvalidImageName", "ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+// notCreated are the kubelet's reasons for a container that it could not create. Most of them last
+// until somebody changes the pod or its image.
+var notCreated = []string{"ErrImageNeverPull", "InvalidImageName", "ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 
 // notReadyOf returns the names of the pods of a DaemonSet that are not ready, sorted.
 func (c *Cluster) notReadyOf(set *appsv1.DaemonSet) []string {

@@ -97,16 +97,10 @@ func (f *Fleet) slicesFor(node string) []*resourceapi.ResourceSlice {
 
 // withTaints returns a slice with the taints that rules add to its devices.
 func withTaints(slice *resourceapi.ResourceSlice, rules []*resourceapi.DeviceTaintRule) *resourceapi.ResourceSlice {
-	matches := func(want *string, have string) bool { return want == nil || *want == have }
 	changed := slice
 	for _, rule := range rules {
-		selector := rule.Spec.DeviceSelector
-		// Without a selector a rule concerns no device, and with an empty one all.
-		if selector == nil || !matches(selector.Driver, slice.Spec.Driver) || !matches(selector.Pool, slice.Spec.Pool.Name) {
-			continue
-		}
 		for i := range slice.Spec.Devices {
-			if !matches(selector.Device, slice.Spec.Devices[i].Name) {
+			if !concerns(rule, DeviceID{slice.Spec.Driver, slice.Spec.Pool.Name, slice.Spec.Devices[i].Name}) {
 				continue
 			}
 			if changed == slice {
@@ -116,6 +110,14 @@ func withTaints(slice *resourceapi.ResourceSlice, rules []*resourceapi.DeviceTai
 		}
 	}
 	return changed
+}
+
+// concerns reports whether a rule taints a device. Without a selector it concerns no device, and
+// with an empty one all.
+func concerns(rule *resourceapi.DeviceTaintRule, id DeviceID) bool {
+	matches := func(want *string, have string) bool { return want == nil || *want == have }
+	s := rule.Spec.DeviceSelector
+	return s != nil && matches(s.Driver, id.Driver) && matches(s.Pool, id.Pool) && matches(s.Device, id.Device)
 }
 
 // stateOf returns the allocations of devices in the pools of the slices, as the scheduler

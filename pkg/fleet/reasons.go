@@ -57,11 +57,11 @@ func TaintText(taint resourceapi.DeviceTaint) string {
 	return text + ":" + string(taint.Effect)
 }
 
-// RulesOf returns the names of the rules that set a taint, sorted.
-func RulesOf(rules []*resourceapi.DeviceTaintRule, taint resourceapi.DeviceTaint) []string {
+// RulesOf returns the names of the rules that set a taint of a device, sorted.
+func RulesOf(rules []*resourceapi.DeviceTaintRule, id DeviceID, taint resourceapi.DeviceTaint) []string {
 	var names []string
 	for _, rule := range rules {
-		if t := rule.Spec.Taint; t.Key == taint.Key && t.Value == taint.Value && t.Effect == taint.Effect {
+		if t := rule.Spec.Taint; concerns(rule, id) && t.Key == taint.Key && t.Value == taint.Value && t.Effect == taint.Effect {
 			names = append(names, rule.Name)
 		}
 	}

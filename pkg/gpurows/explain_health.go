@@ -127,7 +127,7 @@ func (e *explaining) addTaints(d fleet.Device) {
 			continue
 		}
 		c, failed := causeOf(taint, d.ID)
-		if rules := fleet.RulesOf(e.cluster.Objects.TaintRules, taint); len(rules) > 0 && c.Code == taint.Key {
+		if rules := fleet.RulesOf(e.cluster.Objects.TaintRules, d.ID, taint); len(rules) > 0 && c.Code == taint.Key {
 			c.Admin = "if the device is in order again: kubectl delete devicetaintrule " + strings.Join(rules, " ")
 		}
 		e.Health = append(e.Health, DeviceHealth{

@@ -6,6 +6,12 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
 // applied returns a function that applies a manifest.
@@ -107,12 +113,24 @@ func faultsOfPods() []fault {
 				"resourceClaimName: train", "resourceClaimName: train\n  - name: more\n    resourceClaimName: more",
 				"      - name: gpu", "      - name: gpu\n      - name: more").Replace(trains)),
 			words: []string{"pod NS/train", "its container main names 2 shares", "name one share in each container"},
-			mend:  again(share("train", "20Gi", "") + trains),
+			mend: func(t *testing.T, ns string) {
+				again(share("train", "20Gi", "")+trains)(t, ns)
+				isReady(t, ns) // doctor examines allocated claims
+			},
 		},
 		{
 			name: "a program that needs more memory than its share", command: train, make: applied(share("train", "10Gi", "") + computes),
 			words: []string{"CUDA_ERROR_OUT_OF_MEMORY", "the memory of the GPU within the limits was used up: have the program use less, or claim more memory"},
-			mend:  again(share("train", "40Gi", "") + computes),
+			mend: func(t *testing.T, ns string) {
+				again(share("train", "40Gi", "")+computes)(t, ns)
+				must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+					pod, err := cluster.Client.CoreV1().Pods(ns).Get(ctx, "train", metav1.GetOptions{})
+					if err != nil {
+						return false, "", err
+					}
+					return pod.Status.Phase == corev1.PodSucceeded, "the pod is " + string(pod.Status.Phase), nil
+				}))
+			},
 		},
 		{
 			name: "a refused configuration", command: train,
@@ -132,12 +150,7 @@ func faultsOfPods() []fault {
 				apply(t, ns, claim("train", "", "")+trains)
 				isReady(t, ns)
 			},
-			words: []string{"it is in another namespace"}, remedies: []string{"kubectl gpu explain train --namespace NS"},
-			mend: func(t *testing.T, ns string) {
-				// There is nothing to mend but the command of the reader.
-				kubectl(t, "delete", "pod", "train", "--namespace", ns)
-				must(t, cluster.WaitGone(context.WithoutCancel(t.Context()), ns, "train"))
-			},
+			words: []string{"it is in another namespace"}, remedies: []string{"kubectl gpu explain train --namespace NS"}, stays: true,
 		},
 	}
 }

@@ -5,9 +5,12 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
@@ -29,6 +32,8 @@ type fault struct {
 	remedies []string
 	// mend does what a remedy says without a command; it may be nil.
 	mend func(t *testing.T, ns string)
+	// stays is set if the mistake is in the command of the reader, so that nothing is mended.
+	stays bool
 }
 
 // TestTwentyFaults makes faults by hand, one after the other. kubectl gpu explain or doctor must
@@ -77,7 +82,13 @@ func (f fault) test(t *testing.T, ns string) {
 	if f.mend != nil {
 		f.mend(t, ns)
 	}
+	if f.stays {
+		return
+	}
 	waitFirstLines(t, command, func(first string) string {
+		if failed := strings.Contains(first, "Error: ") && !strings.Contains(first, "Error: doctor found problems"); failed || first == "" {
+			return "no answer"
+		}
 		gone := names.Replace(f.words[0])
 		if f.code != "" {
 			gone = " " + f.code + " "
@@ -170,6 +181,7 @@ func faultsOfHardware() []fault {
 			words:    []string{broken + " has the taint ", "then restart the node"},
 			remedies: []string{"kubectl gpu drain " + gpu}, mend: restartNode,
 		},
+		foreignProcess(),
 		{
 			name: "a memory error", command: "doctor", code: "ecc", make: breaks("fault", "ecc"),
 			words:    []string{broken + " has the taint "},
@@ -206,6 +218,43 @@ spec:
 `)
 			},
 			words: []string{broken + " has the taint example.com/fan"}, remedies: []string{"kubectl delete devicetaintrule fan"},
+		},
+	}
+}
+
+// foreignProcess is a process of a pod without a claim, on the GPU of another pod.
+func foreignProcess() fault {
+	var process *harness.Stuck
+	// The agent compares processes and claims when it starts, and then every five minutes.
+	compare := func(t *testing.T) {
+		must(t, agent.Kill(t.Context()))
+		must(t, agent.Start(t.Context()))
+	}
+	return fault{
+		name: "a process without a claim", command: "doctor", code: "foreign-process",
+		make: func(t *testing.T, ns string) {
+			apply(t, ns, claim("train", "", "")+pod("train", "train", "")+pod("stranger", "", ""))
+			ready(t, ns, "train", "stranger")
+			stranger, err := cluster.Client.CoreV1().Pods(ns).Get(t.Context(), "stranger", metav1.GetOptions{})
+			must(t, err)
+			process, err = harness.NewStuck(t.Context(), stranger.UID)
+			must(t, err)
+			t.Cleanup(func() { must(t, process.End()) })
+			_, err = agent.Sim(t.Context(), "process", "add", "--gpu", pciAddress(report(t, ns)["train/main"].Device), "--pid", strconv.Itoa(process.PID()), "--memory", "1024")
+			must(t, err)
+			compare(t)
+		},
+		words: []string{"a process without a claim for the device computes on it", "the log of the agent of node NODE names its pod or command"},
+		mend: func(t *testing.T, _ string) {
+			log, err := agent.Log(t.Context())
+			must(t, err)
+			if pid := fmt.Sprintf("pid=%d ", process.PID()); !strings.Contains(log, pid) {
+				t.Errorf("the agent's log does not have %s", pid)
+			}
+			must(t, process.End())
+			_, err = agent.Sim(t.Context(), "process", "remove", "--pid", strconv.Itoa(process.PID()))
+			must(t, err)
+			compare(t)
 		},
 	}
 }

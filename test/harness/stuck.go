@@ -20,9 +20,8 @@ import (
 const cgroups = "/sys/fs/cgroup"
 
 // Stuck is a process of a pod that no signal ends, like one waiting in a GPU
-// driver. It is frozen, and a frozen process handles no signal. it is frozen, and a
-// frozen process handles no signal. It does not belong to the pod's containers, so
-// to the kubelet the pod has ended.
+// driver. It is frozen, and a frozen process handles no signal. It does not belong
+// to the pod's containers, so to the kubelet the pod has ended.
 type Stuck struct {
 	cmd    *exec.Cmd
 	frozen string // its cgroup of the freezer
