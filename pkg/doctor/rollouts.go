@@ -119,8 +119,8 @@ func (c *Cluster) progress(set *appsv1.DaemonSet) time.Time {
 	return last
 }
 
-// cannotStart returns a pod of a DaemonSet with a container that cannot be created; nil if there
-// is none.
+// cannotStart returns a pod of a DaemonSet with a container that cannot be created. It returns nil
+// if there is none.
 func (c *Cluster) cannotStart(set *appsv1.DaemonSet) *corev1.Pod {
 	pods := c.podsOf(set)
 	i := slices.IndexFunc(pods, func(pod *corev1.Pod) bool {
@@ -135,7 +135,7 @@ func (c *Cluster) cannotStart(set *appsv1.DaemonSet) *corev1.Pod {
 }
 
 // notCreated are the kubelet's reasons for a container that it could not create. Most of them last
-// until somebody changes the pod or its image.
+// until the pod or its image is changed.
 var notCreated = []string{"ErrImageNeverPull", "InvalidImageName", "ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 
 // notReadyOf returns the names of the pods of a DaemonSet that are not ready, sorted.

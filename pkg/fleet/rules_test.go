@@ -11,9 +11,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 )
 
-// Users delete the rules that they are told of. Rules with the same taint for other devices must
-// stay.
-func TestTheRulesOfATaintAreThoseOfTheDevice(t *testing.T) {
+// Users delete the rules that explain names. Rules with the same taint for other devices must stay.
+func TestTheRulesOfATaintConcernTheDevice(t *testing.T) {
 	named := func(name, pool, device string) *resourceapi.DeviceTaintRule {
 		rule := taintRule(pool, device)
 		rule.Name = name
