@@ -24,13 +24,18 @@ type Agent struct {
 	Problem Reason
 }
 
+// NoAgents reports whether devices are published and the cluster has no agent of the driver.
+func (c *Cluster) NoAgents() bool {
+	return c.Agents != nil && len(c.Agents) == 0 && len(c.Fleet.Nodes()) > 0
+}
+
 // AgentsOf returns the agents by node: on nodes with a pod of an agent, and on nodes that
 // its DaemonSet selects. It returns nil if the driver's pods are not known.
 func AgentsOf(d *doctor.Cluster, nodes []*corev1.Node) map[string]Agent {
 	sets := slices.DeleteFunc(slices.Clone(d.DaemonSets), func(s *appsv1.DaemonSet) bool {
 		return s.Labels[doctor.ComponentLabel] != doctor.AgentComponent
 	})
-	if d.Unread[doctor.DriverPods] != "" || len(sets) == 0 {
+	if d.Unread[doctor.DriverPods] != "" || d.Unread[doctor.DaemonSets] != "" {
 		return nil
 	}
 	agents := map[string]Agent{}
@@ -165,8 +170,11 @@ func (c *Cluster) healths() func(node string, h Health) Health {
 }
 
 // AgentProblems returns a sentence for each node with devices whose agent is not ready: pods
-// with claims do not start there.
+// with claims do not start there. It returns none if the cluster has no agents at all.
 func (c *Cluster) AgentProblems(now time.Time) []string {
+	if c.NoAgents() {
+		return nil
+	}
 	var all []string
 	health := c.healths()
 	for _, node := range c.Fleet.Nodes() {

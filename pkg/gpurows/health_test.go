@@ -126,14 +126,19 @@ func TestTheHealthOfGPUsWithoutAnAgent(t *testing.T) {
 func TestAgentsThatAreNotKnown(t *testing.T) {
 	w := fleettest.New(t, "a=t4")
 	for name, d := range map[string]*doctor.Cluster{
-		"no right":     {DaemonSets: []*appsv1.DaemonSet{agentSet()}, Unread: map[doctor.List]string{doctor.DriverPods: "no right"}},
-		"no DaemonSet": {},
+		"no right to pods":       {DaemonSets: []*appsv1.DaemonSet{agentSet()}, Unread: map[doctor.List]string{doctor.DriverPods: "no right"}},
+		"no right to DaemonSets": {Unread: map[doctor.List]string{doctor.DaemonSets: "no right"}},
 	} {
 		c := cluster(w)
 		c.Agents = AgentsOf(d, w.Nodes)
 		if got := c.GPUs(c.Nodes(), nil); c.Agents != nil || got[0].Health.State != HealthOK {
 			t.Errorf("%s: got %+v", name, c.Agents)
 		}
+	}
+	c := cluster(w)
+	c.Agents = AgentsOf(&doctor.Cluster{}, w.Nodes)
+	if got := c.GPUs(c.Nodes(), nil); !c.NoAgents() || !strings.HasPrefix(got[0].Health.Text(now()), "unknown: no agent") || len(c.AgentProblems(now())) > 0 {
+		t.Errorf("no agent in the cluster: got %+v", got[0])
 	}
 	// Agents on all nodes do not show which nodes have GPUs.
 	everywhere := agentSet()

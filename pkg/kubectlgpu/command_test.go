@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,6 +29,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
 )
 
@@ -34,6 +37,38 @@ import (
 func server(w *fleettest.World) *fake.Clientset {
 	all := slices.Concat(objects(w.Nodes), objects(w.Pods), objects(w.Claims), objects(w.Classes), objects(w.Slices), objects(w.TaintRules))
 	return fake.NewClientset(all...)
+}
+
+// installed returns a client of a cluster with an agent that is ready on each node.
+func installed(t *testing.T, w *fleettest.World) *fake.Clientset {
+	t.Helper()
+	client := server(w)
+	labels := map[string]string{"app.kubernetes.io/name": "gpu-dra-driver", "app.kubernetes.io/component": "agent"}
+	containers := []corev1.Container{{Name: "agent", Args: []string{"--driver-name=gpu.nvidia.com"}}}
+	set := &appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "agent", Labels: labels, UID: "agent"},
+		Spec:       appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: containers}}},
+	}
+	all := []runtime.Object{
+		set,
+		&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{
+			Name: "gpus-own-slices", Labels: labels, Annotations: map[string]string{v1alpha1.AnnotationDriverNamespace: "gpus"},
+		}},
+	}
+	for _, node := range w.Nodes {
+		all = append(all, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "gpus", Name: "agent-" + node.Name, Labels: labels,
+				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))},
+			},
+			Spec:   corev1.PodSpec{NodeName: node.Name, Containers: containers},
+			Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+		})
+	}
+	for _, o := range all {
+		must(t, client.Tracker().Add(o))
+	}
+	return client
 }
 
 func objects[T runtime.Object](all []T) []runtime.Object {
@@ -89,7 +124,7 @@ func shared(t *testing.T) *fleettest.World {
 }
 
 func TestGet(t *testing.T) {
-	out, problems := run(t, server(shared(t)))
+	out, problems := run(t, installed(t, shared(t)))
 	lines(t, out+problems, `
 NODE GPU MODEL MODE CLAIMS MEMORY COMPUTE HEALTH
 a gpu-18-00 Tesla T4 whole 1 ██████████ 14.6Gi/14.6Gi ██████████ 100% ok
@@ -99,7 +134,7 @@ a gpu-af-00 Tesla T4 free 0 ░░░░░░░░░░ 0.0Gi/14.6Gi ░░�
 }
 
 func TestWho(t *testing.T) {
-	out, problems := run(t, server(shared(t)), "who", "-n", "default")
+	out, problems := run(t, installed(t, shared(t)), "who", "-n", "default")
 	lines(t, out+problems, `
 NAMESPACE POD CONTAINER CLAIM NODE DEVICE MEMORY COMPUTE HEALTH LIMITED BY
 default half main half a gpu-3b-00 7.0Gi 50% ok -
@@ -111,7 +146,7 @@ func TestWhoOfAPodGroup(t *testing.T) {
 	w.HoldForGroup("a", "gang", "class=mps.nvidia.com memory=7Gi", "gang-0", "gang-1")
 	w.HoldForGroup("a", "ended", "class=mps.nvidia.com memory=7Gi")
 	w.Hold("a", "whole", "")
-	out, problems := run(t, server(w), "who", "-n", "default")
+	out, problems := run(t, installed(t, w), "who", "-n", "default")
 	lines(t, out+problems, `
 NAMESPACE POD CONTAINER CLAIM NODE DEVICE MEMORY COMPUTE HEALTH LIMITED BY
 default PodGroup ended - ended a gpu-18-00 7.0Gi - ok -
@@ -120,7 +155,7 @@ default gang-1 main gang a gpu-18-00 7.0Gi - ok -
 default whole main whole a gpu-3b-00 14.6Gi 100% ok -`)
 	// Nothing of a group's claim is missing from the reasons of a claim that waits.
 	w.Pods, w.Claims = append(w.Pods, fleettest.Pod("new")), append(w.Claims, fleettest.Claim("new", "count=4"))
-	out, problems = run(t, server(w), "explain", "new", "-n", "default")
+	out, problems = run(t, installed(t, w), "explain", "new", "-n", "default")
 	for _, want := range []string{"claim default/gang of pod gang-0", "claim default/ended of PodGroup ended"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in %s%s", want, out, problems)
@@ -129,7 +164,7 @@ default whole main whole a gpu-3b-00 14.6Gi 100% ok -`)
 }
 
 func TestFree(t *testing.T) {
-	out, problems := run(t, server(shared(t)), "free", "gpu.nvidia.com", "mps.nvidia.com", "--memory", "2Gi")
+	out, problems := run(t, installed(t, shared(t)), "free", "gpu.nvidia.com", "mps.nvidia.com", "--memory", "2Gi")
 	lines(t, out+problems, `
 CLASS MEMORY NODE CLAIMS
 gpu.nvidia.com - a 2

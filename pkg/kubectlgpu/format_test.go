@@ -57,7 +57,7 @@ func printed(t *testing.T, claim *resourceapi.ResourceClaim, share v1alpha1.Shar
 
 // Programs read these lists: a change of a field is a new version.
 func TestListsForPrograms(t *testing.T) {
-	client := server(varied(t))
+	client := installed(t, varied(t))
 	for name, args := range map[string][]string{
 		"gpus": {"get"}, "holders": {"who", "-A"}, "usage": {"usage"}, "free": {"free", "gpu.nvidia.com", "mps.nvidia.com", "--memory", "2Gi"}, "topology": {"topo", "a"},
 	} {
@@ -155,7 +155,7 @@ func TestFindingsForPrograms(t *testing.T) {
 }
 
 func TestOutputFormatsOfKubectl(t *testing.T) {
-	client := server(varied(t))
+	client := installed(t, varied(t))
 	for name, tc := range map[string]struct {
 		args []string
 		want string

@@ -28,11 +28,11 @@ func TestTheTaintOfAGPUIsAWordWithAnAge(t *testing.T) {
 	}
 	const taint = "gpu.nvidia.com/unhealthy=xid-79:NoSchedule"
 	for _, args := range [][]string{{}, {"who", "-A"}} {
-		if out, _ := run(t, server(w), args...); !strings.Contains(out, "xid-79, 12m") || strings.Contains(out, taint) {
+		if out, _ := run(t, installed(t, w), args...); !strings.Contains(out, "xid-79, 12m") || strings.Contains(out, taint) {
 			t.Errorf("%v: got %s", args, out)
 		}
 	}
-	if out, _ := run(t, server(w), "-o", "wide"); !strings.Contains(out, taint) {
+	if out, _ := run(t, installed(t, w), "-o", "wide"); !strings.Contains(out, taint) {
 		t.Errorf("wide: got %s", out)
 	}
 }

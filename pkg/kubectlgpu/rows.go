@@ -179,6 +179,9 @@ func (o *options) newFree() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if v.NoAgents() {
+				fmt.Fprintln(o.ErrOut, noAgentFound(o.driver)) //nolint:errcheck // there is no other place to say so
+			}
 			for _, sentence := range v.AgentProblems(time.Now()) {
 				fmt.Fprintln(o.ErrOut, sentence) //nolint:errcheck // there is no other place to say so
 			}

@@ -37,6 +37,9 @@ func (s uiSource) Read(ctx context.Context) (*gpurows.Cluster, error) {
 	if reason := v.pods.Unread[doctor.DriverPods]; reason != "" {
 		cluster.Refused[doctor.DriverPods] = reason + " Whether the agents run is not known: the health of GPUs is as their nodes last published it."
 	}
+	if cluster.NoAgents() {
+		cluster.Refused[doctor.DriverPods] = noAgentFound(s.o.driver)
+	}
 	return cluster, nil
 }
 

@@ -71,6 +71,10 @@ func (o *options) addAgents(ctx context.Context, v *view) error {
 	return nil
 }
 
+func noAgentFound(driver string) string {
+	return fmt.Sprintf("No agent of the driver %s is found: if it is installed, name its namespace with --driver-namespace.", driver)
+}
+
 // addForeign adds the column about processes without a claim to a table. of returns those of a
 // row; nil if they are not known.
 func (o *options) addForeign(t *table, of func(i int) *gpurows.Foreign) {

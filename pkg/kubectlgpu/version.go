@@ -66,7 +66,7 @@ func (o *options) versions(ctx context.Context) ([]gpurows.Version, error) {
 	case reason != "":
 		fmt.Fprintln(o.ErrOut, reason) //nolint:errcheck // there is no other place to say so
 	case len(c.DaemonSets) == 0:
-		fmt.Fprintf(o.ErrOut, "No agent of the driver %s is found: if it is installed, name its namespace with --driver-namespace.\n", o.driver) //nolint:errcheck // as above
+		fmt.Fprintln(o.ErrOut, noAgentFound(o.driver)) //nolint:errcheck // as above
 	}
 	return append(rows, gpurows.Versions(c)...), nil
 }

@@ -71,7 +71,7 @@ func TestWatchPrintsAgainAfterChanges(t *testing.T) {
 	w := shared(t)
 	held := w.Claims[1]
 	w.Claims = w.Claims[:1]
-	client := server(w)
+	client := installed(t, w)
 	await := watched(t, client, "who", "-n", "default", "--watch")
 	await("default     whole")
 	_, err := client.ResourceV1().ResourceClaims("default").Create(t.Context(), held, metav1.CreateOptions{})
