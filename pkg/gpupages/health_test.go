@@ -11,7 +11,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
@@ -84,16 +83,9 @@ func TestSectionsOfReasonsExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	codes := []string{gpurows.CodeNoAgent, gpurows.CodeAgentNotReady, gpurows.CodeNodeNotReady, "xid-1234", "of-the-future", "cordoned", "withdrawn=share"}
+	codes := []string{gpurows.CodeNoAgent, gpurows.CodeAgentNotReady, gpurows.CodeNodeNotReady, "xid-1234", "of-the-future"}
 	for _, c := range cause.All() {
-		switch key := strings.TrimPrefix(c.Key, v1alpha1.GroupName+"/"); {
-		case c.Key == v1alpha1.TaintUnhealthy:
-			codes = append(codes, c.Code)
-		case c.Value == "":
-			codes = append(codes, key)
-		default:
-			codes = append(codes, key+"="+c.Value)
-		}
+		codes = append(codes, c.Code)
 	}
 	for _, code := range codes {
 		_, anchor, _ := strings.Cut(sectionOf(gpurows.Reason{Code: code}), "#")

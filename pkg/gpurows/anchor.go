@@ -5,28 +5,19 @@ package gpurows
 import (
 	"strings"
 
-	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 )
 
 // Anchor returns the anchor in docs/troubleshooting.md of the section about a reason. It returns
 // "" for the taint of another party.
 func (r Reason) Anchor() string {
-	switch r.Code {
-	case CodeNoAgent:
-		return "node-without-agent"
-	case CodeAgentNotReady, CodeNodeNotReady:
-		return r.Code
-	}
-	key, value, _ := strings.Cut(r.Code, "=")
-	if c, ok := cause.Of(v1alpha1.GroupName+"/"+key, value); ok {
-		return c.Anchor()
-	}
 	switch {
-	case strings.Contains(key, "/"):
+	case r.Code == CodeNoAgent:
+		return "node-without-agent"
+	case r.Code == CodeAgentNotReady, r.Code == CodeNodeNotReady:
+		return r.Code
+	case strings.ContainsAny(r.Code, "/="):
 		return ""
-	case v1alpha1.GroupName+"/"+key == v1alpha1.TaintCordoned:
-		return "taint-of-rule"
 	}
-	return cause.Unhealthy(r.Code).Anchor()
+	return cause.OfCode(r.Code).Anchor()
 }

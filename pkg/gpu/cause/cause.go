@@ -74,6 +74,15 @@ func Unhealthy(value string) Cause {
 	return c
 }
 
+// OfCode returns the cause with a code. A code that is not in the table has the cause of its
+// group, as a value of [v1alpha1.TaintUnhealthy] has.
+func OfCode(code string) Cause {
+	if i := slices.IndexFunc(table, func(c Cause) bool { return c.Code == code }); i >= 0 {
+		return table[i]
+	}
+	return Unhealthy(code)
+}
+
 // Known reports whether the table has a row for exactly this taint.
 func Known(key, value string) bool {
 	return slices.ContainsFunc(table, func(c Cause) bool { return c.Key == key && c.Value == value })
