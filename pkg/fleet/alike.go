@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -33,6 +34,27 @@ func (s *Search) keep(key string, v Verdict) {
 	if key != "" && !v.Fits() && v.Problem == nil {
 		s.missesOf[key] = miss{v.Missing, v.distance}
 	}
+}
+
+// alike returns the index of a node that is searched for each node. It is the first node on which
+// the allocator does the same for a claim, or the node itself.
+func (s *Search) alike(ctx context.Context, nodes []string, claim *resourceapi.ResourceClaim) []int {
+	same, first := make([]int, len(nodes)), map[[sha256.Size]byte]int{}
+	for i, node := range nodes {
+		same[i] = i
+		text := s.describe(ctx, s.fleet.newAttempt(node, claim))
+		if text == "" {
+			continue
+		}
+		// The texts of all nodes would take much memory.
+		key := sha256.Sum256([]byte(text))
+		if known, ok := first[key]; ok {
+			same[i] = known
+		} else {
+			first[key] = i
+		}
+	}
+	return same
 }
 
 // describe returns all that the allocator reads of an attempt: of attributes, these are the

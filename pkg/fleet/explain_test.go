@@ -127,6 +127,43 @@ func TestAnExclusiveDeviceIsInUse(t *testing.T) {
 	}
 }
 
+// Free searches nodes that are alike once. Each node has the number that it has alone.
+func TestFreeDevicesOfNodesThatAreAlike(t *testing.T) {
+	shapes := []struct{ model, held string }{
+		{"t4 share", ""}, {"t4 share", "memory=4Gi"}, {"t4 share", "memory=6Gi"}, {"t4", ""}, {"dgx-h100 share.mig", ""},
+	}
+	add := func(w *fleettest.World, node, held string) {
+		if held != "" {
+			w.Hold(node, "held-"+node, "class=mps.nvidia.com "+held)
+		}
+	}
+	var names []string
+	for i := range 3 * len(shapes) {
+		names = append(names, fmt.Sprintf("n%02d=%s", i, shapes[i%len(shapes)].model))
+	}
+	all := fleettest.New(t, names...)
+	for i := range names {
+		add(all, fmt.Sprintf("n%02d", i), shapes[i%len(shapes)].held)
+	}
+	for _, words := range []string{"", "class=mps.nvidia.com memory=3Gi", "class=mig.nvidia.com"} {
+		devices := fleettest.Claim("free", words).Spec.Devices
+		got, err := all.Fleet().Free(t.Context(), devices, 100)
+		must(t, err)
+		var want []fleet.FreeOnNode
+		for i, name := range names {
+			node := fmt.Sprintf("n%02d", i)
+			alone := fleettest.New(t, name)
+			add(alone, node, shapes[i%len(shapes)].held)
+			one, err := alone.Fleet().Free(t.Context(), devices, 100)
+			must(t, err)
+			want = append(want, one...)
+		}
+		if diff := cmp.Diff(want, got); diff != "" || len(got) == 0 {
+			t.Errorf("%q (-want +got):\n%s", words, diff)
+		}
+	}
+}
+
 func TestAPoolOfWhichSlicesAreMissing(t *testing.T) {
 	w := fleettest.New(t, "a=t4 share")
 	w.Slices[0].Spec.Pool.ResourceSliceCount = 2

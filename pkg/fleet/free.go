@@ -22,14 +22,18 @@ type FreeOnNode struct {
 // one after the other, at most limit on a node. Nodes without free devices are left out.
 // The error wraps [gpu.ErrTimeout] or [gpu.ErrInvalid].
 func (f *Fleet) Free(ctx context.Context, devices resourceapi.DeviceClaim, limit int) ([]FreeOnNode, error) {
+	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "free"}, Spec: resourceapi.ResourceClaimSpec{Devices: devices}}
 	nodes := f.NodeNames()
-	all := make([]FreeOnNode, len(nodes))
+	same := f.NewSearch(0).alike(ctx, nodes, claim)
+	claims := make([]int, len(nodes))
 	searches, ctx := errgroup.WithContext(ctx)
 	searches.SetLimit(runtime.GOMAXPROCS(0))
 	for i, node := range nodes {
-		searches.Go(func() error {
-			n, err := f.freeOn(ctx, node, devices, limit)
-			all[i] = FreeOnNode{Node: node, Claims: n}
+		if same[i] != i {
+			continue
+		}
+		searches.Go(func() (err error) {
+			claims[i], err = f.freeOn(ctx, node, claim, limit)
 			return err
 		})
 	}
@@ -37,18 +41,16 @@ func (f *Fleet) Free(ctx context.Context, devices resourceapi.DeviceClaim, limit
 		return nil, err
 	}
 	var found []FreeOnNode
-	for _, free := range all {
-		if free.Claims > 0 {
-			found = append(found, free)
+	for i, node := range nodes {
+		if n := claims[same[i]]; n > 0 {
+			found = append(found, FreeOnNode{Node: node, Claims: n})
 		}
 	}
 	return found, nil
 }
 
-func (f *Fleet) freeOn(ctx context.Context, node string, devices resourceapi.DeviceClaim, limit int) (int, error) {
-	q := f.newAttempt(node, &resourceapi.ResourceClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: "free"}, Spec: resourceapi.ResourceClaimSpec{Devices: devices},
-	})
+func (f *Fleet) freeOn(ctx context.Context, node string, claim *resourceapi.ResourceClaim, limit int) (int, error) {
+	q := f.newAttempt(node, claim)
 	for n := range limit {
 		found, err := f.allocate(ctx, q)
 		if err != nil {

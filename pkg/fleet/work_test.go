@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -205,6 +206,14 @@ func TestNodesThatAreAlikeAreSearchedOnce(t *testing.T) {
 			}
 			if len(s.missesOf) != tc.searched {
 				t.Errorf("%d nodes are searched, want %d", len(s.missesOf), tc.searched)
+			}
+			distinct := map[int]bool{}
+			names := s.fleet.NodeNames()
+			for _, i := range s.alike(t.Context(), names, claim) {
+				distinct[i] = true
+			}
+			if want := cmp.Or(tc.searched, len(names)); len(distinct) != want {
+				t.Errorf("%d nodes are distinct, want %d", len(distinct), want)
 			}
 			for _, v := range all {
 				alone := s.nearest(t.Context(), s.fleet.newAttempt(v.Node, claim))

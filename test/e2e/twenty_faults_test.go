@@ -233,7 +233,7 @@ func foreignProcess() fault {
 	return fault{
 		name: "a process without a claim", command: "doctor", code: "foreign-process",
 		make: func(t *testing.T, ns string) {
-			apply(t, ns, claim("train", "", "")+pod("train", "train", "")+pod("stranger", "", ""))
+			apply(t, ns, claim("train", "", "")+pod("train", "train", "")+"---"+pod("stranger", "", ""))
 			ready(t, ns, "train", "stranger")
 			stranger, err := cluster.Client.CoreV1().Pods(ns).Get(t.Context(), "stranger", metav1.GetOptions{})
 			must(t, err)
