@@ -60,7 +60,9 @@ func (f *Fleet) short(node *corev1.Node, pod *corev1.Pod) []string {
 	wanted := requested(pod)
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
 		want, free := wanted[name], node.Status.Allocatable[name].DeepCopy()
-		if _, published := node.Status.Allocatable[name]; !published && (len(node.Status.Allocatable) == 0 || f.ClassOf(name) != nil) {
+		// The kubelet keeps the resources of a device plugin that has gone, with none of them. The
+		// scheduler serves these from a class, too.
+		if free.IsZero() && (len(node.Status.Allocatable) == 0 || f.ClassOf(name) != nil) {
 			continue
 		}
 		free.Sub(f.requested[node.Name][name])

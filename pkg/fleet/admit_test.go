@@ -52,6 +52,16 @@ func TestNodesThatExcludeThePod(t *testing.T) {
 			node.Status.Allocatable = four
 			requests(pod, "deviceclass.resource.kubernetes.io/gpu.nvidia.com", "1")
 		}, nil},
+		"an extended resource of a class that a device plugin served": {func(node *corev1.Node, pod *corev1.Pod) {
+			const name = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
+			node.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("2"), name: resource.MustParse("0")}
+			requests(pod, name, "1")
+		}, nil},
+		"an extended resource that a device plugin serves": {func(node *corev1.Node, pod *corev1.Pod) {
+			const name = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
+			node.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("2"), name: resource.MustParse("1")}
+			requests(pod, name, "2")
+		}, []string{"it has 1 of deviceclass.resource.kubernetes.io/gpu.nvidia.com free, less than 2"}},
 		"processors for the pod itself, which is placed there": {func(node *corev1.Node, pod *corev1.Pod) {
 			node.Status.Allocatable, pod.Spec.NodeName = four, "a"
 			requests(pod, "cpu", "3")
