@@ -195,7 +195,7 @@ judges: need-root build images helm foreign ## NVIDIA's DRA driver and compute d
 .PHONY: e2e
 e2e: need-root build images helm prometheus foreign ## End to end on a real cluster
 	$(say) "end to end on a real cluster"
-	go test -count=1 -timeout 40m -v ./test/e2e -bin $(abspath $(BIN))
+	go test -count=1 -timeout 60m -v ./test/e2e -bin $(abspath $(BIN))
 
 .PHONY: walkthrough
 walkthrough: need-root build images helm ## Every command of the documents, run on a real cluster
