@@ -81,7 +81,7 @@ func TestAWrongWordAndARestartLeaveTheNodeAsItIs(t *testing.T) {
 
 	replaceAgent(t) // which reads the file that is right
 	label(t, "gpu.nvidia.com/config=isolated")
-	alone := offersDevices(t, "8 GPUs of one claim each", func(devices map[string]string) bool { return len(devices) == 8 && devices["gpu-1b-00"] == "alone" })
+	alone := offersDevices(t, "8 GPUs of one claim each", func(devices map[string]string) bool { return len(devices) == 8 && all(devices, "alone") })
 	misspell(t, "node-configs.yaml", "isolated:", "isolatde:")
 	replaceAgent(t)
 	offersDevices(t, "isolatde: the same GPUs", func(devices map[string]string) bool { return cmp.Equal(devices, alone) })
@@ -95,6 +95,9 @@ func offersDevices(t *testing.T, want string, wanted func(devices map[string]str
 	// The kubelet needs up to a minute to update the mount of a ConfigMap.
 	must(t, harness.Until(context.WithoutCancel(t.Context()), 3*time.Minute, func(ctx context.Context) (bool, string, error) {
 		devices, err := cluster.Devices(ctx)
+		if err != nil {
+			return false, fmt.Sprintf("%v are published, want %s", found, want), err
+		}
 		found = map[string]string{}
 		for name, device := range devices {
 			found[name] = "alone"
@@ -105,9 +108,19 @@ func offersDevices(t *testing.T, want string, wanted func(devices map[string]str
 				found[name] += " tainted"
 			}
 		}
-		return wanted(found), fmt.Sprintf("%v are published, want %s", found, want), err
+		return wanted(found), fmt.Sprintf("%v are published, want %s", found, want), nil
 	}))
 	return found
+}
+
+// all reports whether all devices are used in one way. A GPU that leaves MIG mode has a taint first.
+func all(devices map[string]string, use string) bool {
+	for _, of := range devices {
+		if of != use {
+			return false
+		}
+	}
+	return true
 }
 
 const configMap = harness.Namespace + "-configs"
