@@ -11,11 +11,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/amounts"
 )
 
@@ -41,7 +41,7 @@ func (p *Plugin) withMistakes(ctx context.Context, s *claimStatus, n needed, all
 		if rounded := roundedUp(n.object, p.driver, *d); rounded != "" {
 			mistakes = append(mistakes, condition{kind: v1alpha1.ConditionShareRoundedUp, reason: v1alpha1.ReasonLeastShare, message: rounded})
 		}
-		if several != "" && isMPSShare(*d) {
+		if several != "" && isOfMPS(d.data) {
 			mistakes = append(mistakes, condition{kind: v1alpha1.ConditionSeveralShares, reason: v1alpha1.ReasonOneMPSDaemon, message: several})
 		}
 		d.more = append(d.more, mistakes...)
@@ -82,15 +82,8 @@ func (s *claimStatus) drop(c condition) {
 // hasCondition reports whether the object has the condition of a device already.
 func hasCondition(object *resourceapi.ResourceClaim, driver string, d deviceStatus, c condition) bool {
 	return slices.ContainsFunc(object.Status.Devices, func(e resourceapi.AllocatedDeviceStatus) bool {
-		if e.Driver != driver || e.Pool != d.pool || e.Device != d.device || ptr.Deref(e.ShareID, "") != string(ptr.Deref(d.shareID, "")) {
-			return false
-		}
-		for _, have := range e.Conditions {
-			if have.Type == c.kind && have.Status == c.status() && have.Message == c.message {
-				return true
-			}
-		}
-		return false
+		have := meta.FindStatusCondition(e.Conditions, c.kind)
+		return d.isEntry(e, driver) && have != nil && have.Status == c.status() && have.Message == c.message
 	})
 }
 
@@ -101,7 +94,7 @@ func roundedUp(object *resourceapi.ResourceClaim, driver string, d deviceStatus)
 	}
 	var texts []string
 	for _, result := range object.Status.Allocation.Devices.Results {
-		if result.Driver != driver || result.Pool != d.pool || result.Device != d.device || ptr.Deref(result.ShareID, types.UID("")) != ptr.Deref(d.shareID, "") {
+		if result.Driver != driver || !d.is(result.Pool, result.Device, result.ShareID) {
 			continue
 		}
 		for _, r := range amounts.RoundedUp(object, result) {
@@ -114,9 +107,9 @@ func roundedUp(object *resourceapi.ResourceClaim, driver string, d deviceStatus)
 	return strings.Join(texts, "; ") + ": the scheduler rounds up to the least share and the step of the device, and quotas count what the claim holds; request that amount, or a larger part of the GPU"
 }
 
-// isMPSShare reports whether MPS limits the device.
-func isMPSShare(d deviceStatus) bool {
-	return d.data != nil && d.data.Share != nil && d.data.Share.Strategy == v1alpha1.StrategyMPS
+// isOfMPS reports whether a device of a claim is a share that MPS limits.
+func isOfMPS(data *v1alpha1.DeviceData) bool {
+	return data != nil && data.Share != nil && data.Share.Strategy == v1alpha1.StrategyMPS
 }
 
 // severalShares returns a clause about a container that uses a share of another claim too. It
@@ -145,12 +138,7 @@ func severalShares(n needed, all []needed, containers []ContainerClaims) string 
 
 // isShareOfMPS reports whether MPS limits a device of a claim.
 func isShareOfMPS(n needed) bool {
-	for _, d := range n.Devices {
-		if isMPSShare(deviceStatus{data: dataOf(d)}) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(n.Devices, func(d claim.Device) bool { return isOfMPS(dataOf(d)) })
 }
 
 // isConsumer reports whether the claim is reserved for a pod of the name.

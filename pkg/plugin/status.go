@@ -104,11 +104,21 @@ func failedStatus(object *resourceapi.ResourceClaim, driver string, err error, n
 // requires unique entries, and a device with admin access can be in a claim twice.
 func (s *claimStatus) add(d deviceStatus) {
 	for _, other := range s.devices {
-		if other.pool == d.pool && other.device == d.device && ptr.Deref(other.shareID, "") == ptr.Deref(d.shareID, "") {
+		if other.is(d.pool, d.device, d.shareID) {
 			return
 		}
 	}
 	s.devices = append(s.devices, d)
+}
+
+// is reports whether the status is of a device, or of a share of it.
+func (d deviceStatus) is(pool, device string, shareID *types.UID) bool {
+	return d.pool == pool && d.device == device && ptr.Deref(d.shareID, "") == ptr.Deref(shareID, "")
+}
+
+// isEntry reports whether an entry of a claim is about the device.
+func (d deviceStatus) isEntry(e resourceapi.AllocatedDeviceStatus, driver string) bool {
+	return e.Driver == driver && d.is(e.Pool, e.Device, (*types.UID)(e.ShareID))
 }
 
 // entry returns the device's entry in the claim's status.
@@ -146,7 +156,7 @@ func (s *claimStatus) written(in *resourceapi.ResourceClaim, driver string) bool
 }
 
 func (d deviceStatus) matches(e resourceapi.AllocatedDeviceStatus, driver string) bool {
-	if e.Driver != driver || e.Pool != d.pool || e.Device != d.device || ptr.Deref(e.ShareID, "") != string(ptr.Deref(d.shareID, "")) {
+	if !d.isEntry(e, driver) {
 		return false
 	}
 	if d.data != nil && (e.Data == nil || !equalData(d.data, e.Data.Raw)) {
