@@ -14,41 +14,27 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
+// likeness is the same for nodes on which the allocator does the same for the same claims: a
+// hash of all that it reads.
+type likeness [sha256.Size]byte
+
 // miss is the nearest miss of a node.
 type miss struct {
 	missing  []Condition
 	distance int
 }
 
-// missOf returns the nearest miss of another node on which the allocator does the same.
-// Nodes of a fleet are alike, and a miss takes many runs of the allocator. key is the one for
-// [Search.keep]; it is empty if the node must be searched.
-func (s *Search) missOf(ctx context.Context, q attempt) (known miss, key string, ok bool) {
-	key = s.describe(ctx, q)
-	known, ok = s.missesOf[key]
-	return known, key, ok && key != ""
-}
-
-// keep records a verdict. Allocations and problems name the node, so they are not kept.
-func (s *Search) keep(key string, v Verdict) {
-	if key != "" && !v.Fits() && v.Problem == nil {
-		s.missesOf[key] = miss{v.Missing, v.distance}
-	}
-}
-
 // alike returns the index of a node that is searched for each node. It is the first node on which
 // the allocator does the same for a claim, or the node itself.
 func (s *Search) alike(ctx context.Context, nodes []string, claim *resourceapi.ResourceClaim) []int {
-	same, first := make([]int, len(nodes)), map[[sha256.Size]byte]int{}
+	same, first := make([]int, len(nodes)), map[likeness]int{}
 	for i, node := range nodes {
 		same[i] = i
-		text := s.describe(ctx, s.fleet.newAttempt(node, claim))
-		if text == "" {
+		key, ok := s.describe(ctx, node, claim)
+		if !ok {
 			continue
 		}
-		// The texts of all nodes would take much memory.
-		key := sha256.Sum256([]byte(text))
-		if known, ok := first[key]; ok {
+		if known, found := first[key]; found {
 			same[i] = known
 		} else {
 			first[key] = i
@@ -57,26 +43,26 @@ func (s *Search) alike(ctx context.Context, nodes []string, claim *resourceapi.R
 	return same
 }
 
-// describe returns all that the allocator reads of an attempt: of attributes, these are the
-// results of the selectors and the values of the constraints. It returns nothing if a selector
-// was not evaluated.
-func (s *Search) describe(ctx context.Context, q attempt) string {
+// describe returns the likeness of a node. Of attributes, the allocator reads the results of the
+// selectors and the values of the constraints. ok is false if a selector was not evaluated, or if
+// the node has a slice of several nodes or another part that is not described.
+func (s *Search) describe(ctx context.Context, node string, claims ...*resourceapi.ResourceClaim) (_ likeness, ok bool) {
+	var b strings.Builder
 	// The selectors of each request follow those of its class.
 	var selectors [][]resourceapi.DeviceSelector
-	for _, r := range q.requests() {
-		class, err := q.classes.Get(r.exactly.DeviceClassName)
+	for _, r := range (attempt{claims: claims}).requests() {
+		class, err := s.fleet.classes.Get(r.exactly.DeviceClassName)
 		if err != nil {
-			return ""
+			return likeness{}, false
 		}
 		selectors = append(selectors, class.Spec.Selectors, slices.Concat(class.Spec.Selectors, r.exactly.Selectors))
 	}
-	var b strings.Builder
 	var compared []resourceapi.FullyQualifiedName
-	for _, claim := range q.claims {
+	for _, claim := range claims {
 		// A caller may change a claim, or explain a changed copy.
 		spec, err := json.Marshal(claim.Spec)
 		if err != nil {
-			return ""
+			return likeness{}, false
 		}
 		b.Write(spec)
 		for _, c := range claim.Spec.Devices.Constraints {
@@ -87,15 +73,26 @@ func (s *Search) describe(ctx context.Context, q attempt) string {
 			}
 		}
 	}
-	for _, slice := range q.slices {
-		if !s.describeSlice(ctx, &b, q.node, slice, selectors, compared) {
-			return ""
+	all := s.fleet.slicesFor(node)
+	type pool struct{ driver, name string }
+	poolOf := func(slice *resourceapi.ResourceSlice) pool { return pool{slice.Spec.Driver, slice.Spec.Pool.Name} }
+	newest := map[pool]int64{}
+	for _, slice := range all {
+		newest[poolOf(slice)] = max(newest[poolOf(slice)], slice.Spec.Pool.Generation)
+	}
+	for _, slice := range all {
+		// Generations count the changes of a pool, so they differ between nodes. The allocator
+		// compares those of one pool only.
+		fmt.Fprintf(&b, "%d ", newest[poolOf(slice)]-slice.Spec.Pool.Generation)
+		if !s.describeSlice(ctx, &b, node, slice, selectors, compared) {
+			return likeness{}, false
 		}
 	}
-	return b.String()
+	return sha256.Sum256([]byte(b.String())), true
 }
 
-// describeSlice writes a slice. A pool of the node's name is alike on all nodes.
+// describeSlice writes a slice without its generation. A pool of the node's name is alike on all
+// nodes.
 func (s *Search) describeSlice(ctx context.Context, b *strings.Builder, node string, slice *resourceapi.ResourceSlice, selectors [][]resourceapi.DeviceSelector, compared []resourceapi.FullyQualifiedName) bool {
 	spec := &slice.Spec
 	name := spec.Pool.Name
@@ -106,7 +103,7 @@ func (s *Search) describeSlice(ctx context.Context, b *strings.Builder, node str
 	if spec.NodeName == nil {
 		return false
 	}
-	fmt.Fprintf(b, "%s %s %d %d\n", spec.Driver, name, spec.Pool.Generation, spec.Pool.ResourceSliceCount)
+	fmt.Fprintf(b, "%s %s %d\n", spec.Driver, name, spec.Pool.ResourceSliceCount)
 	for _, set := range spec.SharedCounters {
 		b.WriteString(set.Name)
 		for _, name := range slices.Sorted(maps.Keys(set.Counters)) {

@@ -37,8 +37,8 @@ type Search struct {
 	deadline time.Time
 	left     int
 	matches  map[evaluation]match
-	// missesOf are the nearest misses by [Search.describe].
-	missesOf map[string]miss
+	// missesOf are the nearest misses of nodes by their likeness.
+	missesOf map[likeness]miss
 }
 
 // evaluation is a selector and a device: each selector is evaluated once on each device.
@@ -57,7 +57,7 @@ type match struct {
 // NewSearch returns a search that ends after the limit; after 20 seconds if it is 0.
 func (f *Fleet) NewSearch(limit time.Duration) *Search {
 	limit = cmp.Or(limit, defaultLimit)
-	return &Search{fleet: f, limit: limit, deadline: time.Now().Add(limit), left: mostWork, matches: map[evaluation]match{}, missesOf: map[string]miss{}}
+	return &Search{fleet: f, limit: limit, deadline: time.Now().Add(limit), left: mostWork, matches: map[evaluation]match{}, missesOf: map[likeness]miss{}}
 }
 
 // Fleet returns the fleet that is searched.
@@ -149,16 +149,19 @@ func (s *Search) Verdicts(ctx context.Context, pod *corev1.Pod, claims ...*resou
 // verdict returns the verdict of a node. If the search ends meanwhile, the node is not
 // examined.
 func (s *Search) verdict(ctx context.Context, node string, open []*resourceapi.ResourceClaim) Verdict {
-	q := s.fleet.newAttempt(node, open...)
-	known, key, ok := s.missOf(ctx, q)
-	if ok {
+	// Nodes of a fleet are alike, and a miss takes many runs of the allocator.
+	key, described := s.describe(ctx, node, open...)
+	if known, ok := s.missesOf[key]; ok && described {
 		return Verdict{Node: node, Missing: known.missing, distance: known.distance}
 	}
-	v := s.nearest(ctx, q)
+	v := s.nearest(ctx, s.fleet.newAttempt(node, open...))
 	if !v.Fits() && s.ended() {
 		return Verdict{Node: node, Problem: s.notExamined("node " + node), distance: len(misses()) + 3}
 	}
-	s.keep(key, v)
+	// Allocations and problems name the node, so they are not kept.
+	if described && !v.Fits() && v.Problem == nil {
+		s.missesOf[key] = miss{v.Missing, v.distance}
+	}
 	return v
 }
 

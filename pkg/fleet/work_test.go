@@ -173,6 +173,11 @@ func TestNodesThatAreAlikeAreSearchedOnce(t *testing.T) {
 		searched int
 	}{
 		"a name that no selector reads": {func(s *resourceapi.ResourceSlice) { attribute(s, "uuid", s.Name) }, "true", 1},
+		"a generation, which counts the changes of a pool": {func(s *resourceapi.ResourceSlice) {
+			if s.Name == "s-7" {
+				s.Spec.Pool.Generation = 7
+			}
+		}, "true", 1},
 		"a name that a selector reads": {func(s *resourceapi.ResourceSlice) { attribute(s, "uuid", s.Name) },
 			"device.attributes['gpu.nvidia.com'].uuid == 's-7'", 2},
 		"a taint": {func(s *resourceapi.ResourceSlice) {
