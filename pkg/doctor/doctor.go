@@ -54,6 +54,9 @@ type Finding struct {
 	Muted bool `json:"muted,omitempty"`
 }
 
+// Title returns the code of the finding, or the check that found nothing wrong.
+func (f Finding) Title() string { return cmp.Or(f.Code, f.Check) }
+
 // List is a list of API objects, as the API server names it.
 type List string
 

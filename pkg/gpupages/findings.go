@@ -3,7 +3,6 @@
 package gpupages
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,8 +81,8 @@ func (s *Site) findingsPage(ctx context.Context, r *reading, q *http.Request) (p
 		id: func(f doctor.Finding) string { return strings.Join([]string{f.Check, f.Code, f.Object, f.Found}, "/") },
 		columns: []column[doctor.Finding]{
 			{"State", by(func(f doctor.Finding) int { return rank(f.State) }), func(f doctor.Finding) markup.Part { return stateBadge(f.State) }},
-			{"Code", by(codeOf), func(f doctor.Finding) markup.Part {
-				return markup.E("span", markup.Attr("class", "word"), documentLink(codeOf(f), f.Read))
+			{"Code", by(doctor.Finding.Title), func(f doctor.Finding) markup.Part {
+				return markup.E("span", markup.Attr("class", "word"), documentLink(f.Title(), f.Read))
 			}},
 			{"Object", by(func(f doctor.Finding) string { return f.Object }), func(f doctor.Finding) markup.Part {
 				return markup.E("div", markup.Attr("class", "object"), r.linked("", f.Object))
@@ -108,9 +107,6 @@ func (s *Site) findingsPage(ctx context.Context, r *reading, q *http.Request) (p
 	return page{"Findings", append(parts, filterForm(q, "Findings with a text"), findings.draw(q, found),
 		paragraph("hint", "Checked at "+clock(r.inspection.at)+"."))}, nil
 }
-
-// codeOf returns the code of a finding, or the check that found nothing wrong.
-func codeOf(f doctor.Finding) string { return cmp.Or(f.Code, f.Check) }
 
 // isTimeout reports whether a page has stopped waiting.
 func isTimeout(err error) bool {

@@ -3,7 +3,6 @@
 package kubectlgpu
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -81,12 +81,19 @@ func checkNodes(c *doctor.Cluster, names []string) error {
 	for _, node := range c.Nodes {
 		all = append(all, node.Name)
 	}
-	for _, slice := range c.Slices {
+	all = append(all, publishing(c.Slices)...) // also nodes that are gone
+	return checkNames("node", names, all, "kubectl get nodes lists the nodes")
+}
+
+// publishing returns the nodes of slices, one for each slice.
+func publishing(all []*resourceapi.ResourceSlice) []string {
+	var nodes []string
+	for _, slice := range all {
 		if slice.Spec.NodeName != nil {
-			all = append(all, *slice.Spec.NodeName) // also of a node that is gone
+			nodes = append(nodes, *slice.Spec.NodeName)
 		}
 	}
-	return checkNames("node", names, all, "kubectl get nodes lists the nodes")
+	return nodes
 }
 
 // readFunc reads objects of a cluster that checks need.
@@ -193,7 +200,7 @@ func (o *options) printFindings(findings []doctor.Finding, all bool) error {
 	t := table{heading: []string{"STATE", "CODE", "OBJECT", "FOUND"}, wide: []string{"MEANING", "REMEDY", "CHECK", "READ"}, bad: map[int]bool{}}
 	for i, g := range alike(shown, o.row) {
 		t.bad[i] = g.State == doctor.Problem
-		t.rows = append(t.rows, []string{string(g.State), title(g), g.Object, g.Found, gpurows.OrDash(g.Meaning), gpurows.OrDash(g.Remedy), g.Check, gpurows.OrDash(g.Read)})
+		t.rows = append(t.rows, []string{string(g.State), g.Title(), g.Object, g.Found, gpurows.OrDash(g.Meaning), gpurows.OrDash(g.Remedy), g.Check, gpurows.OrDash(g.Read)})
 	}
 	if err := o.printFound(shown, t); err != nil {
 		return err
@@ -224,9 +231,7 @@ func (o *options) printFound(findings []doctor.Finding, t table) error {
 	}
 	var codes []string
 	for _, f := range findings {
-		if !slices.Contains(codes, title(f)) {
-			codes = append(codes, title(f))
-		}
+		codes = append(codes, f.Title())
 	}
 	return o.printObject(nil, codes...)
 }
@@ -240,9 +245,6 @@ func (o *options) row(f doctor.Finding) doctor.Finding {
 	}
 	return f
 }
-
-// title returns the code of a finding, or the check that found nothing wrong.
-func title(f doctor.Finding) string { return cmp.Or(f.Code, f.Check) }
 
 // printRemedies prints each remedy once, with the codes and the objects that it is for.
 func (o *options) printRemedies(findings []doctor.Finding) {
@@ -263,7 +265,7 @@ func (o *options) printRemedies(findings []doctor.Finding) {
 			f.Object += " (checks " + strings.Join(checks, ", ") + ")"
 		}
 		//nolint:errcheck // a writer that fails has failed for the table
-		fmt.Fprintf(o.Out, "\n%s: %s\n  meaning  %s\n  remedy   %s\n  read     %s\n", title(f), plain.Line(f.Object), plain.Line(f.Meaning), plain.Line(f.Remedy), plain.Line(f.Read))
+		fmt.Fprintf(o.Out, "\n%s: %s\n  meaning  %s\n  remedy   %s\n  read     %s\n", f.Title(), plain.Line(f.Object), plain.Line(f.Meaning), plain.Line(f.Remedy), plain.Line(f.Read))
 	}
 	fmt.Fprintln(o.Out) //nolint:errcheck // as above
 }

@@ -130,10 +130,17 @@ func printList[T named](o *options, kind string, rows []T, t table, empty string
 	return o.print(list{listVersion, kind, sorted}, t.reordered(order))
 }
 
-// printObject prints an object that is not a list in the requested format, or its names.
+// printObject prints an object that is not a list in the requested format, or its names, each
+// once.
 func (o *options) printObject(object any, names ...string) error {
 	if o.output == "name" {
-		_, err := fmt.Fprintln(o.Out, strings.Join(names, "\n"))
+		var unique []string
+		for _, name := range names {
+			if !slices.Contains(unique, name) {
+				unique = append(unique, name)
+			}
+		}
+		_, err := fmt.Fprintln(o.Out, strings.Join(unique, "\n"))
 		return err
 	}
 	return o.printValue(object)

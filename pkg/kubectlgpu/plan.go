@@ -188,13 +188,7 @@ func repeat(objects fleet.Objects, name string, count int) (fleet.Objects, error
 	}
 	published := slices.DeleteFunc(slices.Clone(objects.Slices), func(s *resourceapi.ResourceSlice) bool { return s.Spec.NodeName == nil || *s.Spec.NodeName != name })
 	if len(published) == 0 {
-		var all []string
-		for _, s := range objects.Slices {
-			if s.Spec.NodeName != nil {
-				all = append(all, *s.Spec.NodeName)
-			}
-		}
-		return objects, checkNames("node", []string{name}, all, "it publishes no devices")
+		return objects, checkNames("node", []string{name}, publishing(objects.Slices), "it publishes no devices")
 	}
 	objects.Nodes, objects.Slices, objects.TaintRules = nil, nil, nil
 	for i := range count {
@@ -333,9 +327,7 @@ func (o *options) printPlan(r *planResult) error {
 	if o.output != "" && o.output != "wide" {
 		var names []string
 		for _, item := range r.Workloads {
-			if !slices.Contains(names, item.Workload) {
-				names = append(names, item.Workload)
-			}
+			names = append(names, item.Workload)
 		}
 		return o.printObject(planObject{headerOf("Plan"), r}, names...)
 	}
