@@ -4,7 +4,6 @@ package gpupages
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpupages/internal/markup"
@@ -77,23 +76,14 @@ func (r *reading) health(gpus ...gpurows.GPU) markup.Part {
 
 func (r *reading) healthItem(h gpurows.Health) markup.Part {
 	parts := markup.Parts{markup.Attr("class", healthClass(h.State)), markup.Text(signOf(h.State))}
-	rest := h.Text(r.at)
-	for _, reason := range h.Reasons {
-		words := reason.Code
-		if section := sectionOf(reason); section != "" {
-			// The codes of agents are words in the text.
-			if !strings.Contains(rest, words) {
-				words = strings.ReplaceAll(words, "-", " ")
-			}
-			before, after, found := strings.Cut(rest, words)
-			if !found {
-				continue
-			}
-			parts = append(parts, breakable(before), documentLink(words, section))
-			rest = after
+	for _, p := range h.Parts(r.at) {
+		if p.Reason != nil && p.Reason.Anchor() != "" {
+			parts = append(parts, documentLink(p.Text, sectionOf(*p.Reason)))
+		} else {
+			parts = append(parts, breakable(p.Text))
 		}
 	}
-	return markup.E("span", append(parts, breakable(rest))...)
+	return markup.E("span", parts...)
 }
 
 // steadyText returns the health in words without ages.

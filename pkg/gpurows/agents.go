@@ -179,7 +179,8 @@ func (c *Cluster) AgentProblems(now time.Time) []string {
 	health := c.healths()
 	for _, node := range c.Fleet.Nodes() {
 		if h := health(node.Name, Health{State: HealthOK}); h.State == HealthUnknown {
-			all = append(all, fmt.Sprintf("node %s: %s: pods with claims do not start there", node.Name, h.Reasons[0].text(now)))
+			words, since := h.Reasons[0].words(now)
+			all = append(all, fmt.Sprintf("node %s: %s%s: pods with claims do not start there", node.Name, words, since))
 		}
 	}
 	return all

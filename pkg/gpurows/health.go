@@ -59,42 +59,68 @@ const (
 	CodeNodeNotReady  = "node-not-ready"
 )
 
-// Text returns the health in words, with ages, such as "xid-79, 12m".
-func (h Health) Text(now time.Time) string {
-	var texts []string
-	for _, r := range h.Reasons {
-		texts = append(texts, r.text(now))
-	}
-	if h.State == HealthUnknown && h.Published != nil {
-		texts = append(texts, "published "+age(*h.Published, now)+" ago")
-	}
-	all := strings.Join(texts, "; ")
-	switch h.State {
-	case HealthNotPublished:
-		return strings.TrimSuffix("not published: "+all, ": ")
-	case HealthUnknown:
-		return strings.TrimSuffix("unknown: "+all, ": ")
-	case HealthTainted:
-		return all
-	case HealthOK:
-	}
-	return string(h.State)
+// HealthPart is a part of the text of a health.
+type HealthPart struct {
+	Text string
+	// Reason is the reason that the part names; nil for the words between reasons.
+	Reason *Reason
 }
 
-// text returns the reason in words, with its age if that is known.
-func (r Reason) text(now time.Time) string {
+// Text returns the health in words, with ages, such as "xid-79, 12m".
+func (h Health) Text(now time.Time) string {
+	var text strings.Builder
+	for _, p := range h.Parts(now) {
+		text.WriteString(p.Text)
+	}
+	return text.String()
+}
+
+// Parts returns the parts of the text, in order.
+func (h Health) Parts(now time.Time) []HealthPart {
+	// plain are the words since the last reason, and between precedes the next one.
+	plain, between := "", ""
+	switch h.State {
+	case HealthOK:
+		return []HealthPart{{Text: string(HealthOK)}}
+	case HealthNotPublished:
+		plain, between = "not published", ": "
+	case HealthUnknown:
+		plain, between = "unknown", ": "
+	case HealthTainted:
+	}
+	var parts []HealthPart
+	for i := range h.Reasons {
+		if plain+between != "" {
+			parts = append(parts, HealthPart{Text: plain + between})
+		}
+		words, since := h.Reasons[i].words(now)
+		parts = append(parts, HealthPart{words, &h.Reasons[i]})
+		plain, between = since, "; "
+	}
+	if h.State == HealthUnknown && h.Published != nil {
+		plain += between + "published " + age(*h.Published, now) + " ago"
+	}
+	if plain != "" {
+		parts = append(parts, HealthPart{Text: plain})
+	}
+	return parts
+}
+
+// words returns the reason in words, and its age as what follows them. The age is "" if it is not
+// known.
+func (r Reason) words(now time.Time) (words, since string) {
 	switch r.Code {
 	case CodeNoAgent, CodeAgentNotReady, CodeNodeNotReady:
-		words := strings.ReplaceAll(r.Code, "-", " ")
-		if r.Since == nil {
-			return words
+		words = strings.ReplaceAll(r.Code, "-", " ")
+		if r.Since != nil {
+			since = " since " + age(*r.Since, now) + " ago"
 		}
-		return words + " since " + age(*r.Since, now) + " ago"
+		return words, since
 	}
-	if r.Since == nil {
-		return r.Code
+	if r.Since != nil {
+		since = ", " + age(*r.Since, now)
 	}
-	return r.Code + ", " + age(*r.Since, now)
+	return r.Code, since
 }
 
 func age(since metav1.Time, now time.Time) string {
