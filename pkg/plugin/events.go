@@ -26,9 +26,9 @@ import (
 const (
 	// maxInstance is the API's limit of the reporting instance of an event, in bytes.
 	maxInstance = 128
-	// eventsPerMinute is the rate at which a node creates events about GPUs, and the rate of events
-	// about mistakes, with a burst of eventsAtOnce each. Mistakes of one tenant do not delay the
-	// events about GPUs of others. Events beyond the rate are created in later rounds.
+	// eventsPerMinute is the rate at which a node creates events, with a burst of eventsAtOnce.
+	// Events about GPUs and about mistakes have a rate each: the mistakes of one tenant do not delay
+	// what others learn about their GPUs. Events beyond it are created in later rounds.
 	eventsPerMinute, eventsAtOnce = 30, 50
 	// eventPatience is the timeout of one request for events.
 	eventPatience = 10 * time.Second
