@@ -27,7 +27,7 @@ func checkAgents(c *Cluster) []Finding {
 		}
 		return ofCluster("agent-missing", Problem, found, "no node publishes its GPUs", "install the chart (docs/install.md); for a driver with another name add --driver-name, and for one whose policies lack the annotation "+v1alpha1.AnnotationDriverNamespace+" --driver-namespace")
 	}
-	return orOK(c.notReady(c.Agents, "agent-not-ready", "pods with claims do not start or end on the node"), count(len(c.Agents), "agent")+" ready")
+	return orOK(c.notReady(c.Agents, "agent-not-ready", "pods with claims do not start or end on the node"), fleet.Number(len(c.Agents), "agent")+" ready")
 }
 
 func isAgent(d *appsv1.DaemonSet) bool { return d.Labels[ComponentLabel] == AgentComponent }
@@ -97,7 +97,7 @@ func WhyNotReady(pod *corev1.Pod) string {
 			return strings.TrimSuffix(w.Reason+": "+w.Message, ": ")
 		}
 		if s.RestartCount > 0 && !s.Ready {
-			return "its container has restarted " + count(int(s.RestartCount), "time")
+			return "its container has restarted " + fleet.Number(int(s.RestartCount), "time")
 		}
 	}
 	for _, c := range pod.Status.Conditions {
@@ -158,7 +158,7 @@ func checkSupervisors(c *Cluster) []Finding {
 	if without > 0 && without == len(c.Agents) {
 		return orOK(findings, "the agents use no MPS (mps.enabled=false)")
 	}
-	return orOK(findings, count(len(c.Supervisors), "supervisor")+" ready")
+	return orOK(findings, fleet.Number(len(c.Supervisors), "supervisor")+" ready")
 }
 
 // Argument returns the value of a flag of a pod's first container.
@@ -200,7 +200,7 @@ func checkSlices(c *Cluster) []Finding {
 			})
 		}
 	}
-	return orOK(findings, count(len(published), "node")+" with an agent and devices")
+	return orOK(findings, fleet.Number(len(published), "node")+" with an agent and devices")
 }
 
 // fleet returns the devices of the cluster and their holders.
@@ -230,5 +230,5 @@ func checkPools(c *Cluster) []Finding {
 			})
 		}
 	}
-	return orOK(findings, count(len(nodes), "pool")+" complete")
+	return orOK(findings, fleet.Number(len(nodes), "pool")+" complete")
 }

@@ -52,7 +52,7 @@ func checkClaims(c *Cluster) []Finding {
 			})
 		}
 	}
-	return orOK(append(findings, c.outOfReach(claims)...), count(len(claims), "claim")+" with devices, none stuck")
+	return orOK(append(findings, c.outOfReach(claims)...), fleet.Number(len(claims), "claim")+" with devices, none stuck")
 }
 
 // allocated returns when a claim got its devices, or else when it was created.
@@ -125,7 +125,7 @@ func have(claims []string) string {
 	if len(claims) == 1 {
 		return "1 claim has devices"
 	}
-	return count(len(claims), "claim") + " have devices"
+	return fleet.Number(len(claims), "claim") + " have devices"
 }
 
 func (c *Cluster) hasNode(name string) bool {
@@ -165,7 +165,7 @@ func checkPrepared(c *Cluster) []Finding {
 			})
 		}
 	}
-	return orOK(findings, count(prepared, "device")+" prepared, none refused")
+	return orOK(findings, fleet.Number(prepared, "device")+" prepared, none refused")
 }
 
 // checkConsumers reports claims that are reserved for pods that do not exist, or that have
@@ -201,7 +201,7 @@ func checkConsumers(c *Cluster) []Finding {
 			}
 		}
 	}
-	return orOK(findings, count(len(claims), "claim")+" with devices, each for pods that exist")
+	return orOK(findings, fleet.Number(len(claims), "claim")+" with devices, each for pods that exist")
 }
 
 // notTerminated returns the finding about a pod of a claim that does not end. If only finalizers

@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 )
 
 // The releases of Kubernetes that the driver needs, as docs/install.md has them.
@@ -73,7 +75,7 @@ func checkShares(c *Cluster) []Finding {
 	if devices == 0 {
 		return ok("no node publishes devices, see slices")
 	}
-	return ofCluster("shares-not-published", Warning, fmt.Sprintf("none of %s can be shared", count(devices, "published device")),
+	return ofCluster("shares-not-published", Warning, fmt.Sprintf("none of %s can be shared", fleet.Number(devices, "published device")),
 		"claims for less than a GPU fit nowhere: either no node offers shares, or the feature gate DRAConsumableCapacity is off",
 		"to have shares, add share to the offer of the nodes, and enable DRAConsumableCapacity in API server, scheduler and kubelets")
 }
@@ -100,7 +102,7 @@ func checkClasses(c *Cluster) []Finding {
 		return ofCluster("class-missing", Problem, fmt.Sprintf("no DeviceClass selects devices of the driver %s", c.Driver), "a claim names a class, so no claim can request a GPU",
 			"install the chart with deviceClasses.gpu.enabled=true, or create a class with the selector device.driver == '"+c.Driver+"'")
 	}
-	return ok(fmt.Sprintf("%s: %s", count(len(names), "class"), list(names)))
+	return ok(fmt.Sprintf("%s: %s", fleet.Number(len(names), "class"), list(names)))
 }
 
 func checkExtendedResources(c *Cluster) []Finding {
@@ -184,7 +186,7 @@ func checkPolicies(c *Cluster) []Finding {
 			})
 		}
 	}
-	return orOK(findings, count(len(c.Policies), "policy")+" with bindings")
+	return orOK(findings, fleet.Number(len(c.Policies), "policy")+" with bindings")
 }
 
 // ownSlices returns the slices of the driver.
@@ -201,18 +203,4 @@ func (c *Cluster) gpuNodes() []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(names))
-}
-
-// count returns a number of things.
-func count(n int, thing string) string {
-	switch {
-	case n == 1:
-		return "1 " + thing
-	case strings.HasSuffix(thing, "y"):
-		return fmt.Sprintf("%d %sies", n, strings.TrimSuffix(thing, "y"))
-	case strings.HasSuffix(thing, "s"):
-		return fmt.Sprintf("%d %ses", n, thing)
-	default:
-		return fmt.Sprintf("%d %ss", n, thing)
-	}
 }

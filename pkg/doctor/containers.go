@@ -15,6 +15,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/amounts"
 )
 
@@ -55,7 +56,7 @@ func checkContainers(c *Cluster) []Finding {
 			findings = append(findings, c.twoShares(pod, own)...)
 		}
 	}
-	return orOK(findings, "the containers of "+count(pods, "pod")+" get the devices and amounts that the claims request")
+	return orOK(findings, "the containers of "+fleet.Number(pods, "pod")+" get the devices and amounts that the claims request")
 }
 
 func hasEnded(pod *corev1.Pod) bool {

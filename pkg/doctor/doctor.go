@@ -231,7 +231,7 @@ func onNode(node string) string { return "node " + node }
 func list(names []string) string {
 	const most = 5
 	if len(names) > most {
-		return strings.Join(names[:most], ", ") + " and " + count(len(names)-most, "other")
+		return strings.Join(names[:most], ", ") + " and " + fleet.Number(len(names)-most, "other")
 	}
 	return strings.Join(names, ", ")
 }

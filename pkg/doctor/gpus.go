@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
@@ -34,7 +35,7 @@ func eachGPU(n agentv1.Node, judge func(agentv1.GPU) verdict) verdict {
 	}
 	for i, found := range all {
 		if of := names[found]; len(of) == len(n.GPUs) {
-			all[i] += " (" + count(len(of), "GPU") + ")"
+			all[i] += " (" + fleet.Number(len(of), "GPU") + ")"
 		} else {
 			all[i] += " (" + list(of) + ")"
 		}

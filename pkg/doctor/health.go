@@ -36,7 +36,7 @@ func checkHealth(c *Cluster) []Finding {
 			}
 		}
 	}
-	return orOK(findings, count(gpus, "GPU")+" without taints")
+	return orOK(findings, fleet.Number(gpus, "GPU")+" without taints")
 }
 
 // tainted returns the finding about a taint of a GPU.

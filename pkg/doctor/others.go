@@ -17,6 +17,7 @@ import (
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -67,7 +68,7 @@ func checkDrivers(c *Cluster) []Finding {
 	}
 	for where, uuids := range twice {
 		findings = append(findings, Finding{
-			Object: onNode(where[0]), Code: "gpu-published-twice", State: Problem, Found: fmt.Sprintf("the driver %s publishes %s of the node too", where[1], count(len(uuids), "GPU")),
+			Object: onNode(where[0]), Code: "gpu-published-twice", State: Problem, Found: fmt.Sprintf("the driver %s publishes %s of the node too", where[1], fleet.Number(len(uuids), "GPU")),
 			Meaning: "the scheduler promises each of these GPUs twice",
 			Remedy:  "remove one of the drivers from the node, for example by nodes.withoutLabels of the chart",
 		})
@@ -194,7 +195,7 @@ func checkFacts(c *Cluster) []Finding {
 			})
 		}
 	}
-	return orOK(findings, count(len(c.Facts), "agent")+" answered")
+	return orOK(findings, fleet.Number(len(c.Facts), "agent")+" answered")
 }
 
 func factsRemedy(err error) string {

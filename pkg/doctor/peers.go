@@ -39,7 +39,7 @@ func checkPeers(c *Cluster) []Finding {
 		for _, node := range slices.Sorted(maps.Keys(byNode)) {
 			if n := byNode[node]; n < usual {
 				findings = append(findings, Finding{
-					Object: onNode(node), Code: "gpus-missing", State: Warning, Found: fmt.Sprintf("it publishes %s (%s); %s %d", count(n, "GPU"), p.model, others(of), usual),
+					Object: onNode(node), Code: "gpus-missing", State: Warning, Found: fmt.Sprintf("it publishes %s (%s); %s %d", fleet.Number(n, "GPU"), p.model, others(of), usual),
 					Meaning: "a GPU may have fallen off the bus before the driver was loaded, or sit loosely",
 					Remedy:  "compare nvidia-smi --list-gpus on the node with lspci and with the machine's papers; if the machine has no more GPUs, mute the finding",
 				})

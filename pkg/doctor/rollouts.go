@@ -11,6 +11,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 )
 
 // checkRollouts reports DaemonSets of the driver whose pods are not created or not updated. The
@@ -34,7 +36,7 @@ func checkRollouts(c *Cluster) []Finding {
 			Remedy:  fmt.Sprintf("run kubectl --namespace %s describe pod %s: make room on the node for its requests, or add the toleration that it lacks", pod.Namespace, pod.Name),
 		})
 	}
-	return orOK(findings, "all pods of "+count(len(c.DaemonSets), "DaemonSet")+" are created and of the newest release")
+	return orOK(findings, "all pods of "+fleet.Number(len(c.DaemonSets), "DaemonSet")+" are created and of the newest release")
 }
 
 // rollout returns the finding about a DaemonSet; nil if it is up to date or makes progress.
@@ -49,7 +51,7 @@ func (c *Cluster) rollout(set *appsv1.DaemonSet) *Finding {
 	f := Finding{Object: "daemonset " + set.Namespace + "/" + set.Name, State: Problem}
 	switch missing := status.DesiredNumberScheduled - status.CurrentNumberScheduled; {
 	case missing > 0 && idle > patience:
-		f.Code, f.Found = "pods-not-created", fmt.Sprintf("pods of it are missing on %d of %s", missing, count(int(status.DesiredNumberScheduled), "selected node"))
+		f.Code, f.Found = "pods-not-created", fmt.Sprintf("pods of it are missing on %d of %s", missing, fleet.Number(int(status.DesiredNumberScheduled), "selected node"))
 		f.Meaning = "these nodes publish no GPUs, or prepare no shares"
 		f.Remedy = fmt.Sprintf("run %s describe daemonset %s: its events have the reason, such as a quota or Pod Security", kubectl, set.Name)
 	case status.ObservedGeneration < set.Generation && idle > patience:
@@ -60,16 +62,16 @@ func (c *Cluster) rollout(set *appsv1.DaemonSet) *Finding {
 		return nil
 	case stuck != nil:
 		f.Code = "rollout-stuck"
-		f.Found = fmt.Sprintf("%d of %s are of the newest release, and pod %s cannot start: %s", status.UpdatedNumberScheduled, count(int(status.DesiredNumberScheduled), "pod"), stuck.Name, WhyNotReady(stuck))
+		f.Found = fmt.Sprintf("%d of %s are of the newest release, and pod %s cannot start: %s", status.UpdatedNumberScheduled, fleet.Number(int(status.DesiredNumberScheduled), "pod"), stuck.Name, WhyNotReady(stuck))
 		f.Meaning = "the node of that pod is not served, and other nodes stay at the older release or settings"
 		f.Remedy = fmt.Sprintf("to go back: %s rollout undo daemonset/%s, or helm rollback. To go on, correct the image or the setting that the finding names, and run helm upgrade", kubectl, set.Name)
 	case set.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType:
-		f.Code, f.State, f.Found = "rollout-on-delete", Warning, fmt.Sprintf("%d of %s are of the newest release, and the update strategy is OnDelete", status.UpdatedNumberScheduled, count(int(status.DesiredNumberScheduled), "pod"))
+		f.Code, f.State, f.Found = "rollout-on-delete", Warning, fmt.Sprintf("%d of %s are of the newest release, and the update strategy is OnDelete", status.UpdatedNumberScheduled, fleet.Number(int(status.DesiredNumberScheduled), "pod"))
 		f.Meaning = "the others run an older release or older settings until they are deleted"
 		f.Remedy = "delete the older pods one after the other; claims keep their devices"
 	default:
 		f.Code = "rollout-stuck"
-		f.Found = fmt.Sprintf("%d of %s are of the newest release, and none has been created or become ready for %s", status.UpdatedNumberScheduled, count(int(status.DesiredNumberScheduled), "pod"), age(idle))
+		f.Found = fmt.Sprintf("%d of %s are of the newest release, and none has been created or become ready for %s", status.UpdatedNumberScheduled, fleet.Number(int(status.DesiredNumberScheduled), "pod"), age(idle))
 		f.Meaning = "the other nodes run an older release or older settings"
 		f.Remedy = fmt.Sprintf("run %s rollout status daemonset/%s", kubectl, set.Name)
 		if blocking := c.notReadyOf(set); len(blocking) > 0 {

@@ -38,7 +38,7 @@ func checkSelectors(c *Cluster) []Finding {
 			Meaning: "some classes, templates and claims are not checked", Remedy: "kubectl gpu explain checks the claims of one pod",
 		})
 	}
-	return orOK(findings, "devices have what "+count(len(c.Classes), "class")+", "+count(len(c.Templates), "template")+" and "+count(open, "waiting claim")+" read")
+	return orOK(findings, "devices have what "+fleet.Number(len(c.Classes), "class")+", "+fleet.Number(len(c.Templates), "template")+" and "+fleet.Number(open, "waiting claim")+" read")
 }
 
 // nameFindings returns a finding for each problem. One that only the pods of a template or claim

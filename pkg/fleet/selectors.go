@@ -157,7 +157,7 @@ func (n *Names) examine(ctx context.Context, expressions []string) (_ []NameProb
 	var problems []NameProblem
 	for p, count := range counts {
 		example := first[p]
-		p.Found += fmt.Sprintf(": %s cannot answer, such as %s of pool %s", devices(count), example.device.Name, example.pool)
+		p.Found += fmt.Sprintf(": %s cannot answer, such as %s of pool %s", Number(count, "device"), example.device.Name, example.pool)
 		problems = append(problems, p)
 	}
 	slices.SortFunc(problems, func(a, b NameProblem) int { return strings.Compare(a.Found, b.Found) })

@@ -24,7 +24,7 @@ func (n *Names) advice(name Name) string {
 	case slices.Contains(vocabulary, name) && name.Capacity && have == 0:
 		return "no node offers devices that have it: chart value offer"
 	case slices.Contains(vocabulary, name) && name.Capacity, !slices.Contains(vocabulary, name) && have > 0:
-		return fmt.Sprintf("only %s it: select these first, or read %s", devicesHave(have), name.optional())
+		return fmt.Sprintf("only %s it: select these first, or read %s", NumberVerb(have, "device", "has", "have"), name.optional())
 	case slices.Contains(vocabulary, name) && have > 0:
 		return n.someHave(name, have)
 	case slices.Contains(vocabulary, name):
@@ -86,25 +86,9 @@ func (n Name) optional() string {
 	return text[:i] + ".?" + n.ID + ".orValue(…)"
 }
 
-// devices returns a number of devices as text.
-func devices(n int) string {
-	if n == 1 {
-		return "1 device"
-	}
-	return fmt.Sprintf("%d devices", n)
-}
-
-// devicesHave returns a number of devices as the subject of "have".
-func devicesHave(n int) string {
-	if n == 1 {
-		return "1 device has"
-	}
-	return devices(n) + " have"
-}
-
 // someHave returns the remedy for an attribute that only some devices have.
 func (n *Names) someHave(name Name, have int) string {
-	text := fmt.Sprintf("only %s it: read %s", devicesHave(have), name.optional())
+	text := fmt.Sprintf("only %s it: read %s", NumberVerb(have, "device", "has", "have"), name.optional())
 	switch {
 	case ofMIG(name):
 		return text + ", or select MIG devices first, by their class"

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpupages/internal/markup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
@@ -67,15 +68,15 @@ func (s *Site) explanationPage(ctx context.Context, r *reading, namespace, name 
 			for _, d := range request.Devices {
 				t.add(d.Device, deviceLink(r, miss.Node, d.Device), r.linked(namespace, capital(strings.Join(d.Reasons, "; "))))
 			}
-			parts = append(parts, markup.E("h3", markup.Text(fmt.Sprintf("Claim %s, request %s: %d of %s", request.Claim, request.Request, request.Meeting, gpurows.Count(int(request.Wanted), "device")))), t.draw())
+			parts = append(parts, markup.E("h3", markup.Text(fmt.Sprintf("Claim %s, request %s: %d of %s", request.Claim, request.Request, request.Meeting, fleet.Number(int(request.Wanted), "device")))), t.draw())
 			if request.OtherClasses > 0 {
-				parts = append(parts, paragraph("hint", gpurows.CountVerb(request.OtherClasses, "device", "is", "are")+" not of the class."))
+				parts = append(parts, paragraph("hint", fleet.NumberVerb(request.OtherClasses, "device", "is", "are")+" not of the class."))
 			}
 			if request.OtherDevices > 0 {
-				parts = append(parts, paragraph("hint", gpurows.CountVerb(request.OtherDevices, "further device", "does", "do")+" not meet it either."))
+				parts = append(parts, paragraph("hint", fleet.NumberVerb(request.OtherDevices, "further device", "does", "do")+" not meet it either."))
 			}
 			if request.NotExamined > 0 {
-				parts = append(parts, paragraph("hint", gpurows.CountVerb(request.NotExamined, "device", "was", "were")+" not examined."))
+				parts = append(parts, paragraph("hint", fleet.NumberVerb(request.NotExamined, "device", "was", "were")+" not examined."))
 			}
 		}
 		main = append(main, markup.E("section", markup.E("h2", markup.Text("Node "), nodeLink(r, miss.Node)), parts))

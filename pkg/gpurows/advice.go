@@ -198,7 +198,7 @@ func selectorValues(f *fleet.Fleet, checks []fleet.RequestCheck) []string {
 					}
 					var texts []string
 					for _, value := range slices.Sorted(maps.Keys(values)) {
-						texts = append(texts, fmt.Sprintf("%q (%s)", value, Count(values[value], "device")))
+						texts = append(texts, fmt.Sprintf("%q (%s)", value, fleet.Number(values[value], "device")))
 					}
 					all = append(all, fmt.Sprintf("values of %s on these nodes: %s", name, strings.Join(texts, ", ")))
 				}

@@ -29,7 +29,7 @@ func (e *explaining) addEnds(pod *corev1.Pod, claims []*resourceapi.ResourceClai
 		case s.LastTerminationState.Terminated != nil && s.LastTerminationState.Terminated.ExitCode != 0:
 			if w := s.State.Waiting; w != nil {
 				e.Outcome = OutcomeFailed
-				e.Causes = append(e.Causes, fmt.Sprintf("container %s does not run: %s, after %s", s.Name, w.Reason, Count(int(s.RestartCount), "restart")))
+				e.Causes = append(e.Causes, fmt.Sprintf("container %s does not run: %s, after %s", s.Name, w.Reason, fleet.Number(int(s.RestartCount), "restart")))
 			}
 			e.addEnd(pod, claims, s.Name, s.LastTerminationState.Terminated, true)
 		}

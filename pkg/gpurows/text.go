@@ -19,22 +19,6 @@ func Gibibytes(q resource.Quantity) string {
 	return fmt.Sprintf("%.1fGi", float64(q.Value())/unit)
 }
 
-// Count prints a number and its noun, such as "1 claim" or "2 claims".
-func Count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-// CountVerb prints a number, its noun and a verb, such as "1 device is" or "2 devices are".
-func CountVerb(n int, noun, one, many string) string {
-	if n == 1 {
-		return Count(n, noun) + " " + one
-	}
-	return Count(n, noun) + " " + many
-}
-
 // List returns the names as a text; the first ones and a number if they are many.
 func List(names []string) string {
 	const most = 10

@@ -64,7 +64,7 @@ func TestMostSlicesOfPlacements(t *testing.T) {
 }
 
 func TestCount(t *testing.T) {
-	if got := []string{Count(0, "claim"), Count(1, "claim"), Count(2, "claim")}; !cmp.Equal(got, []string{"0 claims", "1 claim", "2 claims"}) {
+	if got := []string{fleet.Number(0, "claim"), fleet.Number(1, "claim"), fleet.Number(2, "claim")}; !cmp.Equal(got, []string{"0 claims", "1 claim", "2 claims"}) {
 		t.Errorf("got %q", got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu/internal/plain"
 )
@@ -76,23 +77,23 @@ func writeNodes(line func(format string, texts ...any), e gpurows.Explanation) {
 	for _, miss := range e.Misses {
 		line("\nNode %s: %s", miss.Node, miss.Missing)
 		for _, r := range miss.Requests {
-			line("  claim %s, request %s: %d of %s", r.Claim, r.Request, r.Meeting, gpurows.Count(int(r.Wanted), "device"))
+			line("  claim %s, request %s: %d of %s", r.Claim, r.Request, r.Meeting, fleet.Number(int(r.Wanted), "device"))
 			for _, d := range r.Devices {
 				line("    %s: %s", d.Device, strings.Join(d.Reasons, "; "))
 			}
 			if r.OtherClasses > 0 {
-				line("    %s not of the class", gpurows.CountVerb(r.OtherClasses, "device", "is", "are"))
+				line("    %s not of the class", fleet.NumberVerb(r.OtherClasses, "device", "is", "are"))
 			}
 			if r.OtherDevices > 0 {
-				line("    %s not meet it either", gpurows.CountVerb(r.OtherDevices, "further device", "does", "do"))
+				line("    %s not meet it either", fleet.NumberVerb(r.OtherDevices, "further device", "does", "do"))
 			}
 			if r.NotExamined > 0 {
-				line("    %s not examined (--limit)", gpurows.CountVerb(r.NotExamined, "device", "was", "were"))
+				line("    %s not examined (--limit)", fleet.NumberVerb(r.NotExamined, "device", "was", "were"))
 			}
 		}
 	}
 	if e.Other > 0 {
-		line("\n%s not fit either (--nodes)", gpurows.CountVerb(e.Other, "further node", "does", "do"))
+		line("\n%s not fit either (--nodes)", fleet.NumberVerb(e.Other, "further node", "does", "do"))
 	}
 	if len(e.NotExamined) > 0 {
 		line("\nNot examined (--limit): %s", gpurows.List(e.NotExamined))

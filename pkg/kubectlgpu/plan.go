@@ -354,7 +354,7 @@ func (o *options) printOnePlan(r *planResult) error {
 			if pending == 1 {
 				verb = "stays"
 			}
-			fmt.Fprintf(&b, "%s: %d of %s %s Pending: %s\n", item.Workload, pending, gpurows.Count(item.Pods, "pod"), verb, item.Pending)
+			fmt.Fprintf(&b, "%s: %d of %s %s Pending: %s\n", item.Workload, pending, fleet.Number(item.Pods, "pod"), verb, item.Pending)
 		}
 	}
 	if err := o.print(r, t); err != nil {
