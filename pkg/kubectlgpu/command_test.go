@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
@@ -43,32 +44,50 @@ func server(w *fleettest.World) *fake.Clientset {
 func installed(t *testing.T, w *fleettest.World) *fake.Clientset {
 	t.Helper()
 	client := server(w)
-	labels := map[string]string{"app.kubernetes.io/name": "gpu-dra-driver", "app.kubernetes.io/component": "agent"}
-	containers := []corev1.Container{{Name: "agent", Args: []string{"--driver-name=gpu.nvidia.com"}}}
-	set := &appsv1.DaemonSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: "agent", Labels: labels, UID: "agent"},
-		Spec:       appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: containers}}},
-	}
-	all := []runtime.Object{
-		set,
-		&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{
-			Name: "gpus-own-slices", Labels: labels, Annotations: map[string]string{v1alpha1.AnnotationDriverNamespace: "gpus"},
-		}},
-	}
+	set := daemonSet("agent", "--driver-name=gpu.nvidia.com")
+	must(t, client.Tracker().Add(set))
+	must(t, client.Tracker().Add(policy("gpus-own-slices")))
 	for _, node := range w.Nodes {
-		all = append(all, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: "gpus", Name: "agent-" + node.Name, Labels: labels,
-				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))},
-			},
-			Spec:   corev1.PodSpec{NodeName: node.Name, Containers: containers},
-			Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
-		})
-	}
-	for _, o := range all {
-		must(t, client.Tracker().Add(o))
+		must(t, client.Tracker().Add(podOf(set, "agent-"+node.Name, node.Name)))
 	}
 	return client
+}
+
+// daemonSet returns a DaemonSet of the driver in the namespace "gpus", whose chart names a viewer.
+func daemonSet(component string, args ...string) *appsv1.DaemonSet {
+	labels := map[string]string{"app.kubernetes.io/name": "gpu-dra-driver", "app.kubernetes.io/component": component}
+	return &appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: component, Labels: labels, UID: types.UID(component)},
+		Spec: appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationViewerAccount: "viewer"}},
+			Spec: corev1.PodSpec{ServiceAccountName: component, Containers: []corev1.Container{{
+				Image: component, Args: args, Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 9000}},
+			}}},
+		}},
+		Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 1, CurrentNumberScheduled: 1, UpdatedNumberScheduled: 1},
+	}
+}
+
+// podOf returns a pod of a DaemonSet that is ready.
+func podOf(set *appsv1.DaemonSet, name, node string) *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: set.Namespace, Name: name, Labels: set.Labels, UID: types.UID(set.Name + "-uid"),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))},
+		},
+		Spec:   *set.Spec.Template.Spec.DeepCopy(),
+		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+	}
+	pod.Spec.NodeName = node
+	return pod
+}
+
+// policy returns a policy of the chart, which names the driver's namespace.
+func policy(name string) *admissionv1.ValidatingAdmissionPolicy {
+	return &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Labels: map[string]string{"app.kubernetes.io/name": "gpu-dra-driver"},
+		Annotations: map[string]string{v1alpha1.AnnotationDriverNamespace: "gpus"},
+	}}
 }
 
 func objects[T runtime.Object](all []T) []runtime.Object {

@@ -10,14 +10,12 @@ import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
 	authv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/version"
 	fakediscovery "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/kubernetes/fake"
@@ -57,45 +55,18 @@ func driven(t *testing.T, handler http.HandlerFunc) proxied {
 func drivenWorld(t *testing.T, w *fleettest.World, handler http.HandlerFunc) proxied {
 	t.Helper()
 	client := server(w)
-	ready := corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
 	for component, args := range map[string][]string{"agent": {"--driver-name=gpu.nvidia.com", "--mps-supervisor=/run/s"}, "supervisor": nil} {
-		pod := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: "gpus", Name: component + "-1",
-				Labels: map[string]string{"app.kubernetes.io/name": "gpu-dra-driver", "app.kubernetes.io/component": component},
-				UID:    types.UID(component + "-uid"),
-			},
-			Spec: corev1.PodSpec{NodeName: "a", ServiceAccountName: component, Containers: []corev1.Container{{
-				Image: component, Args: args, Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 9000}},
-			}}},
-			Status: ready,
-		}
-		set := &appsv1.DaemonSet{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "gpus", Name: component, Labels: pod.Labels, UID: types.UID(component)},
-			Spec:       appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: pod.Spec}},
-			Status:     appsv1.DaemonSetStatus{DesiredNumberScheduled: 1, CurrentNumberScheduled: 1, UpdatedNumberScheduled: 1},
-		}
-		set.Spec.Template.Annotations = map[string]string{"gpu.nvidia.com/viewer-account": "viewer"}
-		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))}
-		for _, o := range []runtime.Object{set, pod} {
-			if err := client.Tracker().Add(o); err != nil {
-				t.Fatal(err)
-			}
-		}
+		set := daemonSet(component, args...)
+		must(t, client.Tracker().Add(set))
+		must(t, client.Tracker().Add(podOf(set, component+"-1", "a")))
 	}
-	annotations := map[string]string{"gpu.nvidia.com/driver-namespace": "gpus"}
-	labels := map[string]string{"app.kubernetes.io/name": "gpu-dra-driver"}
 	for _, name := range []string{"x-own-slices", "x-own-claims", "x-own-events"} {
-		for _, o := range []runtime.Object{
-			&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: annotations}},
-			&admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
-				PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
-			}},
-		} {
-			if err := client.Tracker().Add(o); err != nil {
-				t.Fatal(err)
-			}
-		}
+		p := policy(name)
+		must(t, client.Tracker().Add(p))
+		must(t, client.Tracker().Add(&admissionv1.ValidatingAdmissionPolicyBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: p.Labels},
+			Spec:       admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}},
+		}))
 	}
 	discovery, ok := client.Discovery().(*fakediscovery.FakeDiscovery)
 	if !ok {
