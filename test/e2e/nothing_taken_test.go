@@ -70,6 +70,30 @@ func heldOnNode(t *testing.T) map[string]string {
 	return files
 }
 
+// computesOn starts a process of a pod that no signal ends, and that computes on a device. It ends
+// with end, or with the test.
+func computesOn(t *testing.T, device, namespace, pod string) (pid int, end func()) {
+	t.Helper()
+	of, err := cluster.Client.CoreV1().Pods(namespace).Get(t.Context(), pod, metav1.GetOptions{})
+	must(t, err)
+	process, err := harness.NewStuck(t.Context(), of.UID)
+	must(t, err)
+	ended := false
+	end = func() {
+		if ended {
+			return
+		}
+		ended = true
+		must(t, process.End())
+		_, err := agent.Sim(context.WithoutCancel(t.Context()), "process", "remove", "--pid", strconv.Itoa(process.PID()))
+		must(t, err)
+	}
+	t.Cleanup(end)
+	_, err = agent.Sim(t.Context(), "process", "add", "--gpu", pciAddress(device), "--pid", strconv.Itoa(process.PID()), "--memory", "1024", "--name", "train")
+	must(t, err)
+	return process.PID(), end
+}
+
 // TestAForcedDeletionFreesNoGPUUnderAProcessThatStays deletes a pod so that the API
 // and the kubelet forget it. A process of the pod still computes.
 func TestAForcedDeletionFreesNoGPUUnderAProcessThatStays(t *testing.T) {
@@ -78,27 +102,11 @@ func TestAForcedDeletionFreesNoGPUUnderAProcessThatStays(t *testing.T) {
 	apply(t, ns, "demo/whole-gpu/one-gpu.yaml")
 	ready(t, ns, "one-gpu")
 	device := report(t, ns)["one-gpu/main"].Device
-	pod, err := cluster.Client.CoreV1().Pods(ns).Get(t.Context(), "one-gpu", metav1.GetOptions{})
-	must(t, err)
-	stuck, err := harness.NewStuck(t.Context(), pod.UID)
-	must(t, err)
-	ended := false
-	end := func() {
-		if ended {
-			return
-		}
-		ended = true
-		must(t, stuck.End())
-		_, err := agent.Sim(context.WithoutCancel(t.Context()), "process", "remove", "--pid", strconv.Itoa(stuck.PID()))
-		must(t, err)
-	}
-	t.Cleanup(end)
-	_, err = agent.Sim(t.Context(), "process", "add", "--gpu", pciAddress(device), "--pid", strconv.Itoa(stuck.PID()), "--memory", "1024", "--name", "train")
-	must(t, err)
+	pid, end := computesOn(t, device, ns, "one-gpu")
 
 	forget(t, ns, "one-gpu")
 	apply(t, next, "demo/whole-gpu/one-gpu.yaml")
-	process := fmt.Sprintf("process %d", stuck.PID())
+	process := fmt.Sprintf("process %d", pid)
 	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
 		claims, err := cluster.Client.ResourceV1().ResourceClaims(next).List(ctx, metav1.ListOptions{})
 		if err != nil {

@@ -5,12 +5,9 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
@@ -224,13 +221,8 @@ spec:
 
 // foreignProcess is a process of a pod without a claim, on the GPU of another pod.
 func foreignProcess() fault {
-	var process *harness.Stuck
-	end := func(t *testing.T) {
-		must(t, process.End())
-		_, err := agent.Sim(context.WithoutCancel(t.Context()), "process", "remove", "--pid", strconv.Itoa(process.PID()))
-		must(t, err)
-	}
-	ended := false
+	var pid int
+	var end func()
 	return fault{
 		name: "a process without a claim", command: "doctor", code: "foreign-process",
 		make: func(t *testing.T, ns string) {
@@ -239,27 +231,16 @@ func foreignProcess() fault {
 			t.Cleanup(func() { must(t, cluster.EmptyNamespace(context.WithoutCancel(t.Context()), ns)) })
 			apply(t, ns, claim("train", "", "")+pod("train", "train", "")+"---"+pod("stranger", "", ""))
 			ready(t, ns, "train", "stranger")
-			stranger, err := cluster.Client.CoreV1().Pods(ns).Get(t.Context(), "stranger", metav1.GetOptions{})
-			must(t, err)
-			process, err = harness.NewStuck(t.Context(), stranger.UID)
-			must(t, err)
-			t.Cleanup(func() {
-				if !ended {
-					end(t)
-				}
-			})
-			_, err = agent.Sim(t.Context(), "process", "add", "--gpu", pciAddress(report(t, ns)["train/main"].Device), "--pid", strconv.Itoa(process.PID()), "--memory", "1024")
-			must(t, err)
+			pid, end = computesOn(t, report(t, ns)["train/main"].Device, ns, "stranger")
 		},
 		words: []string{"a process without a claim for the device computes on it", "the log of the agent of node NODE names its pod or command"},
 		mend: func(t *testing.T, _ string) {
 			log, err := agent.Log(t.Context())
 			must(t, err)
-			if pid := fmt.Sprintf("pid=%d ", process.PID()); !strings.Contains(log, pid) {
+			if pid := fmt.Sprintf("pid=%d ", pid); !strings.Contains(log, pid) {
 				t.Errorf("the agent's log does not have %s", pid)
 			}
-			end(t)
-			ended = true
+			end()
 		},
 	}
 }
