@@ -125,7 +125,7 @@ func search(t testing.TB, node *allocatortest.Node, c resourceapi.DeviceClaim) i
 	return min(steps.Taken, longSearch)
 }
 
-// drawQuick returns a claim for up to eight devices in a shape that docs/shapes.md
+// drawQuick returns a claim for up to eight devices in a shape that docs/user/shapes.md
 // recommends, and its description: all GPUs, one request, up to three requests with the
 // largest devices first, or alternatives in one request.
 func drawQuick(t *rapid.T, kinds, matches []string) (string, resourceapi.DeviceClaim) {
@@ -217,7 +217,7 @@ func TestExtendedResourcesEnd(t *testing.T) {
 	}
 }
 
-// TestTheTableOfShapes compares the table in docs/shapes.md with the largest number of
+// TestTheTableOfShapes compares the table in docs/user/shapes.md with the largest number of
 // the allocator's steps. More and more GPUs of the nodes are in use.
 func TestTheTableOfShapes(t *testing.T) {
 	t.Parallel()
@@ -291,7 +291,7 @@ func TestTheTableOfShapes(t *testing.T) {
 		}
 		table.WriteString("\n")
 	}
-	const file, begin, end = "../../docs/shapes.md", "<!-- table of shapes -->\n\n", "<!-- end of the table -->"
+	const file, begin, end = "../../docs/user/shapes.md", "<!-- table of shapes -->\n\n", "<!-- end of the table -->"
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -313,7 +313,7 @@ func TestTheTableOfShapes(t *testing.T) {
 func TestClaimsOfTheDocumentAndTheDemosEnd(t *testing.T) {
 	t.Parallel()
 	claims := map[string]resourceapi.DeviceClaim{}
-	text, err := os.ReadFile("../../docs/shapes.md")
+	text, err := os.ReadFile("../../docs/user/shapes.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +322,7 @@ func TestClaimsOfTheDocumentAndTheDemosEnd(t *testing.T) {
 		if err := yaml.UnmarshalStrict([]byte(fence[1]), &spec); err != nil {
 			t.Fatal(err)
 		}
-		claims[fmt.Sprintf("docs/shapes.md, claim %d", i)] = spec.Devices
+		claims[fmt.Sprintf("docs/user/shapes.md, claim %d", i)] = spec.Devices
 	}
 	files, err := filepath.Glob("../../demo/*/*.yaml")
 	if err != nil {
@@ -415,7 +415,7 @@ func defaulted(c resourceapi.DeviceClaim) resourceapi.DeviceClaim {
 	return all
 }
 
-// TestAConstraintOnAllGPUsStopsTheSearchOnAllNodes keeps docs/shapes.md correct about
+// TestAConstraintOnAllGPUsStopsTheSearchOnAllNodes keeps docs/user/shapes.md correct about
 // claims that no node answers.
 func TestAConstraintOnAllGPUsStopsTheSearchOnAllNodes(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,7 @@ const cpuDriver = "dra.cpu"
 
 // checkCPUManager reports nodes whose containers do not get CPUs near their GPUs. The kubelet
 // prepares claims after it has assigned CPUs, so no policy of it considers claimed GPUs: see
-// docs/topology.md.
+// docs/user/topology.md.
 func checkCPUManager(c *Cluster) []Finding {
 	claimed := map[string]bool{}
 	for _, slice := range c.Slices {
@@ -50,7 +50,7 @@ func judgeCPUManager(n agentv1.Node, claimed bool) verdict {
 		case policy == "none" && nodes > 1:
 			return verdict{
 				"cpus-far-from-gpus", Warning, fmt.Sprintf("CPU manager policy none on %d NUMA nodes", nodes), "containers run on CPUs of all NUMA nodes, also far from their GPU",
-				"bind programs to the CPUs of their GPU (taskset and GPU_CPUS_…, torchrun --numa-binding), or install dra-driver-cpu and claim GPU and CPUs together: docs/topology.md; no policy of the kubelet considers claimed GPUs",
+				"bind programs to the CPUs of their GPU (taskset and GPU_CPUS_…, torchrun --numa-binding), or install dra-driver-cpu and claim GPU and CPUs together: docs/user/topology.md; no policy of the kubelet considers claimed GPUs",
 			}
 		case nodes > 1:
 			return fine("CPU manager policy %s, which does not consider claimed GPUs", policy)

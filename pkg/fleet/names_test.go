@@ -78,12 +78,12 @@ func TestSelectorsThatReadNamesWhichDevicesLack(t *testing.T) {
 		"another domain":                 {"cel=device.attributes['gpu.nvidia.com'].numaNode == 0", nil, "fails: it reads the attribute gpu.nvidia.com/numaNode: 8 devices cannot answer, such as gpu-18-00 of pool a; write device.attributes['resource.kubernetes.io'].numaNode"},
 		"other letters":                  {"cel=device.attributes['gpu.nvidia.com'].UUID == 'x'", nil, "fails: it reads the attribute gpu.nvidia.com/UUID: 8 devices cannot answer, such as gpu-18-00 of pool a; write device.attributes['gpu.nvidia.com'].uuid"},
 		"a slip":                         {"cel=device.attributes['gpu.nvidia.com'].drivrVersion == 'x'", nil, "fails: it reads the attribute gpu.nvidia.com/drivrVersion: 8 devices cannot answer, such as gpu-18-00 of pool a; did you mean device.attributes['gpu.nvidia.com'].driverVersion?"},
-		"a name that is none":            {"cel=device.attributes['gpu.nvidia.com'].colour == 'x'", nil, "fails: it reads the attribute gpu.nvidia.com/colour: 8 devices cannot answer, such as gpu-18-00 of pool a; no device has it: docs/attributes.md lists the names"},
+		"a name that is none":            {"cel=device.attributes['gpu.nvidia.com'].colour == 'x'", nil, "fails: it reads the attribute gpu.nvidia.com/colour: 8 devices cannot answer, such as gpu-18-00 of pool a; no device has it: docs/user/attributes.md lists the names"},
 		"a name that NVIDIA has removed": {"cel=device.attributes['gpu.nvidia.com'].index == 0", nil, "fails: it reads the attribute gpu.nvidia.com/index: 8 devices cannot answer, such as gpu-18-00 of pool a; NVIDIA's driver has removed it too, because it changes if a GPU is lost: select by uuid, or by device.attributes['resource.kubernetes.io'].pciBusID"},
 		"another fault":                  {"cel=device.attributes['gpu.nvidia.com'].uuid > 5", nil, "fails: it fails with no such overload: 8 devices cannot answer, such as gpu-18-00 of pool a; correct the selector device.attributes['gpu.nvidia.com'].uuid > 5"},
 		"a constraint that is met":       {"match=architecture", nil, ""},
 		"a constraint without a device":  {"match=nvlinkDomian", nil, "its constraint needs the attribute gpu.nvidia.com/nvlinkDomian, which no device has; did you mean device.attributes['gpu.nvidia.com'].nvlinkDomain?"},
-		"a class of other devices":       {"class=mig.nvidia.com cel=device.attributes['gpu.nvidia.com'].colour == 'x'", nil, "it reads the attribute gpu.nvidia.com/colour, which no device has; no device has it: docs/attributes.md lists the names"},
+		"a class of other devices":       {"class=mig.nvidia.com cel=device.attributes['gpu.nvidia.com'].colour == 'x'", nil, "it reads the attribute gpu.nvidia.com/colour, which no device has; no device has it: docs/user/attributes.md lists the names"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := fleettest.New(t, "a=t4 share", "b=t4 share")

@@ -30,7 +30,7 @@ type Options struct {
 	Features structured.Features
 	// SearchLimit bounds the search for devices on one node; 0 means a second. The scheduler
 	// searches for ten, but a search that takes one does not end in ten either; see
-	// docs/shapes.md.
+	// docs/user/shapes.md.
 	SearchLimit time.Duration
 }
 

@@ -36,7 +36,7 @@ func (n *Names) advice(name Name) string {
 	if similar, ok := nearest(vocabulary, name); ok {
 		return fmt.Sprintf("did you mean %s?", similar.expression())
 	}
-	return "no device has it: docs/attributes.md lists the names"
+	return "no device has it: docs/user/attributes.md lists the names"
 }
 
 // vocabulary returns the names that devices of this driver can have.
@@ -151,7 +151,7 @@ func replaced(id string) string {
 	case "copyEngines", "decoders", "encoders", "jpegEngines", "ofaEngines":
 		return "NVIDIA's driver publishes it as a capacity, this one does not: select MIG devices by their profile"
 	case v1alpha1.MetadataCPUs, v1alpha1.MetadataNICs, v1alpha1.MetadataRDMADevices:
-		return "only the metadata of containers has it: docs/reference.md#metadata-of-a-container"
+		return "only the metadata of containers has it: docs/admin/reference.md#metadata-of-a-container"
 	}
 	return ""
 }

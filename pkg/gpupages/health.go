@@ -14,7 +14,7 @@ import (
 const documents = "https://github.com/gpu-dra/gpu-dra-driver/blob/main/"
 
 // troubleshooting is the document with a section for each code.
-const troubleshooting = "docs/troubleshooting.md"
+const troubleshooting = "docs/user/troubleshooting.md"
 
 // documentLink returns a link to a section of a document; text only if it has none.
 func documentLink(text, section string) markup.Part {

@@ -70,7 +70,7 @@ func advice(f *fleet.Fleet, nearest fleet.Verdict, checks []fleet.RequestCheck) 
 	case errors.Is(nearest.Problem, fleet.ErrNotExamined):
 		return nil
 	case nearest.Problem != nil:
-		return []string{"write the claim in another shape, or mend its selectors: docs/shapes.md and docs/troubleshooting.md"}
+		return []string{"write the claim in another shape, or mend its selectors: docs/user/shapes.md and docs/user/troubleshooting.md"}
 	case nearest.Missing == nil:
 		return []string{"request fewer devices: no node has so many"}
 	}

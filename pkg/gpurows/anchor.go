@@ -8,7 +8,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 )
 
-// Anchor returns the anchor in docs/troubleshooting.md of the section about a reason. It returns
+// Anchor returns the anchor in docs/user/troubleshooting.md of the section about a reason. It returns
 // "" for the taint of another party.
 func (r Reason) Anchor() string {
 	switch {

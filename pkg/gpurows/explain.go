@@ -270,7 +270,7 @@ func (e *explaining) add(ctx context.Context, pod *corev1.Pod, claims []*resourc
 const mostDevices = 256
 
 // partialAdvice precedes advice that does not rest on all nodes and devices.
-const partialAdvice = "not all nodes and devices were examined, so the rest of this advice may be wrong: write simpler selectors or another shape (docs/shapes.md), or search for longer (kubectl gpu explain --limit)"
+const partialAdvice = "not all nodes and devices were examined, so the rest of this advice may be wrong: write simpler selectors or another shape (docs/user/shapes.md), or search for longer (kubectl gpu explain --limit)"
 
 // isPartial reports whether the explanation is of a part of the nodes or devices.
 func (e *explaining) isPartial() bool {

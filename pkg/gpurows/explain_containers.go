@@ -200,7 +200,7 @@ func (e *explaining) addNeighbours(d fleet.Device, own *resourceapi.ResourceClai
 		}
 		addOnce(&e.Causes, fmt.Sprintf("%s on the GPU of %s uses %s, more than the %s that it was promised: memory may run out before the limits here",
 			who, d.ID.Device, amount(bytes(use[n])), amount(bytes(promised[n]))))
-		addOnce(&e.Advice, fmt.Sprintf("have the administrator of node %s end that program, or offer limits that the driver keeps (docs/sharing.md#what-holds-a-share)", d.ID.Pool))
+		addOnce(&e.Advice, fmt.Sprintf("have the administrator of node %s end that program, or offer limits that the driver keeps (docs/user/sharing.md#what-holds-a-share)", d.ID.Pool))
 	}
 }
 
@@ -233,7 +233,7 @@ func (e *explaining) addPlacement(node string, devices []fleet.Device) {
 			len(gpus), strings.Join(slices.Sorted(maps.Keys(numa)), ", "), node, node))
 	}
 	if known && len(domains) > 1 {
-		e.Facts = append(e.Facts, fmt.Sprintf("placement: its %d GPUs span %d NVLink domains, so transfers between these use PCIe; the constraint matchAttribute: %s/%s keeps a claim in one (docs/topology.md)",
+		e.Facts = append(e.Facts, fmt.Sprintf("placement: its %d GPUs span %d NVLink domains, so transfers between these use PCIe; the constraint matchAttribute: %s/%s keeps a claim in one (docs/user/topology.md)",
 			len(gpus), len(domains), e.cluster.Driver, v1alpha1.AttributeNVLinkDomain))
 	}
 }

@@ -30,7 +30,7 @@ func TestExplainNamesUnexaminedNodes(t *testing.T) {
 pod default/pending: Pending
 
 What to do
-not all nodes and devices were examined, so the rest of this advice may be wrong: write simpler selectors or another shape (docs/shapes.md), or search for longer (kubectl gpu explain --limit)
+not all nodes and devices were examined, so the rest of this advice may be wrong: write simpler selectors or another shape (docs/user/shapes.md), or search for longer (kubectl gpu explain --limit)
 
 Facts
 scheduler: no node

@@ -20,7 +20,7 @@ var yamlBlock = regexp.MustCompile("(?ms)^( *)```yaml\n(.*?)^ *```$")
 // What the administrator reads can be applied unchanged. Values of the chart are
 // for its own tests.
 func TestManifestsInTheDocumentAreAdmitted(t *testing.T) {
-	document, err := os.ReadFile("../../docs/policy.md")
+	document, err := os.ReadFile("../../docs/admin/policy.md")
 	must(t, err)
 	var applied int
 	for _, block := range yamlBlock.FindAllStringSubmatch(string(document), -1) {

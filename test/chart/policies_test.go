@@ -119,9 +119,9 @@ policies:
 	}
 }
 
-// The values that docs/policy.md shows.
+// The values that docs/admin/policy.md shows.
 func TestValuesInTheDocumentOnPolicyAreTaken(t *testing.T) {
-	document, err := os.ReadFile("../../docs/policy.md")
+	document, err := os.ReadFile("../../docs/admin/policy.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func TestTheDriverManagersLabelChoosesTheNodes(t *testing.T) {
 
 // What nodes publish is measured, and written down in one place.
 func TestTheCostsInTheValuesAreTheMeasuredOnes(t *testing.T) {
-	scale, err := os.ReadFile("../../docs/scale.md")
+	scale, err := os.ReadFile("../../docs/admin/scale.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestTheCostsInTheValuesAreTheMeasuredOnes(t *testing.T) {
 	}
 	for _, row := range shown {
 		if got, want := row[2]+" "+row[3]+" "+row[4], measured[strings.ReplaceAll(row[1], " ", "")]; got != want {
-			t.Errorf("%s: values.yaml says %q, docs/scale.md %q", row[1], got, want)
+			t.Errorf("%s: values.yaml says %q, docs/admin/scale.md %q", row[1], got, want)
 		}
 	}
 }

@@ -32,7 +32,7 @@ import (
 
 const (
 	root      = "../.."
-	reference = "docs/reference.md"
+	reference = "docs/admin/reference.md"
 )
 
 func TestEveryFlagIsInTheReference(t *testing.T) {
@@ -85,7 +85,7 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 			names = append(names, prometheus.BuildFQName("gpu_dra", subsystem, m[1]))
 		}
 	}
-	for _, doc := range []string{reference, "docs/administrator.md"} {
+	for _, doc := range []string{reference, "docs/admin/administrator.md"} {
 		text := read(t, doc)
 		wantNamed(t, text, doc, names)
 		for _, name := range regexp.MustCompile(`gpu_dra_\w+`).FindAllString(text, -1) {
@@ -98,8 +98,8 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 
 // A query of a metric that was renamed has no result, and its alert never fires.
 func TestRulesAndDashboardReadDocumentedMetrics(t *testing.T) {
-	documented := read(t, "docs/administrator.md")
-	for _, file := range []string{"deployments/helm/gpu-dra-driver/files/rules.yaml", "deployments/helm/gpu-dra-driver/files/dashboard.json", "docs/monitoring.md"} {
+	documented := read(t, "docs/admin/administrator.md")
+	for _, file := range []string{"deployments/helm/gpu-dra-driver/files/rules.yaml", "deployments/helm/gpu-dra-driver/files/dashboard.json", "docs/admin/monitoring.md"} {
 		var names []string
 		for _, name := range regexp.MustCompile(`[\w:]*gpu_dra_\w+`).FindAllString(read(t, file), -1) {
 			if !strings.Contains(name, ":") { // else a rule records it
@@ -109,13 +109,13 @@ func TestRulesAndDashboardReadDocumentedMetrics(t *testing.T) {
 		if len(names) == 0 {
 			t.Errorf("%s reads no metric", file)
 		}
-		wantNamed(t, documented, "docs/administrator.md", names)
+		wantNamed(t, documented, "docs/admin/administrator.md", names)
 	}
 	reasons := regexp.MustCompile(`reason=~"([\w|]+)"`).FindStringSubmatch(read(t, "deployments/helm/gpu-dra-driver/files/rules.yaml"))
 	if reasons == nil {
 		t.Fatal("no rule selects reasons of refusals")
 	}
-	for _, doc := range []string{reference, "docs/monitoring.md"} {
+	for _, doc := range []string{reference, "docs/admin/monitoring.md"} {
 		wantNamed(t, read(t, doc), doc, strings.Split(reasons[1], "|"))
 	}
 }
@@ -144,7 +144,7 @@ func TestEveryAttributeAndCapacityIsDocumented(t *testing.T) {
 	if len(names) < 25 {
 		t.Fatalf("only the names %v are in %v", names, files)
 	}
-	wantNamed(t, read(t, "docs/attributes.md")+read(t, "docs/mig.md"), "docs/attributes.md or docs/mig.md", slices.Sorted(maps.Keys(names)))
+	wantNamed(t, read(t, "docs/user/attributes.md")+read(t, "docs/admin/mig.md"), "docs/user/attributes.md or docs/admin/mig.md", slices.Sorted(maps.Keys(names)))
 }
 
 // The source is read for the names: no claim has all of them.
@@ -197,8 +197,8 @@ func TestEveryTaintAndLabelOfOursIsDocumented(t *testing.T) {
 	keys := []string{v1alpha1.TaintUnhealthy, v1alpha1.TaintMIGMode, v1alpha1.TaintComputeMode, v1alpha1.TaintWithdrawn, v1alpha1.TaintInUse}
 	wantNamed(t, section(t, reference, "## Taints"), reference, keys)
 	// A taint is documented with a value.
-	text := strings.ReplaceAll(section(t, "docs/attributes.md", "## Taints"), "=", "`")
-	wantNamed(t, text, "docs/attributes.md", keys)
+	text := strings.ReplaceAll(section(t, "docs/user/attributes.md", "## Taints"), "=", "`")
+	wantNamed(t, text, "docs/user/attributes.md", keys)
 	wantNamed(t, section(t, reference, "## Labels"), reference, []string{v1alpha1.LabelOffer})
 }
 
@@ -321,7 +321,7 @@ func TestEveryLinkLeadsSomewhere(t *testing.T) {
 
 // Folders of test data and hidden folders are left out.
 func TestTheListOfFoldersIsComplete(t *testing.T) {
-	const doc = "docs/developer.md"
+	const doc = "docs/dev/developer.md"
 	var listed []string
 	for _, m := range regexp.MustCompile("(?m)^\\| `((?:api|cmd|deployments|pkg|simulator|test|tools)(?:/[^`]+)?)` \\|").FindAllStringSubmatch(section(t, doc, "## Source tree"), -1) {
 		listed = append(listed, m[1])
@@ -363,7 +363,7 @@ func hasFiles(t *testing.T, folder string) bool {
 }
 
 func TestDecisionsAreCompleteAndListed(t *testing.T) {
-	const folder = "docs/decisions"
+	const folder = "docs/dev/decisions"
 	index := read(t, folder+"/README.md")
 	entries, err := os.ReadDir(filepath.Join(root, folder))
 	if err != nil {

@@ -309,7 +309,7 @@ func faultsOfInstallation() []fault {
 				t.Cleanup(func() { must(t, agent.Start(context.WithoutCancel(t.Context()))) })
 				must(t, agent.Stop(t.Context()))
 			},
-			words: []string{"no pod of an agent for the driver gpu.nvidia.com", "install the chart (docs/install.md)"},
+			words: []string{"no pod of an agent for the driver gpu.nvidia.com", "install the chart (docs/admin/install.md)"},
 			mend:  func(t *testing.T, _ string) { must(t, agent.Start(t.Context())) },
 		},
 	}

@@ -43,7 +43,7 @@ type Fence struct {
 	Anew bool
 }
 
-// Where returns the fence's name for messages: "docs/install.md:28".
+// Where returns the fence's name for messages: "docs/admin/install.md:28".
 func (f Fence) Where() string { return fmt.Sprintf("%s:%d", f.File, f.Line) }
 
 // Files lists all documents below the top of the repository, relative to it and

@@ -26,7 +26,7 @@ import (
 
 const (
 	rulesFile = "../../deployments/helm/gpu-dra-driver/files/rules.yaml"
-	document  = "../../docs/monitoring.md"
+	document  = "../../docs/admin/monitoring.md"
 	// interval is the time between samples, and between evaluations.
 	interval = time.Minute
 )
@@ -281,7 +281,7 @@ func TestTheBillOfTheDocument(t *testing.T) {
 func TestEachAlertHasARunbook(t *testing.T) {
 	text := read(t, document)
 	for name, runbook := range runbooks(t) {
-		if !strings.HasSuffix(runbook, "/docs/monitoring.md#"+strings.ToLower(name)) {
+		if !strings.HasSuffix(runbook, "/docs/admin/monitoring.md#"+strings.ToLower(name)) {
 			t.Errorf("the runbook of %s is %s", name, runbook)
 		}
 		if !strings.Contains(text, "\n### "+name+"\n") {

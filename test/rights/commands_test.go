@@ -60,7 +60,7 @@ func commandUsers() []struct {
 	}
 }
 
-// Users read in the table of docs/kubectl.md which role to request. Each cell is tried with the
+// Users read in the table of docs/user/kubectl.md which role to request. Each cell is tried with the
 // command.
 func TestTheTableOfCommandsAndRoles(t *testing.T) {
 	rows := commandTable(t)
@@ -91,7 +91,7 @@ func TestTheTableOfCommandsAndRoles(t *testing.T) {
 // commandTable returns the cells of the table.
 func commandTable(t *testing.T) [][]string {
 	t.Helper()
-	document, err := os.ReadFile("../../docs/kubectl.md")
+	document, err := os.ReadFile("../../docs/user/kubectl.md")
 	if err != nil {
 		t.Fatal(err)
 	}

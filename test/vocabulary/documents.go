@@ -20,14 +20,14 @@ import (
 // documents returns the generated regions of each document, by their names.
 func (v vocabulary) documents() map[string]map[string]string {
 	return map[string]map[string]string{
-		"docs/attributes.md": {
+		"docs/user/attributes.md": {
 			"attributes": v.attributes(v.publishedAttributes(kind.LevelLean), v.publishedAttributes(kind.LevelStandard)),
 			"further":    v.attributes(v.publishedAttributes(kind.LevelAll)),
 			"capacities": v.table("capacity", "devices", withPrefix(v.names, "Capacity"), asList),
 			"taints":     v.table("taint", "value", withPrefix(v.names, "Taint"), v.markdown),
 		},
-		"docs/troubleshooting.md": {"causes": causes(), "findings": findings()},
-		"docs/reference.md": {
+		"docs/user/troubleshooting.md": {"causes": causes(), "findings": findings()},
+		"docs/admin/reference.md": {
 			"types":         v.deviceTypes(),
 			"kinds":         v.kinds(),
 			"configuration": v.configuration(),

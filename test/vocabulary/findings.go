@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -26,8 +27,8 @@ func findings() string {
 		}
 		fmt.Fprintf(&out, "### %s\n\nA %s of %s: %s.", c.Name, c.State, of, c.Summary)
 		if c.Read != "" {
-			path, _, _ := strings.Cut(c.Read, "#")
-			fmt.Fprintf(&out, "\nRead [%s](%s).", path, c.Read)
+			file, _, _ := strings.Cut(c.Read, "#")
+			fmt.Fprintf(&out, "\nRead [%s](%s).", path.Base(file), "../"+c.Read)
 		}
 		out.WriteString("\n\n")
 	}

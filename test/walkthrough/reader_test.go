@@ -161,7 +161,7 @@ func (r *reader) environment(temporary string) []string {
 	)
 }
 
-// failedLine returns "docs/install.md:28", or the document if bash printed no line.
+// failedLine returns "docs/admin/install.md:28", or the document if bash printed no line.
 func failedLine(file, out string) string {
 	found := regexp.MustCompile(regexp.QuoteMeta(file)+`:(?: line )?(\d+): `).FindAllStringSubmatch(out, -1)
 	if found == nil {

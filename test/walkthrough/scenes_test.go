@@ -65,17 +65,17 @@ var scenes = map[string]scene{
 	"demo/whole-gpu/README.md":                  {installed: true, printed: []string{"cannot allocate all claims", "productName"}},
 	"deployments/container/README.md":           {printed: []string{"gpu-kubelet-plugin:v0.1.0: digest:"}},
 	"deployments/helm/gpu-dra-driver/README.md": {pulled: true},
-	"docs/administrator.md":                     {installed: true},
-	"docs/attributes.md":                        {installed: true, printed: []string{`"persistenceMode": {`}},
-	"docs/developer.md":                         {printed: []string{"LOST"}},
-	"docs/install.md": {printed: []string{
+	"docs/admin/administrator.md":               {installed: true},
+	"docs/user/attributes.md":                   {installed: true, printed: []string{`"persistenceMode": {`}},
+	"docs/dev/developer.md":                     {printed: []string{"LOST"}},
+	"docs/admin/install.md": {printed: []string{
 		"gpu-kubelet-plugin:v0.1.0: digest:",
 		"Phase: Succeeded",
 		"daemonset.apps/gpu-dra-driver-agent created",
 		"request fewer devices: no node has so many",
 		"dgx-h100 with 8 GPUs in",
 	}},
-	"docs/kubectl.md": {installed: true, printed: []string{
+	"docs/user/kubectl.md": {installed: true, printed: []string{
 		"gpu-df-00 NVIDIA H100 80GB HBM3 free 0 ░░░░░░░░░░ 0.0Gi/79.0Gi ░░░░░░░░░░ 0% ok",
 		"gpu-9d-00 79.0Gi 100% ok -",
 		"mps.nvidia.com 20.0Gi gpu-dra-",
@@ -88,14 +88,14 @@ var scenes = map[string]scene{
 		"Read it before you publish it",
 		"problems: 0, warnings: ",
 	}},
-	"docs/migration.md": {pulled: true, printed: []string{
+	"docs/admin/migration.md": {pulled: true, printed: []string{
 		"Phase: Succeeded",
 		"name: gpu-1b-00",
 	}},
-	"docs/policy.md":          {installed: true, applied: []string{"docs/policy.md"}, printed: []string{"10Gi"}},
-	"docs/sharing.md":         {installed: true},
-	"docs/tenancy.md":         {installed: true, applied: []string{"demo/tenancy/team-class.yaml"}},
-	"docs/troubleshooting.md": {installed: true, applied: []string{"demo/whole-gpu/nine-gpus.yaml"}, printed: []string{"cannot allocate all claims"}},
+	"docs/admin/policy.md":         {installed: true, applied: []string{"docs/admin/policy.md"}, printed: []string{"10Gi"}},
+	"docs/user/sharing.md":         {installed: true},
+	"docs/admin/tenancy.md":        {installed: true, applied: []string{"demo/tenancy/team-class.yaml"}},
+	"docs/user/troubleshooting.md": {installed: true, applied: []string{"demo/whole-gpu/nine-gpus.yaml"}, printed: []string{"cannot allocate all claims"}},
 }
 
 // set brings the cluster into the state that the document requires.

@@ -269,7 +269,7 @@ func checkVacant(mig gpu.MIG, name kind.Name) error {
 	}
 	for _, p := range mig.Partitions {
 		if p.Placement.Overlaps(place) {
-			return fmt.Errorf("%s@%d on %s: %w by %s, which this driver has not made; see docs/mig.md#troubleshooting",
+			return fmt.Errorf("%s@%d on %s: %w by %s, which this driver has not made; see docs/admin/mig.md#troubleshooting",
 				name.Profile, name.Start, plan.Describe(name.Address), gpu.ErrInUse, describePartition(p))
 		}
 	}

@@ -81,7 +81,7 @@ func (s ensureMIGMode) Do(ctx context.Context, _ Work, e journal.Entry) (json.Ra
 	case on:
 		return nil, nil
 	case pending && ours == nil:
-		return nil, fmt.Errorf("%w: an administrator has switched on the MIG mode of %s, and it waits for a reset; see docs/mig.md#troubleshooting",
+		return nil, fmt.Errorf("%w: an administrator has switched on the MIG mode of %s, and it waits for a reset; see docs/admin/mig.md#troubleshooting",
 			gpu.ErrNotSupported, plan.Describe(address))
 	}
 	if ours == nil {
