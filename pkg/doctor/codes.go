@@ -5,7 +5,6 @@ package doctor
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -56,17 +55,6 @@ func stateOf(c cause.Cause) State {
 		return Problem
 	}
 	return Warning
-}
-
-// section returns the section of the document that explains a code. Causes that this release
-// does not know, such as "xid-1234", are in the section of their group.
-func section(code string) string {
-	names := func(of func(cause.Cause) bool) bool { return slices.ContainsFunc(cause.All(), of) }
-	if group, _, found := strings.Cut(code, "-"); found && names(func(c cause.Cause) bool { return c.Code == group+"-" }) &&
-		!names(func(c cause.Cause) bool { return c.Code == code && !strings.HasSuffix(code, "-") }) {
-		return group
-	}
-	return code
 }
 
 // isCode reports whether a finding can have the code.
