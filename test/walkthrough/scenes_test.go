@@ -93,7 +93,7 @@ var scenes = map[string]scene{
 		"name: gpu-1b-00",
 	}},
 	"docs/admin/policy.md":         {installed: true, applied: []string{"docs/admin/policy.md"}, printed: []string{"10Gi"}},
-	"docs/user/sharing.md":         {installed: true},
+	"docs/admin/sharing.md":        {installed: true},
 	"docs/admin/tenancy.md":        {installed: true, applied: []string{"demo/tenancy/team-class.yaml"}},
 	"docs/user/troubleshooting.md": {installed: true, applied: []string{"demo/whole-gpu/nine-gpus.yaml"}, printed: []string{"cannot allocate all claims"}},
 }
