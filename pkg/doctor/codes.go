@@ -25,8 +25,8 @@ type Code struct {
 	Read string
 }
 
-// document is where each code is explained, in a section of its name.
-const document = "docs/user/troubleshooting.md"
+// document lists the documents with a section for each code.
+const document = "docs/admin/doctor.md"
 
 // Codes returns all codes in the order of the documents. The causes for which new claims do not
 // get a GPU are codes of the check "health".
@@ -101,7 +101,7 @@ var codes = []Code{
 	{"class-missing", "classes", Problem, "no DeviceClass selects devices of the driver", "admin/reference.md#deviceclasses-and-extended-resources"},
 	{"selector-fails", "selectors", Problem, "a selector fails on a device that lacks what it reads. It is a problem of a DeviceClass, and a warning about a template or claim", "user/attributes.md#attributes"},
 	{"selector-matches-nothing", "selectors", Warning, "a selector or constraint reads something that no device has", "user/attributes.md#attributes"},
-	{"selectors-not-evaluated", "selectors", Unknown, "there are more selectors than the check evaluates", "user/kubectl.md#why-a-pod-waits"},
+	{"selectors-not-evaluated", "selectors", Unknown, "there are more selectors than the check evaluates", "user/explain.md#why-a-pod-waits"},
 	{"extended-resource-twice", "extended-resources", Problem, "two DeviceClasses serve one extended resource", "admin/reference.md#deviceclasses-and-extended-resources"},
 	{"extended-resource-of-device-plugin", "extended-resources", Warning, "a device plugin serves the extended resource of a DeviceClass too", "admin/migration.md"},
 	{"policy-missing", "policies", Problem, "an admission policy that limits agents is missing", "admin/policy.md"},
