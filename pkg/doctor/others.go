@@ -184,7 +184,7 @@ func hugePagesOf(node *corev1.Node, facts *agentv1.Node) *Finding {
 // checkFacts reports the agents that did not answer.
 func checkFacts(c *Cluster) []Finding {
 	if reason := c.Unread[AgentFacts]; reason != "" {
-		return ofCluster("facts-not-readable", Unknown, reason, "the settings of the nodes are not checked", "bind the Role gpu-dra-driver-viewer in the driver's namespace to your user (docs/admin/administrator.md#facts-about-a-node)")
+		return ofCluster("facts-not-readable", Unknown, reason, "the settings of the nodes are not checked", "bind the Role gpu-dra-driver-viewer in the driver's namespace to your user (docs/admin/rights.md#facts-about-a-node)")
 	}
 	var findings []Finding
 	for _, node := range slices.Sorted(maps.Keys(c.Facts)) {
@@ -200,7 +200,7 @@ func checkFacts(c *Cluster) []Finding {
 
 func factsRemedy(err error) string {
 	if errors.Is(err, gpu.ErrPermission) {
-		return "bind the Role gpu-dra-driver-viewer in the driver's namespace to your user (docs/admin/administrator.md#facts-about-a-node)"
+		return "bind the Role gpu-dra-driver-viewer in the driver's namespace to your user (docs/admin/rights.md#facts-about-a-node)"
 	}
 	return "check that the agent is ready, that viewers.enabled is set in the chart, and that NetworkPolicies admit the API server to the agent's port (networkPolicy.from)"
 }

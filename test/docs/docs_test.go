@@ -85,7 +85,7 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 			names = append(names, prometheus.BuildFQName("gpu_dra", subsystem, m[1]))
 		}
 	}
-	for _, doc := range []string{reference, "docs/admin/administrator.md"} {
+	for _, doc := range []string{reference, "docs/admin/metrics.md"} {
 		text := read(t, doc)
 		wantNamed(t, text, doc, names)
 		for _, name := range regexp.MustCompile(`gpu_dra_\w+`).FindAllString(text, -1) {
@@ -98,7 +98,7 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 
 // A query of a metric that was renamed has no result, and its alert never fires.
 func TestRulesAndDashboardReadDocumentedMetrics(t *testing.T) {
-	documented := read(t, "docs/admin/administrator.md")
+	documented := read(t, "docs/admin/metrics.md")
 	for _, file := range []string{"deployments/helm/gpu-dra-driver/files/rules.yaml", "deployments/helm/gpu-dra-driver/files/dashboard.json", "docs/admin/monitoring.md"} {
 		var names []string
 		for _, name := range regexp.MustCompile(`[\w:]*gpu_dra_\w+`).FindAllString(read(t, file), -1) {
@@ -109,7 +109,7 @@ func TestRulesAndDashboardReadDocumentedMetrics(t *testing.T) {
 		if len(names) == 0 {
 			t.Errorf("%s reads no metric", file)
 		}
-		wantNamed(t, documented, "docs/admin/administrator.md", names)
+		wantNamed(t, documented, "docs/admin/metrics.md", names)
 	}
 	reasons := regexp.MustCompile(`reason=~"([\w|]+)"`).FindStringSubmatch(read(t, "deployments/helm/gpu-dra-driver/files/rules.yaml"))
 	if reasons == nil {

@@ -67,7 +67,8 @@ var scenes = map[string]scene{
 	"demo/whole-gpu/README.md":                  {installed: true, printed: []string{"cannot allocate all claims", "productName"}},
 	"deployments/container/README.md":           {printed: []string{"gpu-kubelet-plugin:v0.1.0: digest:"}},
 	"deployments/helm/gpu-dra-driver/README.md": {pulled: true},
-	"docs/admin/administrator.md":               {installed: true},
+	"docs/admin/runtimes.md":                    {installed: true},
+	"docs/admin/rights.md":                      {installed: true},
 	"docs/user/attributes.md":                   {installed: true, printed: []string{`"persistenceMode": {`}},
 	"docs/dev/developer.md":                     {printed: []string{"LOST"}},
 	"docs/admin/install.md": {printed: []string{
@@ -101,7 +102,7 @@ var scenes = map[string]scene{
 		"Read it before you publish it",
 		"problems: 0, warnings: ",
 	}},
-	"docs/admin/failed-gpus.md": {installed: true, plugin: true, printed: []string{"is drained: no claim has it"}},
+	"docs/admin/failed-gpus.md": {installed: true, plugin: true, applied: []string{"demo/whole-gpu/one-gpu.yaml"}, printed: []string{"is drained: no claim has it"}},
 	"docs/admin/migration.md": {pulled: true, printed: []string{
 		"Phase: Succeeded",
 		"name: gpu-1b-00",
