@@ -181,7 +181,7 @@ func (e *explaining) addRefusal(prefix, message string) {
 }
 
 // waiting returns whether it helps to wait after a refusal, by the term of its sentinel error:
-// see the event texts in docs/admin/reference.md.
+// see the event texts in docs/user/events.md.
 func waiting(message string) string {
 	const retry = "; the kubelet tries again about every 90 seconds"
 	for _, term := range []struct {
