@@ -63,7 +63,7 @@ func checkDrivers(c *Cluster) []Finding {
 		findings = append(findings, Finding{
 			Object: onNode(node), Code: "driver-of-same-name", State: Problem, Found: "another driver of the name " + c.Driver + " serves the node too",
 			Meaning: "the kubelet calls only the driver that registered last, the pods of the other one stay in ContainerCreating, and both replace each other's ResourceSlices",
-			Remedy:  "remove one of the drivers from the node (docs/admin/migration.md#two-drivers-on-one-node)",
+			Remedy:  "remove one of the drivers from the node (docs/admin/two-drivers.md#two-drivers-on-one-node)",
 		})
 	}
 	for where, uuids := range twice {
@@ -124,7 +124,7 @@ func checkDevicePlugins(c *Cluster) []Finding {
 		findings = append(findings, Finding{
 			Object: onNode(pod.Spec.NodeName), Code: "device-plugin-on-node", State: Warning, Found: fmt.Sprintf("pod %s/%s runs NVIDIA's device plugin", pod.Namespace, pod.Name),
 			Meaning: "two programs allocate the node's GPUs: a GPU of the device plugin gets the taint gpu.nvidia.com/in-use, and the device plugin does not know of claims",
-			Remedy:  "remove the device plugin from the node, or exclude the node by nodes.withoutLabels of the chart (docs/admin/migration.md)",
+			Remedy:  "remove the device plugin from the node, or exclude the node by nodes.withoutLabels of the chart (docs/admin/migrate-from-device-plugin.md)",
 		})
 	}
 	return orOK(findings, "no node of the driver runs NVIDIA's device plugin")

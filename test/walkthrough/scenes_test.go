@@ -103,14 +103,16 @@ var scenes = map[string]scene{
 		"problems: 0, warnings: ",
 	}},
 	"docs/admin/failed-gpus.md": {installed: true, plugin: true, applied: []string{"demo/whole-gpu/one-gpu.yaml"}, printed: []string{"is drained: no claim has it"}},
-	"docs/admin/migration.md": {pulled: true, printed: []string{
+	"docs/admin/migrate-from-device-plugin.md": {pulled: true, printed: []string{
 		"Phase: Succeeded",
 		"name: gpu-1b-00",
 	}},
-	"docs/admin/policy.md":         {installed: true, applied: []string{"docs/admin/policy.md"}, printed: []string{"10Gi"}},
-	"docs/admin/sharing.md":        {installed: true},
-	"docs/admin/tenancy.md":        {installed: true, applied: []string{"demo/tenancy/team-class.yaml"}},
-	"docs/user/troubleshooting.md": {installed: true, applied: []string{"demo/whole-gpu/nine-gpus.yaml"}, printed: []string{"cannot allocate all claims"}},
+	"docs/admin/migrate-from-nvidia-dra.md": {installed: true, printed: []string{"name: gpu-1b-00"}},
+	"docs/admin/extended-resources.md":      {installed: true, printed: []string{"nvidia.com/gpu gpu.nvidia.com"}},
+	"docs/admin/policy.md":                  {installed: true, applied: []string{"docs/admin/policy.md"}, printed: []string{"10Gi"}},
+	"docs/admin/sharing.md":                 {installed: true},
+	"docs/admin/tenancy.md":                 {installed: true, applied: []string{"demo/tenancy/team-class.yaml"}},
+	"docs/user/troubleshooting.md":          {installed: true, applied: []string{"demo/whole-gpu/nine-gpus.yaml"}, printed: []string{"cannot allocate all claims"}},
 }
 
 // set brings the cluster into the state that the document requires.
