@@ -70,7 +70,7 @@ var scenes = map[string]scene{
 	"docs/admin/runtimes.md":                    {installed: true},
 	"docs/admin/rights.md":                      {installed: true},
 	"docs/user/attributes.md":                   {installed: true, printed: []string{`"persistenceMode": {`}},
-	"docs/dev/developer.md":                     {printed: []string{"LOST"}},
+	"docs/dev/simulator.md":                     {printed: []string{"LOST"}},
 	"docs/admin/install.md": {printed: []string{
 		"gpu-kubelet-plugin:v0.1.0: digest:",
 		"Phase: Succeeded",
