@@ -40,11 +40,11 @@ type Info struct {
 	ProbeImage string `json:"probeImage"`
 }
 
-func (l Layout) info(n network, featureGates map[string]bool) Info {
+func (l Layout) info(n network, version string, featureGates map[string]bool) Info {
 	return Info{
 		Name:               l.Name,
 		NodeName:           l.NodeName(),
-		KubernetesVersion:  KubernetesVersion,
+		KubernetesVersion:  version,
 		FeatureGates:       featureGates,
 		Kubeconfig:         l.Kubeconfig(),
 		APIServer:          n.apiserverURL(),
