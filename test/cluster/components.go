@@ -162,12 +162,15 @@ func daemon(component string, args []string, l Layout, programs programs, cgroup
 
 // programs of the machine, as absolute paths.
 type programs struct {
-	shell, nsenter, runc, busybox string
+	shell, nsenter, runtime, busybox string
 }
 
-func findPrograms() (programs, error) {
+// Runtimes are the OCI runtimes that containerd can use.
+func Runtimes() []string { return host.Runtimes() }
+
+func findPrograms(runtime string) (programs, error) {
 	var p programs
-	for name, path := range map[string]*string{"sh": &p.shell, "nsenter": &p.nsenter, "runc": &p.runc, "busybox": &p.busybox} {
+	for name, path := range map[string]*string{"sh": &p.shell, "nsenter": &p.nsenter, runtime: &p.runtime, "busybox": &p.busybox} {
 		var err error
 		if *path, err = host.LookPath(name); err != nil {
 			return programs{}, err

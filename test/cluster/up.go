@@ -26,6 +26,8 @@ type Options struct {
 	Source string
 	// Release of Kubernetes.
 	Release build.Release
+	// Runtime is the OCI runtime of containerd: runc or crun.
+	Runtime string
 	// FeatureGates of all Kubernetes components.
 	FeatureGates map[string]bool
 	// Say reports progress, a line at a time.
@@ -47,6 +49,9 @@ func Up(ctx context.Context, l Layout, o Options) (Info, error) {
 		err = healthy(ctx, l, info, time.Time{})
 		if err == nil && info.KubernetesVersion != o.Release.Version {
 			return Info{}, fmt.Errorf("cluster %s is up with Kubernetes %s: take it down first", l.Name, info.KubernetesVersion)
+		}
+		if err == nil && info.OCIRuntime != o.Runtime {
+			return Info{}, fmt.Errorf("cluster %s is up with the OCI runtime %s: take it down first", l.Name, info.OCIRuntime)
 		}
 		if err == nil && !maps.Equal(info.FeatureGates, o.FeatureGates) {
 			return Info{}, fmt.Errorf("cluster %s is up with other feature gates (%q): take it down first", l.Name, formatFeatureGates(info.FeatureGates))
@@ -93,7 +98,7 @@ func refuseForeignKubelet() error {
 
 // prepareMachine installs missing packages and builds missing binaries.
 func prepareMachine(ctx context.Context, l Layout, o Options) error {
-	if missing := host.MissingPackages(); len(missing) > 0 {
+	if missing := host.MissingPackages(o.Runtime); len(missing) > 0 {
 		o.Say("installing Debian packages: %s", strings.Join(missing, " "))
 		if err := host.InstallPackages(ctx, missing); err != nil {
 			return err
@@ -108,7 +113,7 @@ func prepareMachine(ctx context.Context, l Layout, o Options) error {
 
 // bringUp starts everything on a machine that holds nothing of the cluster.
 func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
-	programs, err := findPrograms()
+	programs, err := findPrograms(o.Runtime)
 	if err != nil {
 		return Info{}, err
 	}
@@ -129,7 +134,7 @@ func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	config, err := renderConfig(l, n, o.FeatureGates, programs.runc)
+	config, err := renderConfig(l, n, o.FeatureGates, programs.runtime)
 	if err != nil {
 		return Info{}, err
 	}
@@ -182,7 +187,7 @@ func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
 	if err := awaitNode(ctx, l, client); err != nil {
 		return Info{}, err
 	}
-	info := l.info(n, o.Release.Version, o.FeatureGates)
+	info := l.info(n, o)
 	if err := info.write(l.InfoFile()); err != nil {
 		return Info{}, fmt.Errorf("describe the cluster: %w", err)
 	}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -49,6 +52,7 @@ After "up", other programs read the paths of the cluster from STATE/cluster.json
 
 func (o *options) up() *cobra.Command {
 	gates := map[string]bool{}
+	var ociRuntime string
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Bring the cluster up; a healthy one is left alone, a broken one made anew",
@@ -62,7 +66,10 @@ func (o *options) up() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			info, err := cluster.Up(cmd.Context(), l, cluster.Options{Source: source, Release: release, FeatureGates: gates, Say: o.say})
+			if !slices.Contains(cluster.Runtimes(), ociRuntime) {
+				return fmt.Errorf("unknown OCI runtime %q: want one of %s", ociRuntime, strings.Join(cluster.Runtimes(), ", "))
+			}
+			info, err := cluster.Up(cmd.Context(), l, cluster.Options{Source: source, Release: release, Runtime: ociRuntime, FeatureGates: gates, Say: o.say})
 			if err != nil {
 				return err
 			}
@@ -71,6 +78,7 @@ func (o *options) up() *cobra.Command {
 		},
 	}
 	cmd.Flags().Var(flag.NewMapStringBool(&gates), "feature-gates", "feature gates of all Kubernetes components, as NAME=true|false,...")
+	cmd.Flags().StringVar(&ociRuntime, "oci-runtime", cmp.Or(os.Getenv("CLUSTER_OCI_RUNTIME"), "runc"), "OCI runtime of containerd: "+strings.Join(cluster.Runtimes(), " or ")+" (default $CLUSTER_OCI_RUNTIME, or runc)")
 	return cmd
 }
 
