@@ -5,7 +5,6 @@ package doctor
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -26,8 +25,8 @@ type Code struct {
 	Read string
 }
 
-// document is where each code is explained, in a section of its name.
-const document = "docs/user/troubleshooting.md"
+// document lists the documents with a section for each code.
+const document = "docs/admin/doctor.md"
 
 // Codes returns all codes in the order of the documents. The causes for which new claims do not
 // get a GPU are codes of the check "health".
@@ -56,17 +55,6 @@ func stateOf(c cause.Cause) State {
 		return Problem
 	}
 	return Warning
-}
-
-// section returns the section of the document that explains a code. Causes that this release
-// does not know, such as "xid-1234", are in the section of their group.
-func section(code string) string {
-	names := func(of func(cause.Cause) bool) bool { return slices.ContainsFunc(cause.All(), of) }
-	if group, _, found := strings.Cut(code, "-"); found && names(func(c cause.Cause) bool { return c.Code == group+"-" }) &&
-		!names(func(c cause.Cause) bool { return c.Code == code && !strings.HasSuffix(code, "-") }) {
-		return group
-	}
-	return code
 }
 
 // isCode reports whether a finding can have the code.
@@ -113,7 +101,7 @@ var codes = []Code{
 	{"class-missing", "classes", Problem, "no DeviceClass selects devices of the driver", "admin/reference.md#deviceclasses-and-extended-resources"},
 	{"selector-fails", "selectors", Problem, "a selector fails on a device that lacks what it reads. It is a problem of a DeviceClass, and a warning about a template or claim", "user/attributes.md#attributes"},
 	{"selector-matches-nothing", "selectors", Warning, "a selector or constraint reads something that no device has", "user/attributes.md#attributes"},
-	{"selectors-not-evaluated", "selectors", Unknown, "there are more selectors than the check evaluates", "user/kubectl.md#why-a-pod-waits"},
+	{"selectors-not-evaluated", "selectors", Unknown, "there are more selectors than the check evaluates", "user/explain.md#why-a-pod-waits"},
 	{"extended-resource-twice", "extended-resources", Problem, "two DeviceClasses serve one extended resource", "admin/reference.md#deviceclasses-and-extended-resources"},
 	{"extended-resource-of-device-plugin", "extended-resources", Warning, "a device plugin serves the extended resource of a DeviceClass too", "admin/migration.md"},
 	{"policy-missing", "policies", Problem, "an admission policy that limits agents is missing", "admin/policy.md"},
@@ -128,8 +116,8 @@ var codes = []Code{
 	{"rollout-on-delete", "rollouts", Warning, "pods of an older release run until they are deleted", "admin/install.md"},
 	{"pods-not-created", "rollouts", Problem, "selected nodes have no pod of the driver", "admin/install.md#check-the-installation"},
 	{"pod-not-scheduled", "rollouts", Problem, "the scheduler does not place a pod of the driver on its node", "admin/install.md#check-the-installation"},
-	{"supervisor-not-ready", "supervisors", Problem, "the MPS supervisor of a node is not ready", "user/sharing.md#troubleshooting"},
-	{"supervisor-missing", "supervisors", Problem, "the agent of a node expects an MPS supervisor, and the node has none", "user/sharing.md#troubleshooting"},
+	{"supervisor-not-ready", "supervisors", Problem, "the MPS supervisor of a node is not ready", "user/share-events.md"},
+	{"supervisor-missing", "supervisors", Problem, "the agent of a node expects an MPS supervisor, and the node has none", "user/share-events.md"},
 	{"node-not-ready", "nodes", Problem, "a node with GPUs is not ready, so what it publishes is old", ""},
 	{"slices-of-missing-node", "slices", Problem, "devices of a node are published, and the node does not exist", ""},
 	{"node-without-agent", "slices", Problem, "devices of a node are published, and no agent runs there", "admin/administrator.md#troubleshooting"},
@@ -149,11 +137,11 @@ var codes = []Code{
 	{"claim-of-missing-pod", "consumers", Problem, "a claim is reserved for a pod that does not exist", ""},
 	{"claim-of-ended-pod", "consumers", Problem, "a claim is reserved for a pod that has ended", ""},
 	{"pod-not-terminated", "consumers", Problem, "a pod with devices does not end. It is a warning if only finalizers keep it", "user/troubleshooting.md#the-pod-stays-terminating"},
-	{"memory-unlimited", "limits", Warning, "a container of a claim computes without its memory limit", "user/sharing.md#troubleshooting"},
-	{"memory-limit-not-checked", "limits", Unknown, "the agent cannot check whether each container of a claim has its memory limit", "user/sharing.md#troubleshooting"},
+	{"memory-unlimited", "limits", Warning, "a container of a claim computes without its memory limit", "user/share-events.md"},
+	{"memory-limit-not-checked", "limits", Unknown, "the agent cannot check whether each container of a claim has its memory limit", "user/share-events.md"},
 	{"claim-not-named", "containers", Warning, "no container of a pod names one of the pod's claims, so none gets its devices", "user/concepts.md"},
-	{"two-shares-in-container", "containers", Warning, "a container names two shares that MPS limits, and gets the limits of one", "user/sharing.md#shares"},
-	{"share-rounded-up", "containers", Warning, "a claim holds more than it requests, because the scheduler rounds shares up", "user/sharing.md#shares"},
+	{"two-shares-in-container", "containers", Warning, "a container names two shares that MPS limits, and gets the limits of one", "user/share-guarantees.md#what-it-does-not-guarantee"},
+	{"share-rounded-up", "containers", Warning, "a claim holds more than it requests, because the scheduler rounds shares up", "user/share.md"},
 
 	{"nvidia-dra-driver", "drivers", Problem, "NVIDIA's own DRA driver publishes the GPUs of the node too", "admin/migration.md"},
 	{"driver-of-same-name", "drivers", Problem, "another driver of the same name serves the node", "admin/migration.md#two-drivers-on-one-node"},
@@ -189,8 +177,8 @@ var codes = []Code{
 	{"iommu-translates", "iommu", Warning, "the IOMMU translates the addresses of a GPU", "user/topology.md"},
 	{"gpu-rdma-missing", "peermem", Warning, "network adapters cannot reach the memory of GPUs", "user/topology.md"},
 	{"memlock-small", "memlock", Warning, "containers can lock too little memory for RDMA", "user/topology.md"},
-	{"cgroup-v1", "cgroup", Warning, "a node has cgroups of version 1", "user/sharing.md#what-holds-a-share"},
-	{"cgroup-without-dmem", "cgroup", Warning, "the kernel cannot limit the GPU memory of cgroups", "user/sharing.md#what-holds-a-share"},
+	{"cgroup-v1", "cgroup", Warning, "a node has cgroups of version 1", "user/share-levels.md"},
+	{"cgroup-without-dmem", "cgroup", Warning, "the kernel cannot limit the GPU memory of cgroups", "user/share-levels.md"},
 	{"thp-never", "transparent-huge-pages", Warning, "transparent huge pages are off", ""},
 	{"swap-on", "swap", Warning, "a node swaps", ""},
 	{"cpu-governor", "governor", Warning, "CPUs may run below their highest frequency", ""},

@@ -34,7 +34,7 @@ func TestListOfCommandsThatNoTestRuns(t *testing.T) {
 		`docs/admin/migration.md: kubectl wait --for=jsonpath='{.metadata.labels.nvidia\.com/mig\.config\.state}'=success --timeout=15m node/$NODE`,
 		"docs/dev/developer.md: ./gpu-conformance -test.v -hardware=nvml -capture my-node.yaml",
 		"docs/dev/developer.md: sudo ./gpu-conformance record --output my-machine.yaml",
-		"docs/user/kubectl.md: kubectl gpu ui",
+		"docs/user/ui.md: kubectl gpu ui",
 	}
 	var got []string
 	for _, f := range fences(t) {

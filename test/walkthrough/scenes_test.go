@@ -22,6 +22,8 @@ type scene struct {
 	applied []string
 	// installed says that the driver runs.
 	installed bool
+	// plugin says that kubectl gpu is in the path.
+	plugin bool
 	// printed lists texts that the commands print, with one space between words.
 	printed []string
 }
@@ -77,23 +79,35 @@ var scenes = map[string]scene{
 	}},
 	"docs/user/kubectl.md": {installed: true, printed: []string{
 		"gpu-df-00 NVIDIA H100 80GB HBM3 free 0 ░░░░░░░░░░ 0.0Gi/79.0Gi ░░░░░░░░░░ 0% ok",
+	}},
+	"docs/user/look.md": {installed: true, plugin: true, printed: []string{
+		"gpu-df-00 NVIDIA H100 80GB HBM3 free 0 ░░░░░░░░░░ 0.0Gi/79.0Gi ░░░░░░░░░░ 0% ok",
 		"gpu-9d-00 79.0Gi 100% ok -",
 		"mps.nvidia.com 20.0Gi gpu-dra-",
 		"demo 7 7.0 553.3Gi 700% 0",
 		"gpu-df-00 NV18 NV18 NV18 NV18 NV18 NV18 NV18 X 1 pci0000:d9 -",
+	}},
+	"docs/user/output.md": {installed: true, plugin: true, printed: []string{"GPUList"}},
+	"docs/user/explain.md": {installed: true, plugin: true, printed: []string{
 		"request gpus: 1 of 9 devices",
 		"request fewer devices: no node has so many",
+		"exit status 2",
+	}},
+	"docs/admin/plan.md": {installed: true, plugin: true, printed: []string{
 		"serving deployment/server 20 20 dgx-a100-0000 (20)",
 		"GPUs in use: 4 of 8, before: 0",
+	}},
+	"docs/admin/doctor.md": {installed: true, plugin: true, printed: []string{
 		"Read it before you publish it",
 		"problems: 0, warnings: ",
 	}},
+	"docs/admin/failed-gpus.md": {installed: true, plugin: true, printed: []string{"is drained: no claim has it"}},
 	"docs/admin/migration.md": {pulled: true, printed: []string{
 		"Phase: Succeeded",
 		"name: gpu-1b-00",
 	}},
 	"docs/admin/policy.md":         {installed: true, applied: []string{"docs/admin/policy.md"}, printed: []string{"10Gi"}},
-	"docs/user/sharing.md":         {installed: true},
+	"docs/admin/sharing.md":        {installed: true},
 	"docs/admin/tenancy.md":        {installed: true, applied: []string{"demo/tenancy/team-class.yaml"}},
 	"docs/user/troubleshooting.md": {installed: true, applied: []string{"demo/whole-gpu/nine-gpus.yaml"}, printed: []string{"cannot allocate all claims"}},
 }
