@@ -197,6 +197,15 @@ e2e: need-root build images helm prometheus foreign ## End to end on a real clus
 	$(say) "end to end on a real cluster"
 	go test -count=1 -timeout 60m -v ./test/e2e -bin $(abspath $(BIN))
 
+# Programs that start a cluster leave the release to the tool of the cluster, which reads it
+# from the environment.
+KUBERNETES ?= 1.36
+
+.PHONY: e2e-kubernetes
+e2e-kubernetes: need-root build images helm prometheus foreign ## End to end on another release of Kubernetes (KUBERNETES=1.35, 1.36 or 1.37.2)
+	$(say) "end to end on Kubernetes $(KUBERNETES)"
+	CLUSTER_KUBERNETES=$(KUBERNETES) go test -count=1 -timeout 60m -v ./test/e2e -bin $(abspath $(BIN)) -cluster e2e-$(subst .,-,$(KUBERNETES))
+
 .PHONY: walkthrough
 walkthrough: need-root build images helm ## Every command of the documents, run on a real cluster
 	$(say) "the commands of the documents on a real cluster"

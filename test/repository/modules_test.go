@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// go mod tidy writes new requirements into the block that has others of their kind, and leaves
-// a mixed block as it is. So one mistake stays for ever.
+// The go command adds a requirement to the block with others of its kind, and never splits a
+// mixed block. So one mistake stays for ever.
 func TestRequirementsAreInOneBlockOfDirectAndOneOfIndirectOnes(t *testing.T) {
 	for _, module := range append(nestedModules(t), ".") {
 		file := filepath.Join(module, "go.mod")
