@@ -32,8 +32,11 @@ func TestListOfCommandsThatNoTestRuns(t *testing.T) {
 		"deployments/container/README.md: docker load --input .build/images/gpu-kubelet-plugin.tar    # or podman, or nerdctl",
 		`deployments/container/README.md: docker run --rm --volume "$PWD:/src" --workdir /src golang:1.26-bookworm make images VERSION=v0.1.0 REVISION="$(git rev-parse HEAD)"`,
 		`docs/admin/device-plugin-differences.md: kubectl wait --for=jsonpath='{.metadata.labels.nvidia\.com/mig\.config\.state}'=success --timeout=15m node/$NODE`,
+		"docs/admin/host.md: nvidia-smi --query-supported-clocks=graphics --format=csv",
+		"docs/admin/host.md: nvidia-smi --query-gpu=uuid,driver_version,clocks.sm,clocks.max.sm,power.draw,power.limit,ecc.mode.current,persistence_mode --format=csv",
 		"docs/dev/hardware.md: ./gpu-conformance -test.v -hardware=nvml -capture my-node.yaml",
 		"docs/dev/hardware.md: sudo ./gpu-conformance record --output my-machine.yaml",
+		"docs/dev/releases-of-kubernetes.md: .build/bin/cluster --kubernetes=1.36 up",
 		"docs/user/ui.md: kubectl gpu ui",
 	}
 	var got []string
