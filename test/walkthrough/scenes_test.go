@@ -3,6 +3,7 @@
 package walkthrough
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os/exec"
@@ -18,10 +19,21 @@ type scene struct {
 	// pulled says that the node has the driver's images from the reader's
 	// registry.
 	pulled bool
+	// pushed says that the reader's registry has the chart.
+	pushed bool
 	// applied are manifests; of a document, its DeviceClasses.
 	applied []string
-	// installed says that the driver runs.
+	// installed says that the driver runs, on hardware of model, or of the reader's.
 	installed bool
+	model     string
+	// driver says that containers of the cluster's CUDA probe allocate memory without MPS,
+	// or with limits of the driver.
+	driver bool
+	// offer is what the node offers, or "" for the default.
+	offer string
+	// programs says that the document's programs are replaced by the probe of the
+	// cluster, because there is neither their image nor a GPU that computes.
+	programs bool
 	// printed lists texts that the commands print, with one space between words.
 	printed []string
 }
@@ -104,6 +116,9 @@ func (s scene) set(ctx context.Context, t *testing.T, file string) {
 	if s.pulled {
 		must(t, pull(ctx, file))
 	}
+	if s.pushed {
+		must(t, push(ctx, file))
+	}
 	for _, path := range s.applied {
 		if strings.HasSuffix(path, ".md") {
 			_, err := cluster.KubectlInput(ctx, classes(t, path), "apply", "--filename", "-")
@@ -113,9 +128,28 @@ func (s scene) set(ctx context.Context, t *testing.T, file string) {
 		_, err := cluster.Kubectl(ctx, "apply", "--filename", path)
 		must(t, err)
 	}
-	if s.installed {
-		must(t, cluster.NewAgent(model).Start(ctx))
+	if s.programs {
+		_, err := cluster.Kubectl(ctx, "apply", "--filename", "test/walkthrough/programs.yaml")
+		must(t, err)
 	}
+	if s.installed {
+		must(t, s.start(ctx))
+	}
+}
+
+// start starts the driver.
+func (s scene) start(ctx context.Context) error {
+	var flags []string
+	if s.offer != "" {
+		flags = append(flags, "--offer="+s.offer)
+	}
+	agent := cluster.NewAgent(cmp.Or(s.model, model), flags...)
+	if s.driver {
+		if err := agent.StartDriver(ctx); err != nil {
+			return err
+		}
+	}
+	return agent.Start(ctx)
 }
 
 // pull tags the driver's images with the names that the document uses. The tag is the chart's default.
@@ -125,6 +159,19 @@ func pull(ctx context.Context, file string) error {
 			"--namespace", "k8s.io", "images", "tag", "--force", reference, desk.own(file)+"/team/"+name+":v0.1.0")
 		if out, err := ctr.CombinedOutput(); err != nil {
 			return fmt.Errorf("ctr images tag %s: %w: %s", reference, err, out)
+		}
+	}
+	return nil
+}
+
+// push pushes the chart to the registry that the document names.
+func push(ctx context.Context, file string) error {
+	for _, args := range [][]string{
+		{"package", filepath.Join(cluster.Root, "deployments/helm/gpu-dra-driver"), "--destination", desk.dir},
+		{"push", desk.path("gpu-dra-driver-0.1.0.tgz"), "oci://" + desk.own(file) + "/team", "--plain-http"},
+	} {
+		if out, err := exec.CommandContext(ctx, cluster.Program("helm"), args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("helm %s: %w: %s", args[0], err, out)
 		}
 	}
 	return nil
