@@ -26,8 +26,7 @@ type scene struct {
 	// installed says that the driver runs, on hardware of model, or of the reader's.
 	installed bool
 	model     string
-	// driver says that containers of the cluster's CUDA probe allocate memory without MPS,
-	// or with limits of the driver.
+	// driver says that the simulated kernel driver runs, which limits the memory of containers.
 	driver bool
 	// offer is what the node offers, or "" for the default.
 	offer string
@@ -44,6 +43,13 @@ var scenes = map[string]scene{
 		`"name": "gpu-1b-00"`,
 		"made a dgx-h100 with 8 GPUs in",
 		"GPU_DRA_NODE_NAME",
+	}},
+	"demo/compare-sharing/README.md": {installed: true, model: "demo/compare-sharing/eight-a100-40gb.yaml", driver: true, printed: []string{
+		"gpu-07-00 NVIDIA A100-SXM4-40GB shared 2 ██████████ 39.0Gi/39.4Gi ██████████ 100% ok",
+		"gpu-bd-00 NVIDIA A100-SXM4-40GB shared 2 ██████████ 39.0Gi/39.4Gi ██████████ 100% ok",
+		"2 gpu-07-00 2 gpu-0f-00 2 gpu-47-00",
+		"8 16",
+		"19.5Gi 50% ok mps, memory driver, compute daemon",
 	}},
 	"demo/fleet/README.md":     {printed: []string{"gpu-9a-00 NVIDIA A100 80GB PCIe timeslice 6", "serving 20 2.3 180.0Gi 240% 0", "job.batch/pretrain unchanged"}},
 	"demo/fractions/README.md": {printed: []string{"gpu-07-00 19.0Gi 25% ok mps, memory cooperative, compute cooperative"}},
@@ -104,8 +110,41 @@ var scenes = map[string]scene{
 		"Phase: Succeeded",
 		"name: gpu-1b-00",
 	}},
-	"docs/admin/policy.md":         {installed: true, applied: []string{"docs/admin/policy.md"}, printed: []string{"10Gi"}},
-	"docs/user/sharing.md":         {installed: true},
+	"docs/admin/policy.md": {installed: true, applied: []string{"docs/admin/policy.md"}, printed: []string{"10Gi"}},
+	"docs/user/choose.md":  {installed: true, offer: "share,timeslice", printed: []string{"share.nvidia.com 10.0Gi gpu-dra-tasks 56"}},
+	"docs/user/jupyter.md": {installed: true, offer: "share,timeslice", programs: true, printed: []string{
+		"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=3584M",
+		"TF_FORCE_GPU_ALLOW_GROWTH=true",
+		"demo notebook notebook notebook-gpu-",
+		"8.0Gi - ok mps, memory cooperative, compute cooperative",
+		"demo notebook-slot notebook notebook-slot-gpu-",
+	}},
+	"docs/user/mistakes.md": {installed: true, printed: []string{
+		"cannot allocate all claims",
+		"request fewer devices: no node has so many",
+		"describe node has no nvidia.com/gpu",
+	}},
+	"docs/user/quickstart.md": {pulled: true, pushed: true, printed: []string{
+		"demo first main first-gpu-",
+		"10.0Gi - ok mps, memory cooperative, compute cooperative",
+		"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+		"pod demo/waits: Pending",
+		"exit status 2",
+	}},
+	"docs/user/sharing.md": {installed: true},
+	"docs/user/slow.md":    {installed: true, printed: []string{"gpu-1b-00 X NV18", "problems: 0, warnings: "}},
+	"docs/user/torchrun.md": {installed: true, programs: true, printed: []string{
+		"gpu-9d-00 NV18 NV18 NV18 NV18 X NV18 NV18 NV18 1 pci0000:97",
+		"GPU_NUMA_NODE_1B_00=0",
+		"/dev/nvidia3",
+	}},
+	"docs/user/triton.md": {installed: true, offer: "share,mig", programs: true, printed: []string{
+		"-mig-1g-10gb-0 9.7Gi - ok -", `"uuid":"MIG-`,
+	}},
+	"docs/user/vllm.md": {installed: true, model: "dgx-h100-r615", programs: true, printed: []string{
+		"20.0Gi 50% ok mps, memory driver, compute daemon",
+		`"containerMemoryLimit":"20Gi"`,
+	}},
 	"docs/admin/tenancy.md":        {installed: true, applied: []string{"demo/tenancy/team-class.yaml"}},
 	"docs/user/troubleshooting.md": {installed: true, applied: []string{"demo/whole-gpu/nine-gpus.yaml"}, printed: []string{"cannot allocate all claims"}},
 }
