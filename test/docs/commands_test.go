@@ -28,6 +28,7 @@ func TestEveryFenceNamesItsLanguage(t *testing.T) {
 func TestListOfCommandsThatNoTestRuns(t *testing.T) {
 	want := []string{
 		"README.md: make demo    # as root on Linux: a real one-node Kubernetes with a simulated DGX H100, seven pods on it, and the GPU of each",
+		"demo/course/README.md: make demo-course",
 		"demo/kueue/README.md: KUEUE=kueue-0.19.1.tgz    # the chart",
 		"deployments/container/README.md: docker load --input .build/images/gpu-kubelet-plugin.tar    # or podman, or nerdctl",
 		`deployments/container/README.md: docker run --rm --volume "$PWD:/src" --workdir /src golang:1.26-bookworm make images VERSION=v0.1.0 REVISION="$(git rev-parse HEAD)"`,
