@@ -203,6 +203,15 @@ e2e: need-root build images helm prometheus foreign ## End to end on a real clus
 	$(say) "end to end on a real cluster"
 	go test -count=1 -timeout 60m -v ./test/e2e -bin $(abspath $(BIN))
 
+# Programs that start a cluster leave the release to the tool of the cluster, which reads it
+# from the environment.
+KUBERNETES ?= 1.36
+
+.PHONY: e2e-kubernetes
+e2e-kubernetes: need-root build images helm prometheus foreign ## End to end on another release of Kubernetes (KUBERNETES=1.35, 1.36 or 1.37.2)
+	$(say) "end to end on Kubernetes $(KUBERNETES)"
+	CLUSTER_KUBERNETES=$(KUBERNETES) go test -count=1 -timeout 60m -v ./test/e2e -bin $(abspath $(BIN)) -cluster e2e-$(subst .,-,$(KUBERNETES))
+
 .PHONY: walkthrough
 walkthrough: need-root build images helm ## Every command of the documents, run on a real cluster
 	$(say) "the commands of the documents on a real cluster"
@@ -378,32 +387,19 @@ clean: ## Remove all build results; takes running test clusters down first
 	@if [ -x $(BIN)/cluster ] && [ "$$(id -u)" = 0 ]; then $(BIN)/cluster down --all; fi
 	rm -rf $(BUILD)
 
+.PHONY: check-tools
+check-tools: ## Check this machine for the tools of make unit, demo and test, and say how to get missing ones
+	@tools/needs/needs.sh
+
+# On Debian as root these install a missing tool. Everywhere else they fail and say how to get it.
 .PHONY: need-cc
 need-cc:
-	@if ! command -v $${CC:-gcc} >/dev/null; then \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo '==> installing a C compiler, which cgo and the race detector need'; \
-	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev; \
-	  else \
-	    echo 'A C compiler is needed (cgo, the race detector): install gcc and the libc headers.' >&2; exit 1; \
-	  fi; \
-	fi
+	@tools/needs/needs.sh --install go cc
 
 .PHONY: need-chromium
 need-chromium:
-	@if ! command -v chromium >/dev/null && ! command -v google-chrome >/dev/null; then \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo '==> installing chromium, in which the pages of kubectl gpu ui are tested'; \
-	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; \
-	  else \
-	    echo 'chromium is needed (tests of the pages of kubectl gpu ui): install chromium.' >&2; exit 1; \
-	  fi; \
-	fi
+	@tools/needs/needs.sh --install chromium
 
 .PHONY: need-root
 need-root:
-	@if [ "$$(uname -s)" != Linux ] || [ "$$(id -u)" != 0 ]; then \
-	  echo 'This target starts a real Kubernetes node (kubelet, containerd, network namespaces)' >&2; \
-	  echo 'and so needs root on Linux. Run it with sudo, or run `make unit`, which needs no root.' >&2; \
-	  exit 1; \
-	fi
+	@tools/needs/needs.sh root make git go cluster

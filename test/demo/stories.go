@@ -213,7 +213,7 @@ func explore(c *harness.Cluster, a *harness.Agent) {
 The cluster goes on running. To explore it:
 
   export KUBECONFIG=%s PATH=%s:%s:$PATH
-  kubectl gpu; kubectl gpu who -A            # docs/user/kubectl.md
+  kubectl gpu; kubectl gpu who -A            # docs/user/look.md
   kubectl get pods,resourceclaims -A
   kubectl get resourceslices -o yaml
   kubectl logs -n NAMESPACE POD              # what the container sees

@@ -278,6 +278,23 @@ func TestTheBillOfTheDocument(t *testing.T) {
 	})
 }
 
+// The link in the alert is to the page with the section about the cause.
+func TestTheAlertAboutAFaultLinksToItsCause(t *testing.T) {
+	for cause, document := range map[string]string{"xid-79": "causes-xids.md", "lost": "causes-faults.md", "recovery-gpu-reset": "causes-faults.md"} {
+		series := held(`gpu_dra_device_healthy{node="a",device="gpu-1b-00",uuid="GPU-1",cause="`+cause+`"}`, 0)
+		alerts := alertsAt(t, rulesFile, series, time.Hour)["GPUUnhealthy"]
+		if len(alerts) != 1 {
+			t.Fatalf("%s: %d alerts", cause, len(alerts))
+		}
+		if text, link := alerts[0].Annotations.Get("description"), "docs/admin/"+document+"#"+cause; !strings.HasSuffix(text, link) {
+			t.Errorf("%s: the alert lacks the link %s: %s", cause, link, text)
+		}
+		if text := read(t, "../../docs/admin/"+document); !strings.Contains(text, "\n### "+cause+"\n") {
+			t.Errorf("%s has no section %s", document, cause)
+		}
+	}
+}
+
 func TestEachAlertHasARunbook(t *testing.T) {
 	text := read(t, document)
 	for name, runbook := range runbooks(t) {
