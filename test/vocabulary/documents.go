@@ -26,16 +26,20 @@ func (v vocabulary) documents() map[string]map[string]string {
 			"capacities": v.table("capacity", "devices", withPrefix(v.names, "Capacity"), asList),
 			"taints":     v.table("taint", "value", withPrefix(v.names, "Taint"), v.markdown),
 		},
-		"docs/admin/reference.md": {
+		"docs/user/claim-reference.md": {
 			"types":         v.deviceTypes(),
 			"kinds":         v.kinds(),
 			"configuration": v.configuration(),
-			"status":        v.status(),
-			"metadata":      v.attributes(withPrefix(v.names, "Metadata")),
-			"environment":   v.environment(),
-			"labels":        v.table("label", "on", withPrefix(v.names, "Label"), v.markdown),
-			"taints":        v.taints(),
-			"annotations":   v.table("annotation", "on", withPrefix(v.names, "Annotation"), v.markdown),
+		},
+		"docs/user/container-reference.md": {
+			"status":      v.status(),
+			"metadata":    v.attributes(withPrefix(v.names, "Metadata")),
+			"environment": v.environment(),
+		},
+		"docs/admin/names.md": {
+			"labels":      v.table("label", "on", withPrefix(v.names, "Label"), v.markdown),
+			"taints":      v.taints(),
+			"annotations": v.table("annotation", "on", withPrefix(v.names, "Annotation"), v.markdown),
 		},
 	}
 	ofCauses, ofFindings := documentsOf()

@@ -3,6 +3,7 @@
 package walkthrough
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os/exec"
@@ -18,12 +19,22 @@ type scene struct {
 	// pulled says that the node has the driver's images from the reader's
 	// registry.
 	pulled bool
+	// pushed says that the reader's registry has the chart.
+	pushed bool
 	// applied are manifests; of a document, its DeviceClasses.
 	applied []string
-	// installed says that the driver runs.
+	// installed says that the driver runs, on hardware of model, or of the reader's.
 	installed bool
 	// plugin says that kubectl gpu is in the path.
 	plugin bool
+	model  string
+	// driver says that the simulated kernel driver runs, which limits the memory of containers.
+	driver bool
+	// offer is what the node offers, or "" for the default.
+	offer string
+	// programs says that the document's programs are replaced by the probe of the
+	// cluster, because there is neither their image nor a GPU that computes.
+	programs bool
 	// printed lists texts that the commands print, with one space between words.
 	printed []string
 }
@@ -34,6 +45,13 @@ var scenes = map[string]scene{
 		`"name": "gpu-1b-00"`,
 		"made a dgx-h100 with 8 GPUs in",
 		"GPU_DRA_NODE_NAME",
+	}},
+	"demo/compare-sharing/README.md": {installed: true, model: "demo/compare-sharing/eight-a100-40gb.yaml", driver: true, printed: []string{
+		"gpu-07-00 NVIDIA A100-SXM4-40GB shared 2 ██████████ 39.0Gi/39.4Gi ██████████ 100% ok",
+		"gpu-bd-00 NVIDIA A100-SXM4-40GB shared 2 ██████████ 39.0Gi/39.4Gi ██████████ 100% ok",
+		"2 gpu-07-00 2 gpu-0f-00 2 gpu-47-00",
+		"8 16",
+		"19.5Gi 50% ok mps, memory driver, compute daemon",
 	}},
 	"demo/fleet/README.md":     {printed: []string{"gpu-9a-00 NVIDIA A100 80GB PCIe timeslice 6", "serving 20 2.3 180.0Gi 240% 0", "job.batch/pretrain unchanged"}},
 	"demo/fractions/README.md": {printed: []string{"gpu-07-00 19.0Gi 25% ok mps, memory cooperative, compute cooperative"}},
@@ -67,9 +85,10 @@ var scenes = map[string]scene{
 	"demo/whole-gpu/README.md":                  {installed: true, printed: []string{"cannot allocate all claims", "productName"}},
 	"deployments/container/README.md":           {printed: []string{"gpu-kubelet-plugin:v0.1.0: digest:"}},
 	"deployments/helm/gpu-dra-driver/README.md": {pulled: true},
-	"docs/admin/administrator.md":               {installed: true},
+	"docs/admin/runtimes.md":                    {installed: true},
+	"docs/admin/rights.md":                      {installed: true},
 	"docs/user/attributes.md":                   {installed: true, printed: []string{`"persistenceMode": {`}},
-	"docs/dev/developer.md":                     {printed: []string{"LOST"}},
+	"docs/dev/simulator.md":                     {printed: []string{"LOST"}},
 	"docs/admin/install.md": {printed: []string{
 		"gpu-kubelet-plugin:v0.1.0: digest:",
 		"Phase: Succeeded",
@@ -101,15 +120,50 @@ var scenes = map[string]scene{
 		"Read it before you publish it",
 		"problems: 0, warnings: ",
 	}},
-	"docs/admin/failed-gpus.md": {installed: true, plugin: true, printed: []string{"is drained: no claim has it"}},
-	"docs/admin/migration.md": {pulled: true, printed: []string{
+	"docs/admin/failed-gpus.md": {installed: true, plugin: true, applied: []string{"demo/whole-gpu/one-gpu.yaml"}, printed: []string{"is drained: no claim has it"}},
+	"docs/admin/migrate-from-device-plugin.md": {pulled: true, printed: []string{
 		"Phase: Succeeded",
 		"name: gpu-1b-00",
 	}},
-	"docs/admin/policy.md":         {installed: true, applied: []string{"docs/admin/policy.md"}, printed: []string{"10Gi"}},
-	"docs/admin/sharing.md":        {installed: true},
-	"docs/admin/tenancy.md":        {installed: true, applied: []string{"demo/tenancy/team-class.yaml"}},
-	"docs/user/troubleshooting.md": {installed: true, applied: []string{"demo/whole-gpu/nine-gpus.yaml"}, printed: []string{"cannot allocate all claims"}},
+	"docs/admin/migrate-from-nvidia-dra.md": {installed: true, printed: []string{"name: gpu-1b-00"}},
+	"docs/admin/extended-resources.md":      {installed: true, printed: []string{"nvidia.com/gpu gpu.nvidia.com"}},
+	"docs/admin/policy.md":                  {installed: true, applied: []string{"docs/admin/policy.md"}, printed: []string{"10Gi"}},
+	"docs/admin/sharing.md":                 {installed: true},
+	"docs/admin/tenancy.md":                 {installed: true, applied: []string{"demo/tenancy/team-class.yaml"}},
+	"docs/user/troubleshooting.md":          {installed: true, applied: []string{"demo/whole-gpu/nine-gpus.yaml"}, printed: []string{"cannot allocate all claims"}},
+	"docs/user/choose.md":                   {installed: true, offer: "share,timeslice", printed: []string{"share.nvidia.com 10.0Gi gpu-dra-"}},
+	"docs/user/jupyter.md": {installed: true, offer: "share,timeslice", programs: true, printed: []string{
+		"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=3584M",
+		"TF_FORCE_GPU_ALLOW_GROWTH=true",
+		"demo notebook notebook notebook-gpu-",
+		"8.0Gi - ok mps, memory cooperative, compute cooperative",
+		"demo notebook-slot notebook notebook-slot-gpu-",
+	}},
+	"docs/user/mistakes.md": {installed: true, printed: []string{
+		"cannot allocate all claims",
+		"request fewer devices: no node has so many",
+		"describe node has no nvidia.com/gpu",
+	}},
+	"docs/user/quickstart.md": {pulled: true, pushed: true, printed: []string{
+		"demo first main first-gpu-",
+		"10.0Gi - ok mps, memory cooperative, compute cooperative",
+		"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+		"pod demo/waits: Pending",
+		"exit status 2",
+	}},
+	"docs/user/slow.md": {installed: true, printed: []string{"gpu-1b-00 X NV18", "problems: 0, warnings: "}},
+	"docs/user/torchrun.md": {installed: true, programs: true, printed: []string{
+		"gpu-9d-00 NV18 NV18 NV18 NV18 X NV18 NV18 NV18 1 pci0000:97",
+		"GPU_NUMA_NODE_1B_00=0",
+		"/dev/nvidia3",
+	}},
+	"docs/user/triton.md": {installed: true, offer: "share,mig", programs: true, printed: []string{
+		"-mig-1g-10gb-0 9.7Gi - ok -", `"uuid":"MIG-`,
+	}},
+	"docs/user/vllm.md": {installed: true, model: "dgx-h100-r615", programs: true, printed: []string{
+		"20.0Gi 50% ok mps, memory driver, compute daemon",
+		`"containerMemoryLimit":"20Gi"`,
+	}},
 }
 
 // set brings the cluster into the state that the document requires.
@@ -117,6 +171,9 @@ func (s scene) set(ctx context.Context, t *testing.T, file string) {
 	t.Helper()
 	if s.pulled {
 		must(t, pull(ctx, file))
+	}
+	if s.pushed {
+		must(t, push(ctx, file))
 	}
 	for _, path := range s.applied {
 		if strings.HasSuffix(path, ".md") {
@@ -127,9 +184,28 @@ func (s scene) set(ctx context.Context, t *testing.T, file string) {
 		_, err := cluster.Kubectl(ctx, "apply", "--filename", path)
 		must(t, err)
 	}
-	if s.installed {
-		must(t, cluster.NewAgent(model).Start(ctx))
+	if s.programs {
+		_, err := cluster.Kubectl(ctx, "apply", "--filename", "test/walkthrough/programs.yaml")
+		must(t, err)
 	}
+	if s.installed {
+		must(t, s.start(ctx))
+	}
+}
+
+// start starts the driver.
+func (s scene) start(ctx context.Context) error {
+	var flags []string
+	if s.offer != "" {
+		flags = append(flags, "--offer="+s.offer)
+	}
+	agent := cluster.NewAgent(cmp.Or(s.model, model), flags...)
+	if s.driver {
+		if err := agent.StartDriver(ctx); err != nil {
+			return err
+		}
+	}
+	return agent.Start(ctx)
 }
 
 // pull tags the driver's images with the names that the document uses. The tag is the chart's default.
@@ -139,6 +215,19 @@ func pull(ctx context.Context, file string) error {
 			"--namespace", "k8s.io", "images", "tag", "--force", reference, desk.own(file)+"/team/"+name+":v0.1.0")
 		if out, err := ctr.CombinedOutput(); err != nil {
 			return fmt.Errorf("ctr images tag %s: %w: %s", reference, err, out)
+		}
+	}
+	return nil
+}
+
+// push pushes the chart to the registry that the document names.
+func push(ctx context.Context, file string) error {
+	for _, args := range [][]string{
+		{"package", filepath.Join(cluster.Root, "deployments/helm/gpu-dra-driver"), "--destination", desk.dir},
+		{"push", desk.path("gpu-dra-driver-0.1.0.tgz"), "oci://" + desk.own(file) + "/team", "--plain-http"},
+	} {
+		if out, err := exec.CommandContext(ctx, cluster.Program("helm"), args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("helm %s: %w: %s", args[0], err, out)
 		}
 	}
 	return nil
