@@ -43,7 +43,7 @@ programs: need-cc
 	CGO_ENABLED=1 go build -tags netgo,osusergo -trimpath -buildvcs=false -ldflags '-s -w -linkmode external -extldflags "-static"' -o $(BIN)/ github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
 	$(MAKE) --no-print-directory -C simulator probe BIN=$(abspath $(BIN))
 
-demo demo-mig demo-fractions demo-held demo-fleet demo-topology: CLUSTER ?= demo
+demo demo-mig demo-fractions demo-held demo-fleet demo-topology demo-course: CLUSTER ?= demo
 cluster-up cluster-down: CLUSTER ?= default
 
 .PHONY: demo
@@ -69,6 +69,12 @@ demo-fleet: need-root build images helm ## Ten A100s, 54 pods at once: demo/flee
 .PHONY: demo-topology
 demo-topology: need-root build images helm ## GPUs, NICs and CPUs that are close to each other, on three machines: demo/topology
 	go run ./test/demo -bin $(BIN) -cluster $(CLUSTER) -story topology
+
+# STORY=course-mig begins at that page.
+STORY ?= course
+.PHONY: demo-course
+demo-course: need-root build images helm ## The exercises of a GPU course, one simulated machine after the other: demo/course
+	go run ./test/demo -bin $(BIN) -cluster $(CLUSTER) -story $(STORY)
 
 .PHONY: cluster-up
 cluster-up: need-root build ## Bring up the test cluster (CLUSTER=name)

@@ -32,6 +32,7 @@ func TestListOfCommandsThatNoTestRuns(t *testing.T) {
 		"demo/compare-sharing/README.md: export NODE_NAME=gpu-node    # yours",
 		"demo/compare-sharing/README.md: kubectl apply --filename demo/compare-sharing/claims.yaml",
 		"demo/compare-sharing/README.md: demo/compare-sharing/dgds.sh whole-gpu | kubectl delete --filename -",
+		"demo/course/README.md: make demo-course",
 		"demo/kueue/README.md: KUEUE=kueue-0.19.1.tgz    # the chart",
 		"deployments/container/README.md: docker load --input .build/images/gpu-kubelet-plugin.tar    # or podman, or nerdctl",
 		`deployments/container/README.md: docker run --rm --volume "$PWD:/src" --workdir /src golang:1.26-bookworm make images VERSION=v0.1.0 REVISION="$(git rev-parse HEAD)"`,

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-dra/gpu-dra-driver/test/course"
 	"github.com/gpu-dra/gpu-dra-driver/test/markdown"
 )
 
@@ -25,9 +26,9 @@ type scene struct {
 	applied []string
 	// installed says that the driver runs, on hardware of model, or of the reader's.
 	installed bool
-	// plugin says that kubectl gpu is in the path.
-	plugin bool
-	model  string
+	// exercises says that the driver runs on the node of the page in test/course.
+	exercises bool
+	model     string
 	// driver says that the simulated kernel driver runs, which limits the memory of containers.
 	driver bool
 	// offer is what the node offers, or "" for the default.
@@ -46,12 +47,48 @@ var scenes = map[string]scene{
 		"made a dgx-h100 with 8 GPUs in",
 		"GPU_DRA_NODE_NAME",
 	}},
+	"demo/acceptance/README.md": {exercises: true, printed: []string{
+		"7, NVIDIA H100 80GB HBM3, GPU-6766c132-1bbf-5e86-98c9-504d8dcd4067, 81559 MiB, Enabled, Enabled, Disabled",
+		"GPU7 NV18 NV18 NV18 NV18 NV18 NV18 NV18 X",
+	}},
 	"demo/compare-sharing/README.md": {installed: true, model: "demo/compare-sharing/eight-a100-40gb.yaml", driver: true, printed: []string{
 		"gpu-07-00 NVIDIA A100-SXM4-40GB shared 2 ██████████ 39.0Gi/39.4Gi ██████████ 100% ok",
 		"gpu-bd-00 NVIDIA A100-SXM4-40GB shared 2 ██████████ 39.0Gi/39.4Gi ██████████ 100% ok",
 		"2 gpu-07-00 2 gpu-0f-00 2 gpu-47-00",
 		"8 16",
 		"19.5Gi 50% ok mps, memory driver, compute daemon",
+	}},
+	"demo/course/dra/README.md": {exercises: true, printed: []string{
+		"CEL runtime error: no such key: memory",
+		"memory is a capacity: write device.capacity['gpu.nvidia.com'].memory",
+		"ml-team training-job main training-gpu",
+	}},
+	"demo/course/four-gpus/README.md": {exercises: true, printed: []string{
+		"gpu-18-00 X PIX SYS SYS 0 pci0000:15 -",
+		"GPU0 X NV12 NV12 NV12",
+		"GPU0 X SYS 0-15,32-47",
+		"GPU0 X PIX 16-31,48-63",
+		"no such group of devices meets the constraints of the claim",
+		"GPUs in use: 32 of 32, before: 0 deployment/notebook: 4 of 8 pods stay Pending",
+		"GPUs in use: 20 of 20, before: 0",
+	}},
+	"demo/course/lab/README.md": {exercises: true, printed: []string{
+		"Tesla T4, GPU-7c0f4fc6-47f4-5a24-956f-08af0426161b, 15360 MiB",
+		"gpu_dra_claims_held 3",
+		"0/1 nodes are available: 1 cannot allocate all claims.",
+		"other claims hold the devices",
+		"no capacity left: 3212 MiB wanted, 1788 MiB left",
+		"the client has 2048 MiB of its limit of 2048 MiB",
+	}},
+	"demo/course/mig/README.md": {exercises: true, printed: []string{
+		"NVIDIA A100 80GB PCIe mig 6",
+		"NVIDIA A100 80GB PCIe timeslice 6",
+		"mig-4g-40gb-0 39.2Gi",
+		"pod/by-night condition met",
+	}},
+	"demo/course/war-story/README.md": {exercises: true, printed: []string{
+		"GPU2 SYS SYS X NV1 20-39,60-79",
+		"GPU3 NV2 NV1 NV2 X 20-39,60-79",
 	}},
 	"demo/fleet/README.md":     {printed: []string{"gpu-9a-00 NVIDIA A100 80GB PCIe timeslice 6", "serving 20 2.3 180.0Gi 240% 0", "job.batch/pretrain unchanged"}},
 	"demo/fractions/README.md": {printed: []string{"gpu-07-00 19.0Gi 25% ok mps, memory cooperative, compute cooperative"}},
@@ -65,6 +102,11 @@ var scenes = map[string]scene{
 		"well-behaved/main gpu-1b-00 20480Mi cooperative --memory 18Gi 0Mi - MPS_CONNECTION_FAILED",
 	}},
 	"demo/mig/README.md": {printed: []string{"eight-gpus has started by itself"}},
+	"demo/prefill-decode/README.md": {exercises: true, printed: []string{
+		"prefill-decode prefill main linked",
+		"prefill-decode decode main linked",
+		"GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-5e6fa99f-a183-5d14-85a9-178650ee9f60)",
+	}},
 	"demo/tenancy/README.md": {installed: true, printed: []string{
 		"requests.nvidia.com/gpu 2 2",
 		`"/dev/nvidia7"`,
@@ -81,6 +123,12 @@ var scenes = map[string]scene{
 		"gpu-nic gpu-43-00 0 pci0000:3d 1b-00 - gpu-nic pci-0000-40-00-0 - pci0000:3d - -",
 		"GPU_CPUS_43_00=0-55,112-167 GPU_NICS_43_00=0000:40:00.0 GPU_NUMA_NODE_43_00=0 GPU_RDMA_DEVICES_43_00=mlx5_3",
 		"gpu-43-00 NV18 X NV18 NV18 NV18 NV18 NV18 NV18 0 pci0000:3d demo/gpu-nic-",
+	}},
+	"demo/training/README.md": {exercises: true, printed: []string{
+		"Guaranteed",
+		"GPU3 NV12 NV12 NV12 X 16-31,144-159",
+		`"GPU_CPUS_07_00": "48-63,176-191"`,
+		`"path": "/dev/shm"`,
 	}},
 	"demo/whole-gpu/README.md":                  {installed: true, printed: []string{"cannot allocate all claims", "productName"}},
 	"deployments/container/README.md":           {printed: []string{"gpu-kubelet-plugin:v0.1.0: digest:"}},
@@ -99,28 +147,28 @@ var scenes = map[string]scene{
 	"docs/user/kubectl.md": {installed: true, printed: []string{
 		"gpu-df-00 NVIDIA H100 80GB HBM3 free 0 ░░░░░░░░░░ 0.0Gi/79.0Gi ░░░░░░░░░░ 0% ok",
 	}},
-	"docs/user/look.md": {installed: true, plugin: true, printed: []string{
+	"docs/user/look.md": {installed: true, printed: []string{
 		"gpu-df-00 NVIDIA H100 80GB HBM3 free 0 ░░░░░░░░░░ 0.0Gi/79.0Gi ░░░░░░░░░░ 0% ok",
 		"gpu-9d-00 79.0Gi 100% ok -",
 		"mps.nvidia.com 20.0Gi gpu-dra-",
 		"demo 7 7.0 553.3Gi 700% 0",
 		"gpu-df-00 NV18 NV18 NV18 NV18 NV18 NV18 NV18 X 1 pci0000:d9 -",
 	}},
-	"docs/user/output.md": {installed: true, plugin: true, printed: []string{"GPUList"}},
-	"docs/user/explain.md": {installed: true, plugin: true, printed: []string{
+	"docs/user/output.md": {installed: true, printed: []string{"GPUList"}},
+	"docs/user/explain.md": {installed: true, printed: []string{
 		"request gpus: 1 of 9 devices",
 		"request fewer devices: no node has so many",
 		"exit status 2",
 	}},
-	"docs/admin/plan.md": {installed: true, plugin: true, printed: []string{
+	"docs/admin/plan.md": {installed: true, printed: []string{
 		"serving deployment/server 20 20 dgx-a100-0000 (20)",
 		"GPUs in use: 4 of 8, before: 0",
 	}},
-	"docs/admin/doctor.md": {installed: true, plugin: true, printed: []string{
+	"docs/admin/doctor.md": {installed: true, printed: []string{
 		"Read it before you publish it",
 		"problems: 0, warnings: ",
 	}},
-	"docs/admin/failed-gpus.md": {installed: true, plugin: true, applied: []string{"demo/whole-gpu/one-gpu.yaml"}, printed: []string{"is drained: no claim has it"}},
+	"docs/admin/failed-gpus.md": {installed: true, applied: []string{"demo/whole-gpu/one-gpu.yaml"}, printed: []string{"is drained: no claim has it"}},
 	"docs/admin/migrate-from-device-plugin.md": {pulled: true, printed: []string{
 		"Phase: Succeeded",
 		"name: gpu-1b-00",
@@ -186,6 +234,14 @@ func (s scene) set(ctx context.Context, t *testing.T, file string) {
 	}
 	if s.programs {
 		_, err := cluster.Kubectl(ctx, "apply", "--filename", "test/walkthrough/programs.yaml")
+		must(t, err)
+	}
+	if s.exercises {
+		page, ok := course.Find(file)
+		if !ok {
+			t.Fatalf("test/course has no page %s", file)
+		}
+		_, err := page.Start(ctx, cluster)
 		must(t, err)
 	}
 	if s.installed {
