@@ -91,6 +91,15 @@ demo-fleet: need-root build images helm ## Ten A100s, 54 pods at once: demo/flee
 demo-topology: need-root build images helm ## GPUs, NICs and CPUs that are close to each other, on three machines: demo/topology
 	go run ./test/demo -bin $(BIN) -cluster $(CLUSTER) -story topology
 
+.PHONY: kind-demo
+kind-demo: need-kind images helm ## Run demo/whole-gpu on a kind cluster with simulated GPUs; needs a container engine, kind and kubectl (KIND="flags")
+	go run ./test/kinddemo -bin $(BIN) -images $(BUILD)/images $(KIND)
+
+# Before the images are built.
+.PHONY: need-kind
+need-kind: need-cc
+	@go run ./test/kinddemo -check $(KIND)
+
 # STORY=course-mig begins at that page.
 STORY ?= course
 .PHONY: demo-course
@@ -433,6 +442,14 @@ fuzz: ## Fuzz names, configuration, records and models (FUZZTIME=30s each)
 .PHONY: mutants
 mutants: need-cc ## Break the code on purpose, one place at a time, and fail if no test notices (ONLY=pkg/claim)
 	go run ./test/mutants $(if $(ONLY),-only $(ONLY))
+
+.PHONY: dco
+dco: ## Fail if a commit that is not in BASE lacks the sign-off of its author (BASE=main)
+	go run ./test/dco -base $(or $(BASE),main)
+
+.PHONY: links
+links: ## Fail if a link of the documents to another site is dead; needs the internet
+	go run ./test/links
 
 .PHONY: golden
 golden: ## Regenerate the golden files; read the diff before you commit it
