@@ -169,10 +169,7 @@ var scenes = map[string]scene{
 		"problems: 0, warnings: ",
 	}},
 	"docs/admin/failed-gpus.md": {installed: true, applied: []string{"demo/whole-gpu/one-gpu.yaml"}, printed: []string{"is drained: no claim has it"}},
-	"docs/admin/migrate-from-device-plugin.md": {pulled: true, printed: []string{
-		"Phase: Succeeded",
-		"name: gpu-1b-00",
-	}},
+	"docs/admin/migrate-from-device-plugin.md": {pulled: true, printed: []string{"Phase: Succeeded"}},
 	"docs/admin/migrate-from-nvidia-dra.md": {installed: true, printed: []string{"name: gpu-1b-00"}},
 	"docs/admin/extended-resources.md":      {installed: true, printed: []string{"nvidia.com/gpu gpu.nvidia.com"}},
 	"docs/admin/policy.md":                  {installed: true, applied: []string{"docs/admin/policy.md"}, printed: []string{"10Gi"}},
