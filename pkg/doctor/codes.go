@@ -40,7 +40,7 @@ func Codes() []Code {
 func causes() []Code {
 	var all []Code
 	for _, c := range cause.All() {
-		code := Code{Name: section(c.Code), Check: "health", State: stateOf(c), Summary: c.Meaning, Read: "user/attributes.md#taints"}
+		code := Code{Name: section(c.Code), Check: "health", State: stateOf(c), Summary: c.Meaning, Read: "user/taints.md#taints"}
 		if c.Key == v1alpha1.TaintUnhealthy {
 			code.Read = "admin/failed-gpus.md#gpus-that-fail"
 		}
@@ -123,7 +123,7 @@ var codes = []Code{
 	{"node-without-agent", "slices", Problem, "devices of a node are published, and no agent runs there", "admin/operate.md#troubleshooting"},
 	{"node-without-devices", "slices", Problem, "the agent of a node is ready, and publishes no devices", "admin/operate.md#troubleshooting"},
 	{"pool-incomplete", "pools", Problem, "some slices of a node's pool are missing", ""},
-	{codeRule, "health", Warning, "a DeviceTaintRule taints a GPU, or a release of the driver with causes that this one does not know", "user/attributes.md#taints"},
+	{codeRule, "health", Warning, "a DeviceTaintRule taints a GPU, or a release of the driver with causes that this one does not know", "user/taints.md#taints"},
 	{"gpus-missing", "peers", Warning, "a node publishes fewer GPUs of a product than other nodes with it", "admin/operate.md#troubleshooting"},
 	{"driver-releases-differ", "driver-releases", Warning, "nodes with GPUs of one product have different releases of the NVIDIA driver", ""},
 

@@ -119,7 +119,7 @@ func TestRulesAndDashboardReadDocumentedMetrics(t *testing.T) {
 	if reasons == nil {
 		t.Fatal("no rule selects reasons of refusals")
 	}
-	for _, doc := range []string{eventsPage, "docs/admin/monitoring.md"} {
+	for _, doc := range []string{eventsPage, "docs/admin/alerts.md"} {
 		wantNamed(t, read(t, doc), doc, strings.Split(reasons[1], "|"))
 	}
 }
@@ -148,7 +148,7 @@ func TestEveryAttributeAndCapacityIsDocumented(t *testing.T) {
 	if len(names) < 25 {
 		t.Fatalf("only the names %v are in %v", names, files)
 	}
-	wantNamed(t, read(t, "docs/user/attributes.md")+read(t, "docs/admin/mig.md"), "docs/user/attributes.md or docs/admin/mig.md", slices.Sorted(maps.Keys(names)))
+	wantNamed(t, read(t, "docs/user/attributes.md")+read(t, "docs/user/capacities.md")+read(t, "docs/user/mig.md"), "docs/user/attributes.md, capacities.md or mig.md", slices.Sorted(maps.Keys(names)))
 }
 
 // The source is read for the names: no claim has all of them.
@@ -201,8 +201,8 @@ func TestEveryTaintAndLabelOfOursIsDocumented(t *testing.T) {
 	keys := []string{v1alpha1.TaintUnhealthy, v1alpha1.TaintMIGMode, v1alpha1.TaintComputeMode, v1alpha1.TaintWithdrawn, v1alpha1.TaintInUse}
 	wantNamed(t, section(t, namesPage, "## Taints"), namesPage, keys)
 	// A taint is documented with a value.
-	text := strings.ReplaceAll(section(t, "docs/user/attributes.md", "## Taints"), "=", "`")
-	wantNamed(t, text, "docs/user/attributes.md", keys)
+	text := strings.ReplaceAll(read(t, "docs/user/taints.md"), "=", "`")
+	wantNamed(t, text, "docs/user/taints.md", keys)
 	wantNamed(t, section(t, namesPage, "## Labels"), namesPage, []string{v1alpha1.LabelOffer})
 }
 

@@ -27,6 +27,7 @@ import (
 const (
 	rulesFile = "../../deployments/helm/gpu-dra-driver/files/rules.yaml"
 	document  = "../../docs/admin/monitoring.md"
+	alertsDoc = "../../docs/admin/alerts.md"
 	// interval is the time between samples, and between evaluations.
 	interval = time.Minute
 )
@@ -296,18 +297,18 @@ func TestTheAlertAboutAFaultLinksToItsCause(t *testing.T) {
 }
 
 func TestEachAlertHasARunbook(t *testing.T) {
-	text := read(t, document)
+	text := read(t, alertsDoc)
 	for name, runbook := range runbooks(t) {
-		if !strings.HasSuffix(runbook, "/docs/admin/monitoring.md#"+strings.ToLower(name)) {
+		if !strings.HasSuffix(runbook, "/docs/admin/alerts.md#"+strings.ToLower(name)) {
 			t.Errorf("the runbook of %s is %s", name, runbook)
 		}
-		if !strings.Contains(text, "\n### "+name+"\n") {
-			t.Errorf("%s has no section %s", document, name)
+		if !strings.Contains(text, "\n## "+name+"\n") {
+			t.Errorf("%s has no section %s", alertsDoc, name)
 		}
 	}
-	for _, heading := range regexp.MustCompile(`(?m)^### (GPU[A-Za-z]+)$`).FindAllStringSubmatch(text, -1) {
+	for _, heading := range regexp.MustCompile(`(?m)^## (GPU[A-Za-z]+)$`).FindAllStringSubmatch(text, -1) {
 		if _, ok := alertCases()[heading[1]]; !ok {
-			t.Errorf("%s describes %s, which the rules do not have", document, heading[1])
+			t.Errorf("%s describes %s, which the rules do not have", alertsDoc, heading[1])
 		}
 	}
 }

@@ -23,9 +23,9 @@ func (v vocabulary) documents() map[string]map[string]string {
 		"docs/user/attributes.md": {
 			"attributes": v.attributes(v.publishedAttributes(kind.LevelLean), v.publishedAttributes(kind.LevelStandard)),
 			"further":    v.attributes(v.publishedAttributes(kind.LevelAll)),
-			"capacities": v.table("capacity", "devices", withPrefix(v.names, "Capacity"), asList),
-			"taints":     v.table("taint", "value", withPrefix(v.names, "Taint"), v.markdown),
 		},
+		"docs/user/capacities.md": {"capacities": v.table("capacity", "devices", withPrefix(v.names, "Capacity"), asList)},
+		"docs/user/taints.md":     {"taints": v.table("taint", "value", withPrefix(v.names, "Taint"), v.markdown)},
 		"docs/user/claim-reference.md": {
 			"types":         v.deviceTypes(),
 			"kinds":         v.kinds(),

@@ -120,7 +120,7 @@ func (r *reader) run(ctx context.Context, file string, fences []markdown.Fence, 
 	defer os.RemoveAll(temporary) //nolint:errcheck // a folder of our own
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, "bash", path)
-	cmd.Dir, cmd.Env = r.cluster.Root, r.environment(file, temporary)
+	cmd.Dir, cmd.Env = r.cluster.Root, r.environment(temporary)
 	cmd.Stdout = io.MultiWriter(&out, progress)
 	cmd.Stderr = cmd.Stdout
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -138,17 +138,14 @@ func (r *reader) run(ctx context.Context, file string, fences []markdown.Fence, 
 	return out.String(), nil
 }
 
-// environment of the shell of a document's reader.
-func (r *reader) environment(file, temporary string) []string {
+// environment of the reader's shell.
+func (r *reader) environment(temporary string) []string {
 	// The make that runs this test is not the reader's.
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
 		return slices.Contains([]string{"MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "BASH_ENV", "GPU_SIM_STATE"}, name)
 	})
 	path := []string{filepath.Join(r.cluster.Root, "test/walkthrough/bin"), r.path("bin"), r.cluster.BinDir, os.Getenv("PATH")}
-	if scenes[file].plugin {
-		path = append(path, r.cluster.Bin)
-	}
 	return append(env,
 		"PATH="+strings.Join(path, ":"),
 		"TMPDIR="+temporary,

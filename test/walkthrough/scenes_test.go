@@ -28,9 +28,7 @@ type scene struct {
 	installed bool
 	// exercises says that the driver runs on the node of the page in test/course.
 	exercises bool
-	// plugin says that kubectl gpu is in the path.
-	plugin bool
-	model  string
+	model     string
 	// driver says that the simulated kernel driver runs, which limits the memory of containers.
 	driver bool
 	// offer is what the node offers, or "" for the default.
@@ -148,28 +146,28 @@ var scenes = map[string]scene{
 	"docs/user/kubectl.md": {installed: true, printed: []string{
 		"gpu-df-00 NVIDIA H100 80GB HBM3 free 0 ░░░░░░░░░░ 0.0Gi/79.0Gi ░░░░░░░░░░ 0% ok",
 	}},
-	"docs/user/look.md": {installed: true, plugin: true, printed: []string{
+	"docs/user/look.md": {installed: true, printed: []string{
 		"gpu-df-00 NVIDIA H100 80GB HBM3 free 0 ░░░░░░░░░░ 0.0Gi/79.0Gi ░░░░░░░░░░ 0% ok",
 		"gpu-9d-00 79.0Gi 100% ok -",
 		"mps.nvidia.com 20.0Gi gpu-dra-",
 		"demo 7 7.0 553.3Gi 700% 0",
 		"gpu-df-00 NV18 NV18 NV18 NV18 NV18 NV18 NV18 X 1 pci0000:d9 -",
 	}},
-	"docs/user/output.md": {installed: true, plugin: true, printed: []string{"GPUList"}},
-	"docs/user/explain.md": {installed: true, plugin: true, printed: []string{
+	"docs/user/output.md": {installed: true, printed: []string{"GPUList"}},
+	"docs/user/explain.md": {installed: true, printed: []string{
 		"request gpus: 1 of 9 devices",
 		"request fewer devices: no node has so many",
 		"exit status 2",
 	}},
-	"docs/admin/plan.md": {installed: true, plugin: true, printed: []string{
+	"docs/admin/plan.md": {installed: true, printed: []string{
 		"serving deployment/server 20 20 dgx-a100-0000 (20)",
 		"GPUs in use: 4 of 8, before: 0",
 	}},
-	"docs/admin/doctor.md": {installed: true, plugin: true, printed: []string{
+	"docs/admin/doctor.md": {installed: true, printed: []string{
 		"Read it before you publish it",
 		"problems: 0, warnings: ",
 	}},
-	"docs/admin/failed-gpus.md": {installed: true, plugin: true, applied: []string{"demo/whole-gpu/one-gpu.yaml"}, printed: []string{"is drained: no claim has it"}},
+	"docs/admin/failed-gpus.md": {installed: true, applied: []string{"demo/whole-gpu/one-gpu.yaml"}, printed: []string{"is drained: no claim has it"}},
 	"docs/admin/migrate-from-device-plugin.md": {pulled: true, printed: []string{
 		"Phase: Succeeded",
 		"name: gpu-1b-00",
