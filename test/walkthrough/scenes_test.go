@@ -128,7 +128,6 @@ var scenes = map[string]scene{
 		"Guaranteed",
 		"GPU3 NV12 NV12 NV12 X 16-31,144-159",
 		`"GPU_CPUS_07_00": "48-63,176-191"`,
-		`"path": "/dev/shm"`,
 	}},
 	"demo/whole-gpu/README.md":                  {installed: true, printed: []string{"cannot allocate all claims", "productName"}},
 	"deployments/container/README.md":           {printed: []string{"gpu-kubelet-plugin:v0.1.0: digest:"}},
