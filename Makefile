@@ -286,6 +286,23 @@ test-gpu: build ## Build the hardware conformance suite as one binary: run it on
 	$(say) "the suite passes on the simulator; carry the binary to a machine with a GPU and run it there with -hardware=nvml"
 	cd test/gpu && GPU_SIM=$(abspath $(BIN))/sim/gpu-sim ../../$(BIN)/gpu-conformance -test.v -hardware=sim:dgx-h100
 
+# A checkout of kubernetes-sigs/ai-conformance, whose tests no Go module proxy serves.
+SOURCE ?=
+ai-conformance: CLUSTER ?= ai-conformance
+
+.PHONY: need-ai-conformance
+need-ai-conformance:
+	@if ! compgen -G '$(SOURCE)/test/*_test.go' >/dev/null; then \
+	  echo 'This target runs the tests of kubernetes-sigs/ai-conformance from a checkout, and finds none in SOURCE="$(SOURCE)":' >&2; \
+	  echo '  git clone https://github.com/kubernetes-sigs/ai-conformance && make ai-conformance SOURCE=$$PWD/ai-conformance' >&2; \
+	  exit 1; \
+	fi
+
+.PHONY: ai-conformance
+ai-conformance: need-ai-conformance need-root build images helm ## The tests of kubernetes-sigs/ai-conformance on a real cluster (SOURCE=/path/to/ai-conformance, CLUSTER=name, RUN=regexp)
+	$(say) "kubernetes-sigs/ai-conformance on a real cluster"
+	go run ./test/aiconformance -bin $(BIN) -cluster $(CLUSTER) -source '$(SOURCE)' $(if $(RUN),-run '$(RUN)')
+
 # Images are called PREFIX/NAME:TAG, where TAG is VERSION with _ for +.
 IMAGE_PREFIX ?= localhost/gpu-dra-driver
 REVISION     ?= $(shell git describe --always --abbrev=40 --dirty --exclude '*' 2>/dev/null || echo unknown)

@@ -134,6 +134,7 @@ var scenes = map[string]scene{
 	"deployments/helm/gpu-dra-driver/README.md": {pulled: true},
 	"docs/admin/runtimes.md":                    {installed: true},
 	"docs/admin/rights.md":                      {installed: true},
+	"docs/admin/ai-conformance.md":              {installed: true, printed: []string{"gpu-1b-00 570.124.6 12.8.0"}},
 	"docs/user/attributes.md":                   {installed: true, printed: []string{`"persistenceMode": {`}},
 	"docs/dev/simulator.md":                     {printed: []string{"LOST"}},
 	"docs/admin/install.md": {printed: []string{
