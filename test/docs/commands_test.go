@@ -37,6 +37,8 @@ func TestListOfCommandsThatNoTestRuns(t *testing.T) {
 		"demo/kueue/README.md: KUEUE=kueue-0.19.1.tgz    # the chart",
 		"deployments/container/README.md: docker load --input .build/images/gpu-kubelet-plugin.tar    # or podman, or nerdctl",
 		`deployments/container/README.md: docker run --rm --volume "$PWD:/src" --workdir /src golang:1.26-bookworm make images VERSION=v0.1.0 REVISION="$(git rev-parse HEAD)"`,
+		"docs/admin/ai-conformance.md: git clone https://github.com/kubernetes-sigs/ai-conformance",
+		"docs/admin/ai-conformance.md: make ai-conformance SOURCE=$PWD/ai-conformance",
 		`docs/admin/device-plugin-differences.md: kubectl wait --for=jsonpath='{.metadata.labels.nvidia\.com/mig\.config\.state}'=success --timeout=15m node/$NODE`,
 		"docs/admin/host.md: nvidia-smi --query-supported-clocks=graphics --format=csv",
 		"docs/admin/host.md: nvidia-smi --query-gpu=uuid,driver_version,clocks.sm,clocks.max.sm,power.draw,power.limit,ecc.mode.current,persistence_mode --format=csv",
