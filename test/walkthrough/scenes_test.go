@@ -156,7 +156,7 @@ var scenes = map[string]scene{
 	}},
 	"docs/user/output.md": {installed: true, printed: []string{"GPUList"}},
 	"docs/user/explain.md": {installed: true, printed: []string{
-		"request gpus: 1 of 9 devices",
+		"held by claim demo/by-memory-gpu-",
 		"request fewer devices: no node has so many",
 		"exit status 2",
 	}},
