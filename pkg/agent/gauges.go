@@ -27,7 +27,7 @@ func (a *agent) gpuHealth() []telemetry.GPUHealth {
 				klog.FromContext(ctx).V(2).Info("Cannot read the use of a GPU", "device", d.Name, "err", err)
 				return
 			}
-			all[i].Gauges = gauges
+			all[i].Gauges = telemetry.Gauges(gauges)
 		})
 	}
 	reads.Wait()

@@ -2,11 +2,18 @@
 
 package telemetry
 
-import (
-	"github.com/prometheus/client_golang/prometheus"
+import "github.com/prometheus/client_golang/prometheus"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-)
+// Gauges are the use, the temperature and the power of a GPU. A value that the driver does
+// not report is nil.
+type Gauges struct {
+	// Utilization is the part of the time, 0 to 1, for which kernels ran on the GPU.
+	Utilization     *float64
+	MemoryUsedBytes *uint64
+	MemoryBytes     *uint64
+	Celsius         *float64
+	Watts           *float64
+}
 
 func gaugeDesc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc(prometheus.BuildFQName(namespace, "device", name), help, []string{"device", "uuid"}, nil)
@@ -15,13 +22,13 @@ func gaugeDesc(name, help string) *prometheus.Desc {
 // gauges are the metrics of a GPU's gauges. Each value is nil if the driver does not report it.
 var gauges = []struct {
 	desc  *prometheus.Desc
-	value func(gpu.Gauges) *float64
+	value func(Gauges) *float64
 }{
-	{gaugeDesc("utilization_ratio", "Part of the time for which kernels run on a GPU, by the driver's newest sample; not in MIG mode."), func(g gpu.Gauges) *float64 { return g.Utilization }},
-	{gaugeDesc("memory_used_bytes", "GPU memory in use, without the memory that the driver reserves."), func(g gpu.Gauges) *float64 { return float(g.MemoryUsedBytes) }},
-	{gaugeDesc("memory_bytes", "Memory of a GPU."), func(g gpu.Gauges) *float64 { return float(g.MemoryBytes) }},
-	{gaugeDesc("temperature_celsius", "Temperature of a GPU's chip."), func(g gpu.Gauges) *float64 { return g.Celsius }},
-	{gaugeDesc("power_watts", "Power that a GPU draws."), func(g gpu.Gauges) *float64 { return g.Watts }},
+	{gaugeDesc("utilization_ratio", "Part of the time for which kernels run on a GPU, by the driver's newest sample; not in MIG mode."), func(g Gauges) *float64 { return g.Utilization }},
+	{gaugeDesc("memory_used_bytes", "GPU memory in use, without the memory that the driver reserves."), func(g Gauges) *float64 { return float(g.MemoryUsedBytes) }},
+	{gaugeDesc("memory_bytes", "Memory of a GPU."), func(g Gauges) *float64 { return float(g.MemoryBytes) }},
+	{gaugeDesc("temperature_celsius", "Temperature of a GPU's chip."), func(g Gauges) *float64 { return g.Celsius }},
+	{gaugeDesc("power_watts", "Power that a GPU draws."), func(g Gauges) *float64 { return g.Watts }},
 }
 
 func describeGauges(ch chan<- *prometheus.Desc) {

@@ -8,7 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
 )
 
@@ -17,7 +16,7 @@ type GPUHealth struct {
 	Device, UUID string
 	// Cause is the value of the taint of an unhealthy GPU; empty if healthy.
 	Cause string
-	gpu.Gauges
+	Gauges
 }
 
 func usageDesc(name, help string) *prometheus.Desc {
