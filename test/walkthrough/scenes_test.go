@@ -18,6 +18,8 @@ type scene struct {
 	// pulled says that the node has the driver's images from the reader's
 	// registry.
 	pulled bool
+	// published says that the reader's registry has the images and the chart of a release.
+	published bool
 	// applied are manifests; of a document, its DeviceClasses.
 	applied []string
 	// installed says that the driver runs.
@@ -68,6 +70,11 @@ var scenes = map[string]scene{
 	"docs/admin/administrator.md":               {installed: true},
 	"docs/user/attributes.md":                   {installed: true, printed: []string{`"persistenceMode": {`}},
 	"docs/dev/developer.md":                     {printed: []string{"LOST"}},
+	"docs/admin/install-from-registry.md": {published: true, printed: []string{
+		"Pulled: 127.0.0.1",
+		"pod/first condition met",
+		`"/dev/nvidia0"`,
+	}},
 	"docs/admin/install.md": {printed: []string{
 		"gpu-kubelet-plugin:v0.1.0: digest:",
 		"Phase: Succeeded",
@@ -104,6 +111,9 @@ func (s scene) set(ctx context.Context, t *testing.T, file string) {
 	if s.pulled {
 		must(t, pull(ctx, file))
 	}
+	if s.published {
+		must(t, publish(ctx, file))
+	}
 	for _, path := range s.applied {
 		if strings.HasSuffix(path, ".md") {
 			_, err := cluster.KubectlInput(ctx, classes(t, path), "apply", "--filename", "-")
@@ -128,6 +138,33 @@ func pull(ctx context.Context, file string) error {
 		}
 	}
 	return nil
+}
+
+// publish pushes the images and the chart of a release. Without a release that has been
+// built, these are the images of this machine.
+func publish(ctx context.Context, file string) error {
+	registry := desk.own(file) + "/team"
+	run := func(program string, args ...string) error {
+		cmd := exec.CommandContext(ctx, program, args...)
+		cmd.Dir, cmd.Env = cluster.Root, desk.environment(desk.dir)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, out)
+		}
+		return nil
+	}
+	if *release != "" {
+		return run("go", "-C", "deployments/container", "run", ".", "push", "--from", *release, "--prefix", registry)
+	}
+	for name := range cluster.References {
+		if err := run(desk.path("bin", "crane"), "push", filepath.Join(cluster.Images, name+".tar"), registry+"/"+name+":v0.1.0"); err != nil {
+			return err
+		}
+	}
+	helm := filepath.Join(cluster.Bin, "helm")
+	if err := run(helm, "package", "deployments/helm/gpu-dra-driver", "--destination", desk.dir); err != nil {
+		return err
+	}
+	return run(helm, "push", "--plain-http", desk.path("gpu-dra-driver-0.1.0.tgz"), "oci://"+registry+"/charts")
 }
 
 // classes returns the DeviceClasses in a document.
