@@ -64,7 +64,7 @@ cross-programs: need-cross-cc
 	  done; \
 	done
 
-demo demo-mig demo-fractions demo-held demo-fleet demo-topology: CLUSTER ?= demo
+demo demo-mig demo-fractions demo-held demo-fleet demo-topology demo-course: CLUSTER ?= demo
 cluster-up cluster-down: CLUSTER ?= default
 
 .PHONY: demo
@@ -90,6 +90,21 @@ demo-fleet: need-root build images helm ## Ten A100s, 54 pods at once: demo/flee
 .PHONY: demo-topology
 demo-topology: need-root build images helm ## GPUs, NICs and CPUs that are close to each other, on three machines: demo/topology
 	go run ./test/demo -bin $(BIN) -cluster $(CLUSTER) -story topology
+
+.PHONY: kind-demo
+kind-demo: need-kind images helm ## Run demo/whole-gpu on a kind cluster with simulated GPUs; needs a container engine, kind and kubectl (KIND="flags")
+	go run ./test/kinddemo -bin $(BIN) -images $(BUILD)/images $(KIND)
+
+# Before the images are built.
+.PHONY: need-kind
+need-kind: need-cc
+	@go run ./test/kinddemo -check $(KIND)
+
+# STORY=course-mig begins at that page.
+STORY ?= course
+.PHONY: demo-course
+demo-course: need-root build images helm ## The exercises of a GPU course, one simulated machine after the other: demo/course
+	go run ./test/demo -bin $(BIN) -cluster $(CLUSTER) -story $(STORY)
 
 .PHONY: cluster-up
 cluster-up: need-root build ## Bring up the test cluster (CLUSTER=name)
@@ -218,6 +233,18 @@ e2e: need-root build images helm prometheus foreign ## End to end on a real clus
 	$(say) "end to end on a real cluster"
 	go test -count=1 -timeout 60m -v ./test/e2e -bin $(abspath $(BIN))
 
+# Programs that start a cluster leave the release to the tool of the cluster, which reads it
+# from the environment.
+KUBERNETES ?= 1.36
+# Before 1.36 the driver publishes whole GPUs only, and Kubernetes neither maps extended resources nor
+# reports the health of devices: these are the tests of the rest.
+E2E_1.35 := TestTheDemoOfWholeGPUs|TestTheAgentPublishes|TestDoctorReads|TestACorruptRecord|TestRunningPodsOutlive|TestTwentyPods|TestAPodDeletedWhile|TestUninstalling
+
+.PHONY: e2e-kubernetes
+e2e-kubernetes: need-root build images helm prometheus foreign ## End to end on another release of Kubernetes (KUBERNETES=1.35, 1.36 or 1.37.2)
+	$(say) "end to end on Kubernetes $(KUBERNETES)"
+	CLUSTER_KUBERNETES=$(KUBERNETES) go test -count=1 -timeout 60m -v ./test/e2e -bin $(abspath $(BIN)) -cluster e2e-$(subst .,-,$(KUBERNETES)) -run '$(E2E_$(KUBERNETES))'
+
 .PHONY: walkthrough
 walkthrough: need-root build images helm ## Every command of the documents, run on a real cluster
 	$(say) "the commands of the documents on a real cluster"
@@ -258,6 +285,23 @@ test-gpu: build ## Build the hardware conformance suite as one binary: run it on
 	CGO_ENABLED=1 go test -c -trimpath -o $(BIN)/gpu-conformance ./test/gpu
 	$(say) "the suite passes on the simulator; carry the binary to a machine with a GPU and run it there with -hardware=nvml"
 	cd test/gpu && GPU_SIM=$(abspath $(BIN))/sim/gpu-sim ../../$(BIN)/gpu-conformance -test.v -hardware=sim:dgx-h100
+
+# A checkout of kubernetes-sigs/ai-conformance, whose tests no Go module proxy serves.
+SOURCE ?=
+ai-conformance: CLUSTER ?= ai-conformance
+
+.PHONY: need-ai-conformance
+need-ai-conformance:
+	@if ! compgen -G '$(SOURCE)/test/*_test.go' >/dev/null; then \
+	  echo 'This target runs the tests of kubernetes-sigs/ai-conformance from a checkout, and finds none in SOURCE="$(SOURCE)":' >&2; \
+	  echo '  git clone https://github.com/kubernetes-sigs/ai-conformance && make ai-conformance SOURCE=$$PWD/ai-conformance' >&2; \
+	  exit 1; \
+	fi
+
+.PHONY: ai-conformance
+ai-conformance: need-ai-conformance need-root build images helm ## The tests of kubernetes-sigs/ai-conformance on a real cluster (SOURCE=/path/to/ai-conformance, CLUSTER=name, RUN=regexp)
+	$(say) "kubernetes-sigs/ai-conformance on a real cluster"
+	go run ./test/aiconformance -bin $(BIN) -cluster $(CLUSTER) -source '$(SOURCE)' $(if $(RUN),-run '$(RUN)')
 
 # Images are called PREFIX/NAME:TAG, where TAG is VERSION with _ for +.
 IMAGE_PREFIX ?= localhost/gpu-dra-driver
@@ -441,6 +485,14 @@ fuzz: ## Fuzz names, configuration, records and models (FUZZTIME=30s each)
 mutants: need-cc ## Break the code on purpose, one place at a time, and fail if no test notices (ONLY=pkg/claim)
 	go run ./test/mutants $(if $(ONLY),-only $(ONLY))
 
+.PHONY: dco
+dco: ## Fail if a commit that is not in BASE lacks the sign-off of its author (BASE=main)
+	go run ./test/dco -base $(or $(BASE),main)
+
+.PHONY: links
+links: ## Fail if a link of the documents to another site is dead; needs the internet
+	go run ./test/links
+
 .PHONY: golden
 golden: ## Regenerate the golden files; read the diff before you commit it
 	UPDATE_GOLDEN=1 go test ./api/... ./pkg/... ./cmd/...
@@ -450,16 +502,14 @@ clean: ## Remove all build results; takes running test clusters down first
 	@if [ -x $(BIN)/cluster ] && [ "$$(id -u)" = 0 ]; then $(BIN)/cluster down --all; fi
 	rm -rf $(BUILD)
 
+.PHONY: check-tools
+check-tools: ## Check this machine for the tools of make unit, demo and test, and say how to get missing ones
+	@tools/needs/needs.sh
+
+# On Debian as root these install a missing tool. Everywhere else they fail and say how to get it.
 .PHONY: need-cc
 need-cc:
-	@if ! command -v $${CC:-gcc} >/dev/null; then \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo '==> installing a C compiler, which cgo and the race detector need'; \
-	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev; \
-	  else \
-	    echo 'A C compiler is needed (cgo, the race detector): install gcc and the libc headers.' >&2; exit 1; \
-	  fi; \
-	fi
+	@tools/needs/needs.sh --install go cc
 
 # Debian names the compiler for x86-64 by its triplet on arm64, and otherwise as well.
 .PHONY: need-cross-cc
@@ -478,19 +528,8 @@ need-cross-cc: need-cc
 
 .PHONY: need-chromium
 need-chromium:
-	@if ! command -v chromium >/dev/null && ! command -v google-chrome >/dev/null; then \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo '==> installing chromium, in which the pages of kubectl gpu ui are tested'; \
-	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; \
-	  else \
-	    echo 'chromium is needed (tests of the pages of kubectl gpu ui): install chromium.' >&2; exit 1; \
-	  fi; \
-	fi
+	@tools/needs/needs.sh --install chromium
 
 .PHONY: need-root
 need-root:
-	@if [ "$$(uname -s)" != Linux ] || [ "$$(id -u)" != 0 ]; then \
-	  echo 'This target starts a real Kubernetes node (kubelet, containerd, network namespaces)' >&2; \
-	  echo 'and so needs root on Linux. Run it with sudo, or run `make unit`, which needs no root.' >&2; \
-	  exit 1; \
-	fi
+	@tools/needs/needs.sh root make git go cluster
