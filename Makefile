@@ -410,6 +410,10 @@ PUBLISH = go -C deployments/container run -trimpath . $(1) --from $(abspath $(RE
 release-push: ## Push a release that make release has built (VERSION=v1.2.3 REGISTRY=registry.example.com/team)
 	$(call PUBLISH,push)
 
+.PHONY: release-test
+release-test: need-root build images helm ## Install a release that make release has built from a registry, on a real cluster (VERSION=v1.2.3)
+	$(WALKTHROUGH) -run TestTheDocuments/docs/admin/install-from-registry -release $(abspath $(RELEASE))
+
 .PHONY: release-sign
 release-sign: ## Sign the pushed images and chart, and the checksums, with cosign (VERSION=v1.2.3 REGISTRY=...)
 	@command -v cosign >/dev/null || { echo 'cosign is needed: https://docs.sigstore.dev/cosign/system_config/installation/' >&2; exit 1; }
@@ -427,6 +431,27 @@ release-check: ## Build a release twice, in two folders, and fail if a file diff
 	  cp $$folder/$$copy/$(RELEASE)/SHA256SUMS $$folder/$${copy//\//-}.sums; rm -rf $$folder/$$copy; \
 	done; \
 	diff $$folder/one.sums $$folder/a-longer-path.sums && echo '==> both builds have the same files'
+
+.PHONY: arm64-check
+arm64-check: ## Run the programs of make cross-programs for arm64 in qemu's emulator, and compare them with those for amd64
+	@if ! command -v qemu-aarch64-static >/dev/null; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends qemu-user-static; \
+	  else echo 'qemu-aarch64-static is needed (emulator): install qemu-user-static.' >&2; exit 1; fi; \
+	fi
+	@folder=$$(mktemp --directory); trap 'rm -rf "$$folder"' EXIT; \
+	for arch in $(ARCHITECTURES); do \
+	  for variant in none fips; do \
+	    programs=$(CROSS)/$$arch/$$variant; state=$$folder/$$arch-$$variant; \
+	    if [ $$arch = arm64 ]; then run="qemu-aarch64-static -L $(CROSS)/arm64/root"; else run=; fi; \
+	    $$run $$programs/sim/gpu-sim create --state $$state --model gb200; \
+	    $$run $$programs/gpu-mps-supervisor --version; \
+	    $$run $$programs/nvidia-cdi-hook --help >/dev/null; \
+	    $$run $$programs/gpu-kubelet-plugin --print-slices --driver-root=$$state --machine-root=$$state --node-name=n >$$state.slices; \
+	    diff $$folder/amd64-none.slices $$state.slices; \
+	  done; \
+	done; \
+	echo '==> the programs for arm64 publish the same devices'
 
 # Platforms of the plugin of kubectl, as in deployments/krew/gpu.yaml.
 PLUGIN_PLATFORMS := darwin-amd64 darwin-arm64 linux-amd64 linux-arm64 windows-amd64

@@ -20,6 +20,8 @@ type scene struct {
 	// pulled says that the node has the driver's images from the reader's
 	// registry.
 	pulled bool
+	// published says that the reader's registry has the images and the chart of a release.
+	published bool
 	// pushed says that the reader's registry has the chart.
 	pushed bool
 	// applied are manifests; of a document, its DeviceClasses.
@@ -136,7 +138,12 @@ var scenes = map[string]scene{
 	"docs/admin/rights.md":                      {installed: true},
 	"docs/admin/ai-conformance.md":              {installed: true, printed: []string{"gpu-1b-00 570.124.6 12.8.0"}},
 	"docs/user/attributes.md":                   {installed: true, printed: []string{`"persistenceMode": {`}},
-	"docs/dev/simulator.md":                     {printed: []string{"LOST"}},
+	"docs/admin/install-from-registry.md": {published: true, printed: []string{
+		"Pulled: 127.0.0.1",
+		"pod/first condition met",
+		`"/dev/nvidia0"`,
+	}},
+	"docs/dev/simulator.md": {printed: []string{"LOST"}},
 	"docs/admin/install.md": {printed: []string{
 		"gpu-kubelet-plugin:v0.1.0: digest:",
 		"Phase: Succeeded",
@@ -217,6 +224,9 @@ func (s scene) set(ctx context.Context, t *testing.T, file string) {
 	if s.pulled {
 		must(t, pull(ctx, file))
 	}
+	if s.published {
+		must(t, publish(ctx, file))
+	}
 	if s.pushed {
 		must(t, push(ctx, file))
 	}
@@ -271,6 +281,33 @@ func pull(ctx context.Context, file string) error {
 		}
 	}
 	return nil
+}
+
+// publish pushes the images and the chart of a release. Without a release that has been
+// built, these are the images of this machine.
+func publish(ctx context.Context, file string) error {
+	registry := desk.own(file) + "/team"
+	run := func(program string, args ...string) error {
+		cmd := exec.CommandContext(ctx, program, args...)
+		cmd.Dir, cmd.Env = cluster.Root, desk.environment(desk.dir)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, out)
+		}
+		return nil
+	}
+	if *release != "" {
+		return run("go", "-C", "deployments/container", "run", ".", "push", "--from", *release, "--prefix", registry)
+	}
+	for name := range cluster.References {
+		if err := run(desk.path("bin", "crane"), "push", filepath.Join(cluster.Images, name+".tar"), registry+"/"+name+":v0.1.0"); err != nil {
+			return err
+		}
+	}
+	helm := cluster.Program("helm")
+	if err := run(helm, "package", "deployments/helm/gpu-dra-driver", "--destination", desk.dir); err != nil {
+		return err
+	}
+	return run(helm, "push", "--plain-http", desk.path("gpu-dra-driver-0.1.0.tgz"), "oci://"+registry+"/charts")
 }
 
 // push pushes the chart to the registry that the document names.
