@@ -92,6 +92,15 @@ var scenes = map[string]scene{
 		"Phase: Succeeded",
 		"name: gpu-1b-00",
 	}},
+	"docs/admin/on-gpu-operator.md": {pulled: true, printed: []string{
+		`daemon set "gpu-dra-driver-agent" successfully rolled out`,
+	}},
+	"docs/admin/on-air-gapped.md": {pulled: true, printed: []string{
+		"team/gpu-mps-supervisor:v0.1.0",
+	}},
+	"docs/admin/on-openshift.md": {printed: []string{
+		"kind: SecurityContextConstraints",
+	}},
 	"docs/admin/policy.md":         {installed: true, applied: []string{"docs/admin/policy.md"}, printed: []string{"10Gi"}},
 	"docs/user/sharing.md":         {installed: true},
 	"docs/admin/tenancy.md":        {installed: true, applied: []string{"demo/tenancy/team-class.yaml"}},
