@@ -43,7 +43,7 @@ programs: need-cc
 	CGO_ENABLED=1 go build -tags netgo,osusergo -trimpath -buildvcs=false -ldflags '-s -w -linkmode external -extldflags "-static"' -o $(BIN)/ github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
 	$(MAKE) --no-print-directory -C simulator probe BIN=$(abspath $(BIN))
 
-demo demo-mig demo-fractions demo-held demo-fleet demo-topology: CLUSTER ?= demo
+demo demo-mig demo-fractions demo-held demo-fleet demo-topology demo-course: CLUSTER ?= demo
 cluster-up cluster-down: CLUSTER ?= default
 
 .PHONY: demo
@@ -69,6 +69,12 @@ demo-fleet: need-root build images helm ## Ten A100s, 54 pods at once: demo/flee
 .PHONY: demo-topology
 demo-topology: need-root build images helm ## GPUs, NICs and CPUs that are close to each other, on three machines: demo/topology
 	go run ./test/demo -bin $(BIN) -cluster $(CLUSTER) -story topology
+
+# STORY=course-mig begins at that page.
+STORY ?= course
+.PHONY: demo-course
+demo-course: need-root build images helm ## The exercises of a GPU course, one simulated machine after the other: demo/course
+	go run ./test/demo -bin $(BIN) -cluster $(CLUSTER) -story $(STORY)
 
 .PHONY: cluster-up
 cluster-up: need-root build ## Bring up the test cluster (CLUSTER=name)
@@ -196,6 +202,15 @@ judges: need-root build images helm foreign ## NVIDIA's DRA driver and compute d
 e2e: need-root build images helm prometheus foreign ## End to end on a real cluster
 	$(say) "end to end on a real cluster"
 	go test -count=1 -timeout 60m -v ./test/e2e -bin $(abspath $(BIN))
+
+# Programs that start a cluster leave the release to the tool of the cluster, which reads it
+# from the environment.
+KUBERNETES ?= 1.36
+
+.PHONY: e2e-kubernetes
+e2e-kubernetes: need-root build images helm prometheus foreign ## End to end on another release of Kubernetes (KUBERNETES=1.35, 1.36 or 1.37.2)
+	$(say) "end to end on Kubernetes $(KUBERNETES)"
+	CLUSTER_KUBERNETES=$(KUBERNETES) go test -count=1 -timeout 60m -v ./test/e2e -bin $(abspath $(BIN)) -cluster e2e-$(subst .,-,$(KUBERNETES))
 
 .PHONY: walkthrough
 walkthrough: need-root build images helm ## Every command of the documents, run on a real cluster
@@ -376,32 +391,19 @@ clean: ## Remove all build results; takes running test clusters down first
 	@if [ -x $(BIN)/cluster ] && [ "$$(id -u)" = 0 ]; then $(BIN)/cluster down --all; fi
 	rm -rf $(BUILD)
 
+.PHONY: check-tools
+check-tools: ## Check this machine for the tools of make unit, demo and test, and say how to get missing ones
+	@tools/needs/needs.sh
+
+# On Debian as root these install a missing tool. Everywhere else they fail and say how to get it.
 .PHONY: need-cc
 need-cc:
-	@if ! command -v $${CC:-gcc} >/dev/null; then \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo '==> installing a C compiler, which cgo and the race detector need'; \
-	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev; \
-	  else \
-	    echo 'A C compiler is needed (cgo, the race detector): install gcc and the libc headers.' >&2; exit 1; \
-	  fi; \
-	fi
+	@tools/needs/needs.sh --install go cc
 
 .PHONY: need-chromium
 need-chromium:
-	@if ! command -v chromium >/dev/null && ! command -v google-chrome >/dev/null; then \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo '==> installing chromium, in which the pages of kubectl gpu ui are tested'; \
-	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; \
-	  else \
-	    echo 'chromium is needed (tests of the pages of kubectl gpu ui): install chromium.' >&2; exit 1; \
-	  fi; \
-	fi
+	@tools/needs/needs.sh --install chromium
 
 .PHONY: need-root
 need-root:
-	@if [ "$$(uname -s)" != Linux ] || [ "$$(id -u)" != 0 ]; then \
-	  echo 'This target starts a real Kubernetes node (kubelet, containerd, network namespaces)' >&2; \
-	  echo 'and so needs root on Linux. Run it with sudo, or run `make unit`, which needs no root.' >&2; \
-	  exit 1; \
-	fi
+	@tools/needs/needs.sh root make git go cluster

@@ -18,6 +18,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/program"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
 )
@@ -45,6 +46,7 @@ type options struct {
 	migProfiles string
 	migGPUs     string
 	attributes  string
+	cdiInject   string
 	sharing     sharing
 	printSlices bool
 	logging     *logsapi.LoggingConfiguration
@@ -61,6 +63,7 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.StringVar(&o.HostDevRoot, "host-dev-root", "", "`DIR` of the device root on the host, if it differs in the agent's container (default: the same)")
 	fs.StringVar(&o.MachineRoot, "machine-root", "/", "`DIR` that holds sys and proc of the machine: / on a host and in the agent's container, the driver root with simulated GPUs")
 	fs.StringVar(&o.CDIHook, "cdi-hook", "", "`FILE` of nvidia-cdi-hook on the host: the container runtime runs it to make the driver's libraries usable (default: a copy of the one next to this program, in the agent's folder)")
+	fs.StringVar(&o.cdiInject, "cdi-inject", "", "comma-separated `LIST` of interfaces of GPUDirect whose device nodes every container with a GPU gets, if the node has them: gds (GPUDirect Storage), gdrcopy, mofed (RDMA by all NICs of the node)")
 
 	fs = sets.FlagSet("publishing")
 	fs.StringVar(&o.offer, "offer", "share", "comma-separated `LIST` of what this node offers besides whole GPUs; known: "+strings.Join(catalog.KnownOffers(), ", ")+". The node's label "+v1alpha1.LabelOffer+" overrides it, with dots for commas (share.mig), and takes effect while the agent runs")
@@ -123,8 +126,11 @@ func (o *options) complete() error {
 	if err := program.MakeAbsolute(&o.DriverRoot, &o.DevRoot, &o.HostDriverRoot, &o.HostDevRoot, &o.MachineRoot, &o.CDIHook, &o.NodeConfigs, &o.MIGLayouts, &o.CDIDir, &o.KubeletPluginsDir, &o.KubeletRegistryDir, &o.PodResources); err != nil {
 		return err
 	}
+	var err error
+	if o.Directs, err = gpu.ParseDirects(o.cdiInject); err != nil {
+		return fmt.Errorf("--cdi-inject: %w", err)
+	}
 	if o.offer != "" {
-		var err error
 		if o.Offer, err = catalog.ParseOffer(o.offer); err != nil {
 			return fmt.Errorf("--%w", err)
 		}

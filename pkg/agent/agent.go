@@ -149,7 +149,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	}
 	specs, err := cdi.NewWriter(cdi.Options{
 		Dir: c.CDIDir, DriverName: c.DriverName, DevRoot: hw.hostDevRoot(), LocalDevRoot: hw.localDevRoot(),
-		Edits: cdi.NewDriverEdits(hw, hw.roots, hook),
+		Edits: cdi.NewDriverEdits(hw, hw.roots, hook, c.Directs...),
 	})
 	if err != nil {
 		return nil, err

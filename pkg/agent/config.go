@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/migconfig"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
@@ -22,6 +23,8 @@ type Config struct {
 	// CDIHook is nvidia-cdi-hook on the host; empty to install the one in the folder
 	// of this program.
 	CDIHook string
+	// Directs are the interfaces of GPUDirect that containers get.
+	Directs []gpu.Direct
 	// DriverRoot and DevRoot are the paths of the driver and its device nodes for this
 	// process. HostDriverRoot and HostDevRoot are the paths on the host, and are empty
 	// for the same paths.

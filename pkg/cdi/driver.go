@@ -19,6 +19,7 @@ import (
 	"github.com/NVIDIA/nvidia-container-toolkit/pkg/nvcdi/transform/root"
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
+	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -85,6 +86,7 @@ type DriverEdits struct {
 	driver   Driver
 	roots    Roots
 	hookPath string
+	directs  []gpu.Direct
 
 	mu sync.Mutex
 	// last is the latest generation; nil before the first.
@@ -103,9 +105,10 @@ type generation struct {
 }
 
 // NewDriverEdits returns the edits of the driver that is installed in the roots.
-// hookPath is the path of nvidia-cdi-hook on the host.
-func NewDriverEdits(driver Driver, roots Roots, hookPath string) *DriverEdits {
-	return &DriverEdits{driver: driver, roots: roots.withDefaults(), hookPath: hookPath}
+// hookPath is the path of nvidia-cdi-hook on the host. The edits include the nodes and
+// mounts of the interfaces of GPUDirect, if they exist.
+func NewDriverEdits(driver Driver, roots Roots, hookPath string, directs ...gpu.Direct) *DriverEdits {
+	return &DriverEdits{driver: driver, roots: roots.withDefaults(), hookPath: hookPath, directs: directs}
 }
 
 // Edits implements [Edits]. The error wraps [gpu.ErrNotReady] also if a device node that
@@ -149,7 +152,26 @@ func (d *DriverEdits) stateOfNodes() (string, error) {
 			return "", fmt.Errorf("device node %s: %w: %w", path, gpu.ErrNotReady, err)
 		}
 	}
+	for _, direct := range d.directs {
+		for _, path := range d.directNodes(direct) {
+			var stat unix.Stat_t
+			if err := unix.Stat(path, &stat); err == nil {
+				fmt.Fprintf(&b, " %s=%d:%d", filepath.Base(path), unix.Major(stat.Rdev), unix.Minor(stat.Rdev))
+			}
+		}
+	}
 	return b.String(), nil
+}
+
+// directNodes returns the paths of the interface's device nodes, in order.
+func (d *DriverEdits) directNodes(direct gpu.Direct) []string {
+	var paths []string
+	for _, pattern := range direct.Nodes() {
+		// The patterns are valid, and an unreadable folder has no node to add.
+		found, _ := filepath.Glob(filepath.Join(d.roots.Dev, "dev", pattern))
+		paths = append(paths, found...)
+	}
+	return paths
 }
 
 // generation returns the generation for the driver with the fingerprint, and starts it
@@ -196,16 +218,7 @@ func (d *DriverEdits) generate(logger klog.Logger, version string, g *generation
 			err = fmt.Errorf("nvcdi wants more of NVML than the driver's version: %v", r)
 		}
 	}()
-	lib, err := nvcdi.New(
-		nvcdi.WithLogger(contextual{logger}),
-		nvcdi.WithMode(nvcdi.ModeNvml),
-		nvcdi.WithNvmlLib(versionOnly{version: version}),
-		nvcdi.WithDriverRoot(d.roots.Driver),
-		nvcdi.WithDevRoot(d.roots.Dev),
-		nvcdi.WithNVIDIACDIHookPath(d.hookPath),
-		// It would load a second vendor library for facts that NVML has too.
-		nvcdi.WithFeatureFlags(nvcdi.FeatureDisableNvsandboxUtils),
-	)
+	lib, err := d.newLibrary(logger, version, nvcdi.ModeNvml)
 	if err != nil {
 		return err
 	}
@@ -216,6 +229,11 @@ func (d *DriverEdits) generate(logger klog.Logger, version string, g *generation
 	for _, m := range common.Mounts {
 		if strings.HasPrefix(filepath.Base(m.HostPath), "libcuda.so.") {
 			g.library = m.HostPath
+		}
+	}
+	for _, direct := range d.directs {
+		if err := d.addDirect(logger, version, direct, common); err != nil {
+			return fmt.Errorf("GPUDirect interface %s: %w", direct, err)
 		}
 	}
 	spec := &specs.Spec{ContainerEdits: *common.ContainerEdits}
@@ -233,6 +251,42 @@ func (d *DriverEdits) generate(logger klog.Logger, version string, g *generation
 	}
 	g.edits = &spec.ContainerEdits
 	g.edits.Mounts = slices.DeleteFunc(g.edits.Mounts, func(m *specs.Mount) bool { return m.ContainerPath == defaultMPSPipe })
+	return nil
+}
+
+func (d *DriverEdits) newLibrary(logger klog.Logger, version string, mode nvcdi.Mode) (nvcdi.Interface, error) {
+	return nvcdi.New(
+		nvcdi.WithLogger(contextual{logger}),
+		nvcdi.WithMode(mode),
+		nvcdi.WithNvmlLib(versionOnly{version: version}),
+		nvcdi.WithDriverRoot(d.roots.Driver),
+		nvcdi.WithDevRoot(d.roots.Dev),
+		nvcdi.WithNVIDIACDIHookPath(d.hookPath),
+		// It would load a second vendor library for facts that NVML has too.
+		nvcdi.WithFeatureFlags(nvcdi.FeatureDisableNvsandboxUtils),
+	)
+}
+
+// addDirect adds the nodes and mounts of an interface of GPUDirect to the edits. A node
+// without the kernel module has none: programs then use a slower path, as without the
+// setting.
+func (d *DriverEdits) addDirect(logger klog.Logger, version string, direct gpu.Direct, edits *cdiapi.ContainerEdits) error {
+	lib, err := d.newLibrary(logger, version, nvcdi.Mode(direct))
+	if err != nil {
+		return err
+	}
+	devices, err := lib.GetDeviceSpecsByID("all")
+	if err != nil {
+		return err
+	}
+	nodes := 0
+	for i := range devices {
+		nodes += len(devices[i].ContainerEdits.DeviceNodes)
+		edits.Append(&cdiapi.ContainerEdits{ContainerEdits: &devices[i].ContainerEdits})
+	}
+	if nodes == 0 {
+		logger.Info("No device nodes of a GPUDirect interface, containers go without it", "interface", direct, "want", direct.Nodes(), "devRoot", d.roots.Dev)
+	}
 	return nil
 }
 

@@ -64,6 +64,97 @@ func TestASpecForASimulatedNode(t *testing.T) {
 	}
 }
 
+// The nodes of GPUDirect come with the kernel modules, which may be loaded later than the
+// agent starts.
+func TestInterfacesOfGPUDirectAreInTheSpecOnceTheirModuleIsLoaded(t *testing.T) {
+	model, err := nvmlsim.LoadModel("dgx-h100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := nvmlsim.Create(filepath.Join(t.TempDir(), "sim"), model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(filepath.Join(sim.Root(), "dev/gdrdrv")); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		t.Skip("only root can make device nodes, and nvcdi takes no other files")
+	}
+	roots := cdi.Roots{Driver: sim.Root(), Dev: sim.Root()}
+	changes := func(edits *cdi.DriverEdits) string {
+		t.Helper()
+		got, err := edits.Edits(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, n := range got.DeviceNodes {
+			if !strings.HasPrefix(n.Path, "/dev/nvidia") || strings.HasPrefix(n.Path, "/dev/nvidia-fs") {
+				names = append(names, n.Path)
+			}
+		}
+		for _, m := range got.Mounts {
+			if m.ContainerPath == "/run/udev" || m.ContainerPath == "/etc/cufile.json" {
+				names = append(names, m.ContainerPath)
+			}
+		}
+		return strings.Join(names, " ")
+	}
+	source := func(directs ...gpu.Direct) *cdi.DriverEdits {
+		return cdi.NewDriverEdits(nvml.New(sim.NVML()), roots, "/usr/bin/nvidia-cdi-hook", directs...)
+	}
+	for _, c := range []struct {
+		directs []gpu.Direct
+		want    string
+	}{
+		{nil, ""},
+		{[]gpu.Direct{gpu.DirectCopy}, "/dev/gdrdrv"},
+		{[]gpu.Direct{gpu.DirectRDMA}, "/dev/infiniband/rdma_cm /dev/infiniband/uverbs0"},
+		{[]gpu.Direct{gpu.DirectStorage, gpu.DirectCopy}, "/dev/gdrdrv /dev/nvidia-fs0 /dev/nvidia-fs1 /etc/cufile.json /run/udev"},
+	} {
+		if diff := cmp.Diff(c.want, changes(source(c.directs...))); diff != "" {
+			t.Errorf("with %q (-want +got):\n%s", c.directs, diff)
+		}
+	}
+	path := filepath.Join(sim.Root(), "dev/gdrdrv")
+	if err := os.Rename(path, path+".gone"); err != nil {
+		t.Fatal(err)
+	}
+	later := source(gpu.DirectStorage, gpu.DirectCopy)
+	if got := changes(later); strings.Contains(got, "gdrdrv") || !strings.Contains(got, "/dev/nvidia-fs0") {
+		t.Errorf("without the module gdrdrv: %q, want the nodes of the other module", got)
+	}
+	if err := os.Rename(path+".gone", path); err != nil {
+		t.Fatal(err)
+	}
+	if got := changes(later); !strings.Contains(got, "/dev/gdrdrv") {
+		t.Errorf("once the module is loaded: %q, want its node", got)
+	}
+}
+
+// An image with a newer CUDA than the driver's has libraries for forward compatibility,
+// which the hook makes usable.
+func TestTheHookForForwardCompatibilityIsInEverySpec(t *testing.T) {
+	model, err := nvmlsim.LoadModel("dgx-h100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := nvmlsim.Create(filepath.Join(t.TempDir(), "sim"), model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edits, err := cdi.NewDriverEdits(nvml.New(sim.NVML()), cdi.Roots{Driver: sim.Root(), Dev: sim.Root()}, "/usr/bin/nvidia-cdi-hook").Edits(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var hooks []string
+	for _, h := range edits.Hooks {
+		hooks = append(hooks, strings.Join(h.Args, " "))
+	}
+	want := "nvidia-cdi-hook enable-cuda-compat --host-driver-version=" + model.DriverVersion
+	if !slices.Contains(hooks, want) {
+		t.Errorf("hooks %q, want %q among them", hooks, want)
+	}
+}
+
 func TestNoSpecIsWrittenWhileADeviceNodeIsMissing(t *testing.T) {
 	model, err := nvmlsim.LoadModel("dgx-h100")
 	if err != nil {

@@ -27,7 +27,7 @@ const (
 )
 
 // treeDirs are the folders of the tree.
-var treeDirs = []string{"usr", "lib", "dev", "proc", "sys", "run"}
+var treeDirs = []string{"usr", "lib", "dev", "etc", "proc", "sys", "run"}
 
 // tree is the root file system of a node. All paths are relative to its root.
 type tree struct {
@@ -45,7 +45,7 @@ func (t tree) build(st *State) error {
 			return err
 		}
 	}
-	for _, part := range []func() error{t.driver, t.dev, t.proc, t.sys} {
+	for _, part := range []func() error{t.driver, t.dev, t.direct, t.proc, t.sys} {
 		if err := part(); err != nil {
 			return err
 		}

@@ -35,6 +35,7 @@ func TestDeviceNodesHaveTheNumbersOfTheDriver(t *testing.T) {
 	for name, want := range map[string][2]uint32{
 		"nvidia0": {195, 0}, "nvidia7": {195, 7}, "nvidiactl": {195, 255}, "nvidia-modeset": {195, 254},
 		"nvidia-uvm": {510, 0}, "nvidia-uvm-tools": {510, 1}, "nvidia-caps/nvidia-cap1": {511, 1},
+		"nvidia-fs0": {507, 0}, "gdrdrv": {508, 0}, "infiniband/uverbs0": {231, 192}, "infiniband/rdma_cm": {231, 255},
 	} {
 		var stat unix.Stat_t
 		if err := unix.Stat(filepath.Join(s.Root(), "dev", name), &stat); err != nil {

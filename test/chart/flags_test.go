@@ -108,7 +108,7 @@ func TestValuesReachTheirFlags(t *testing.T) {
 	got := agent.args(t, valuesFile(t, "every-value.yaml"))
 	want := map[string]string{
 		"driver-root": "/host/opt/nvidia", "host-driver-root": "/opt/nvidia",
-		"dev-root": "/dev-root", "host-dev-root": "/opt/nvidia-dev", "cdi-hook": "/opt/bin/nvidia-cdi-hook",
+		"dev-root": "/dev-root", "host-dev-root": "/opt/nvidia-dev", "cdi-hook": "/opt/bin/nvidia-cdi-hook", "cdi-inject": "gds,mofed",
 		"mps-supervisor": "/run/mps/supervisor.sock", "mps-server-memory": "128Mi", "mps-context-memory": "256Mi", "exclusive-compute": "true",
 		"memory-limits": "false",
 		"offer":         "share,mig", "smallest-share": "2Gi", "compute-overcommit": "1.5", "timeslice-slots": "2", "seats": "8",

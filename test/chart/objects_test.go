@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	nodev1 "k8s.io/api/node/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
@@ -28,8 +29,8 @@ func TestEveryObjectHasOnlyFieldsThatKubernetesKnows(t *testing.T) {
 		for _, m := range append(r.manifests, r.hooks...) {
 			object := map[string]any{
 				"Namespace": &corev1.Namespace{}, "ResourceQuota": &corev1.ResourceQuota{}, "ServiceAccount": &corev1.ServiceAccount{},
-				"NetworkPolicy": &networkingv1.NetworkPolicy{},
-				"ConfigMap":     &corev1.ConfigMap{}, "Pod": &corev1.Pod{}, "DaemonSet": &appsv1.DaemonSet{},
+				"NetworkPolicy": &networkingv1.NetworkPolicy{}, "RuntimeClass": &nodev1.RuntimeClass{},
+				"ConfigMap": &corev1.ConfigMap{}, "Pod": &corev1.Pod{}, "DaemonSet": &appsv1.DaemonSet{},
 				"ClusterRole": &rbacv1.ClusterRole{}, "ClusterRoleBinding": &rbacv1.ClusterRoleBinding{}, "Role": &rbacv1.Role{}, "RoleBinding": &rbacv1.RoleBinding{},
 				"ValidatingAdmissionPolicy":        &admissionv1.ValidatingAdmissionPolicy{},
 				"ValidatingAdmissionPolicyBinding": &admissionv1.ValidatingAdmissionPolicyBinding{},

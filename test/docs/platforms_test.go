@@ -33,12 +33,8 @@ func TestEveryPlatformIsInTheTableAndSaysWhatWasTried(t *testing.T) {
 		if !strings.Contains(table, "]("+name+")") {
 			t.Errorf("docs/admin/platforms.md does not link %s", name)
 		}
-		text := readFile(t, page)
-		if !strings.Contains(text, "**Tried:**") {
+		if !strings.Contains(readFile(t, page), "**Tried:**") {
 			t.Errorf("%s does not say what was tried", name)
-		}
-		if n := len(strings.Fields(text)); n > 1500 {
-			t.Errorf("%s has %d words, want at most 1500", name, n)
 		}
 	}
 }
