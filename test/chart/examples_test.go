@@ -56,15 +56,19 @@ func TestOneLabelHandsNodesOverAndBack(t *testing.T) {
 			t.Errorf("the operator's values leave %s enabled", name)
 		}
 	}
-	env := operator.Driver.Manager.Env
-	if len(env) != 1 || env[0].Name != "NODE_LABEL_FOR_GPU_POD_EVICTION" {
+	env := map[string]string{}
+	for _, e := range operator.Driver.Manager.Env {
+		env[e.Name] = e.Value
+	}
+	label := env["NODE_LABEL_FOR_GPU_POD_EVICTION"]
+	if label == "" || env["ENABLE_AUTO_DRAIN"] != "false" {
 		t.Fatalf("the driver manager's environment is %v", env)
 	}
 	r := mustRender(t, cluster{}, example(t, "gpu-operator/gpu-dra-driver.yaml"))
 	for _, name := range []string{"gpu-dra-driver-agent", "gpu-dra-driver-supervisor"} {
 		set := find[appsv1.DaemonSet](t, r, "DaemonSet", name)
-		if got := set.Spec.Template.Spec.NodeSelector[env[0].Value]; got != "true" {
-			t.Errorf("%s selects nodes whose label %s is %q, want true", name, env[0].Value, got)
+		if got := set.Spec.Template.Spec.NodeSelector[label]; got != "true" {
+			t.Errorf("%s selects nodes whose label %s is %q, want true", name, label, got)
 		}
 		if len(set.Spec.Template.Spec.NodeSelector) != 1 {
 			t.Errorf("%s selects nodes by %v, want one label", name, set.Spec.Template.Spec.NodeSelector)
