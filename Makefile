@@ -26,22 +26,43 @@ build: programs ## Build all programs into .build/bin, and the simulator into .b
 	$(CLUSTER_ENV) go -C test/cluster build -ldflags '-s -w' -o ../../$(BIN)/cluster ./cmd/cluster
 
 .PHONY: programs
-programs: need-cc
-	$(say) "building the binaries into $(BIN)"
+programs: image-programs
+	CGO_ENABLED=1 go build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/sim/ ./test/seconddriver
+	@# The plugin of kubectl runs on the computers of users.
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/kubectl-gpu
+	@cp cmd/kubectl-gpu/kubectl_complete-gpu $(BIN)/
+
+# The programs of the images. cross-programs builds them for other architectures as well.
+.PHONY: image-programs
+image-programs: need-cc
+	$(say) "building the programs of the images into $(BIN)"
 	@mkdir -p $(BIN)/sim
 	@# go-nvml loads libnvidia-ml.so with dlopen and so needs cgo. Without gRPC's
 	@# traces the linker can drop unused methods, a third of the agent.
 	CGO_ENABLED=1 go build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gpu-kubelet-plugin ./cmd/gpu-memory-hook ./cmd/gpu-mps-supervisor
 	$(MAKE) --no-print-directory -C simulator driver BIN=$(abspath $(BIN)/sim)
-	CGO_ENABLED=1 go build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/sim/ ./test/seconddriver
-	@# The plugin of kubectl runs on the computers of users.
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/kubectl-gpu
-	@cp cmd/kubectl-gpu/kubectl_complete-gpu $(BIN)/
 	@# The hook runs on hosts with any C library or none, so it is static. It needs
 	@# cgo for the sake of one subcommand that opens NVML, which the linker warns
 	@# of; no CDI spec of ours calls that.
 	CGO_ENABLED=1 go build -tags netgo,osusergo -trimpath -buildvcs=false -ldflags '-s -w -linkmode external -extldflags "-static"' -o $(BIN)/ github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
 	$(MAKE) --no-print-directory -C simulator probe BIN=$(abspath $(BIN))
+
+# The architectures of a release, and its variants: none has no suffix. CROSS has a folder
+# for each architecture, with Debian's C library and a compiler, and one for each variant.
+ARCHITECTURES := amd64 arm64
+CROSS         := $(BUILD)/cross
+# Version of Go's cryptographic module in the variant fips: the one with a certificate of CMVP.
+FIPS_MODULE   := v1.0.0
+
+.PHONY: cross-programs
+cross-programs: need-cross-cc
+	@for arch in $(ARCHITECTURES); do \
+	  printf '\n==> C library and compiler for %s\n' $$arch; \
+	  go -C deployments/container run -trimpath . sysroot --arch $$arch --out $(abspath $(CROSS))/$$arch; \
+	  for variant in none fips; do \
+	    PATH=$(abspath $(CROSS))/$$arch:$$PATH GOARCH=$$arch GOFIPS140=$$([ $$variant = fips ] && echo $(FIPS_MODULE) || echo off) $(MAKE) --no-print-directory image-programs CC=cc-$$arch BIN=$(CROSS)/$$arch/$$variant; \
+	  done; \
+	done
 
 demo demo-mig demo-fractions demo-held demo-fleet demo-topology demo-course: CLUSTER ?= demo
 cluster-up cluster-down: CLUSTER ?= default
@@ -322,9 +343,13 @@ verify: lint ## Fail if a file is not formatted, a generated file is stale, or l
 
 # Files of a release: see RELEASE.md.
 RELEASE := $(BUILD)/release/$(VERSION)
+# The workflow or the document that stands for who builds a release.
+BUILDER ?= https://github.com/gpu-dra/gpu-dra-driver/blob/main/RELEASE.md\#make-a-release
+# The registry that the chart of a release names. Names for one machine are not in it.
+REGISTRY_VALUE := $(filter-out localhost/%,$(IMAGE_PREFIX))
 
 .PHONY: release
-release: ## Build the files of a release into .build/release: image archives, chart package, manifest, notes, checksums (VERSION=v1.2.3)
+release: ## Build the files of a release into .build/release: images, chart, SBOMs, provenance, checksums (VERSION=v1.2.3)
 	@if ! [[ '$(VERSION)' =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$$ ]]; then \
 	  echo 'A release needs a version: make release VERSION=v1.2.3' >&2; exit 1; \
 	fi
@@ -336,15 +361,43 @@ release: ## Build the files of a release into .build/release: image archives, ch
 	@if ! grep -q '[^[:space:]]' $(RELEASE)/NOTES.md; then \
 	  echo 'CHANGELOG.md has no section "## $(VERSION)", which becomes the notes of the release.' >&2; exit 1; \
 	fi
-	$(MAKE) images helm kubectl-plugin VERSION=$(VERSION)
+	$(MAKE) cross-programs helm kubectl-plugin VERSION=$(VERSION)
 	cp $(PLUGIN)/*.tar.gz $(PLUGIN)/gpu.yaml $(RELEASE)/
-	cp $(BUILD)/images/*.tar $(BUILD)/images/images.json $(RELEASE)/
 	$(say) "packaging the chart into $(RELEASE)"
-	$(BIN)/helm package deployments/helm/gpu-dra-driver --version $(VERSION:v%=%) --app-version $(VERSION) --destination $(RELEASE)
+	@rm -rf $(BUILD)/chart && cp -r deployments/helm/gpu-dra-driver $(BUILD)/chart
+	@sed --in-place 's|^  registry: ""$$|  registry: "$(REGISTRY_VALUE)"|' $(BUILD)/chart/values.yaml
+	$(BIN)/helm package $(BUILD)/chart --version $(VERSION:v%=%) --app-version $(VERSION) --destination $(RELEASE)
 	$(BIN)/helm template gpu-dra-driver $(RELEASE)/gpu-dra-driver-$(VERSION:v%=%).tgz \
 	  --namespace gpu-dra-driver --set namespace.create=true --skip-tests >$(RELEASE)/install.yaml
-	cd $(RELEASE) && sha256sum -- * >SHA256SUMS
+	$(say) "images, bills of materials and provenance"
+	go -C deployments/container run -trimpath . release --cross $(abspath $(CROSS)) --out $(abspath $(RELEASE)) --licence $(abspath LICENSE) \
+	  --version '$(VERSION)' --revision '$(REVISION)' --created $(SOURCE_DATE_EPOCH) --prefix $(IMAGE_PREFIX) --fips $(FIPS_MODULE) --builder '$(BUILDER)'
 	$(say) "$(RELEASE) is complete"
+
+# The files of RELEASE that exist already, in the registry of REGISTRY or of their names.
+PUBLISH = go -C deployments/container run -trimpath . $(1) --from $(abspath $(RELEASE)) --prefix '$(REGISTRY)'
+
+.PHONY: release-push
+release-push: ## Push a release that make release has built (VERSION=v1.2.3 REGISTRY=registry.example.com/team)
+	$(call PUBLISH,push)
+
+.PHONY: release-sign
+release-sign: ## Sign the pushed images and chart, and the checksums, with cosign (VERSION=v1.2.3 REGISTRY=...)
+	@command -v cosign >/dev/null || { echo 'cosign is needed: https://docs.sigstore.dev/cosign/system_config/installation/' >&2; exit 1; }
+	@for reference in $$($(call PUBLISH,references)); do \
+	  printf '\n==> signing %s\n' $$reference; cosign sign --yes $$reference; \
+	done
+	cosign sign-blob --yes --bundle $(RELEASE)/SHA256SUMS.sigstore.json $(RELEASE)/SHA256SUMS
+
+.PHONY: release-check
+release-check: ## Build a release twice, in two folders, and fail if a file differs (VERSION=v1.2.3)
+	@folder=$$(mktemp --directory); trap 'rm -rf "$$folder"' EXIT; \
+	for copy in one a/longer/path; do \
+	  git clone --quiet . $$folder/$$copy; \
+	  $(MAKE) --no-print-directory -C $$folder/$$copy release VERSION=$(VERSION); \
+	  cp $$folder/$$copy/$(RELEASE)/SHA256SUMS $$folder/$${copy//\//-}.sums; rm -rf $$folder/$$copy; \
+	done; \
+	diff $$folder/one.sums $$folder/a-longer-path.sums && echo '==> both builds have the same files'
 
 # Platforms of the plugin of kubectl, as in deployments/krew/gpu.yaml.
 PLUGIN_PLATFORMS := darwin-amd64 darwin-arm64 linux-amd64 linux-arm64 windows-amd64
@@ -399,6 +452,21 @@ check-tools: ## Check this machine for the tools of make unit, demo and test, an
 .PHONY: need-cc
 need-cc:
 	@tools/needs/needs.sh --install go cc
+
+# Debian names the compiler for x86-64 by its triplet on arm64, and otherwise as well.
+.PHONY: need-cross-cc
+need-cross-cc: need-cc
+	@missing=$$(for triplet in aarch64-linux-gnu x86_64-linux-gnu; do \
+	  command -v $$triplet-gcc >/dev/null || echo gcc-$${triplet/_/-} libc6-dev-$$([ $$triplet = aarch64-linux-gnu ] && echo arm64 || echo amd64)-cross; \
+	done); \
+	if ! command -v apt-get >/dev/null; then \
+	  echo 'A release needs Debian or a derivative: deployments/container/README.md says how to build it in a container.' >&2; exit 1; \
+	elif [ -n "$$missing" ] && [ "$$(id -u)" = 0 ]; then \
+	  echo '==> installing compilers for the other architectures'; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
+	elif [ -n "$$missing" ]; then \
+	  echo "Compilers for both architectures are needed: apt-get install" $$missing >&2; exit 1; \
+	fi
 
 .PHONY: need-chromium
 need-chromium:

@@ -40,7 +40,7 @@ func TestTheFleetFitsInAnyOrder(t *testing.T) {
 }
 
 // demo/course/mig has the same teams, with three GPUs of seven MIG devices each for the
-// servers. The layout is that of its layouts.yaml.
+// servers. Its layouts.yaml has the same layout.
 func TestTheFleetWithMIGFitsInAnyOrder(t *testing.T) {
 	t.Parallel()
 	c := slicing(sharing())
