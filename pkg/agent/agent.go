@@ -26,6 +26,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
@@ -100,8 +101,10 @@ type agent struct {
 	rivals        *plugin.Rivals
 	accounts      attribution.Accounts
 	usage         *attribution.Reader
-	foreign       *usage.Foreign
-	facts         *nodefacts.Reader
+	// readGauges reads the use, the temperature and the power of a GPU.
+	readGauges func(ctx context.Context, address gpu.PCIAddress) (gpu.Gauges, error)
+	foreign    *usage.Foreign
+	facts      *nodefacts.Reader
 	// viewers may read the facts; nil if no user may.
 	viewers *viewers.Viewers
 }
@@ -209,6 +212,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		Pods: attribution.NewPods(clock.RealClock{}, attribution.GetClaim(client), consumers), Meter: usage.NewMeter(clock.RealClock{}),
 		Claims: claims.Held, Node: a.chargedNode,
 	}
+	a.readGauges = hw.Gauges
 	a.usage, a.foreign = attribution.New(a.usageOptions(ctx, hw)), usage.NewForeign(clock.RealClock{})
 	a.rivals = plugin.NewRivals(a.pluginOptions())
 	a.facts, a.viewers = &nodefacts.Reader{Roots: c.factRoots(hw), LastScan: a.lastScan, Clocks: hw.Clocks, ConfigProblem: a.configProblem}, users

@@ -8,14 +8,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
 )
 
-// GPUHealth is the health of a GPU.
+// GPUHealth is the health of a GPU, with its gauges.
 type GPUHealth struct {
 	Device, UUID string
 	// Cause is the value of the taint of an unhealthy GPU; empty if healthy.
 	Cause string
+	gpu.Gauges
 }
 
 func usageDesc(name, help string) *prometheus.Desc {
@@ -94,11 +96,15 @@ func rowMetrics(row agentv1.Row) (metrics []prometheus.Metric, err error) {
 // gpuHealth reads, at the time of a scrape, the health of the GPUs.
 type gpuHealth func() []GPUHealth
 
-func (gpuHealth) Describe(ch chan<- *prometheus.Desc) { ch <- deviceHealthyDesc }
+func (gpuHealth) Describe(ch chan<- *prometheus.Desc) {
+	ch <- deviceHealthyDesc
+	describeGauges(ch)
+}
 
 func (g gpuHealth) Collect(ch chan<- prometheus.Metric) {
 	for _, d := range g() {
 		ch <- prometheus.MustNewConstMetric(deviceHealthyDesc, prometheus.GaugeValue, number(d.Cause == ""), d.Device, d.UUID, d.Cause)
+		collectGauges(ch, d)
 	}
 }
 

@@ -28,6 +28,7 @@ func TestEveryFenceNamesItsLanguage(t *testing.T) {
 func TestListOfCommandsThatNoTestRuns(t *testing.T) {
 	want := []string{
 		"README.md: make demo    # as root on Linux: a real one-node Kubernetes with a simulated DGX H100, seven pods on it, and the GPU of each",
+		"README.md: export REGISTRY=registry.example.com/team    # yours",
 		`demo/compare-sharing/README.md: helm install gpu-dra-driver deployments/helm/gpu-dra-driver --namespace gpu-dra-driver --create-namespace \`,
 		"demo/compare-sharing/README.md: export NODE_NAME=gpu-node    # yours",
 		"demo/compare-sharing/README.md: kubectl apply --filename demo/compare-sharing/claims.yaml",
@@ -36,6 +37,8 @@ func TestListOfCommandsThatNoTestRuns(t *testing.T) {
 		"demo/kueue/README.md: KUEUE=kueue-0.19.1.tgz    # the chart",
 		"deployments/container/README.md: docker load --input .build/images/gpu-kubelet-plugin.tar    # or podman, or nerdctl",
 		`deployments/container/README.md: docker run --rm --volume "$PWD:/src" --workdir /src golang:1.26-bookworm make images VERSION=v0.1.0 REVISION="$(git rev-parse HEAD)"`,
+		"docs/admin/ai-conformance.md: git clone https://github.com/kubernetes-sigs/ai-conformance",
+		"docs/admin/ai-conformance.md: make ai-conformance SOURCE=$PWD/ai-conformance",
 		`docs/admin/device-plugin-differences.md: kubectl wait --for=jsonpath='{.metadata.labels.nvidia\.com/mig\.config\.state}'=success --timeout=15m node/$NODE`,
 		"docs/admin/host.md: nvidia-smi --query-supported-clocks=graphics --format=csv",
 		"docs/admin/host.md: nvidia-smi --query-gpu=uuid,driver_version,clocks.sm,clocks.max.sm,power.draw,power.limit,ecc.mode.current,persistence_mode --format=csv",
@@ -50,6 +53,7 @@ func TestListOfCommandsThatNoTestRuns(t *testing.T) {
 		`docs/admin/on-openshift.md: export REGISTRY=registry.example.com/team    # yours`,
 		`docs/admin/on-openshift.md: oc debug node/$NODE -- chroot /host ausearch --message AVC --start recent`,
 		`docs/admin/on-schedulers.md: kubectl get resourceclaims --output custom-columns=CLAIM:.metadata.name,DEVICE:'.status.allocation.devices.results[*].device',CAPACITY:'.status.allocation.devices.results[*].consumedCapacity'`,
+		"docs/dev/first-change.md: go work init . ./simulator ./deployments/container ./test/chart ./test/cluster",
 		"docs/dev/hardware.md: ./gpu-conformance -test.v -hardware=nvml -capture my-node.yaml",
 		"docs/dev/hardware.md: sudo ./gpu-conformance record --output my-machine.yaml",
 		"docs/dev/releases-of-kubernetes.md: .build/bin/cluster --kubernetes=1.36 up",

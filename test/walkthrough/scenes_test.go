@@ -128,13 +128,13 @@ var scenes = map[string]scene{
 		"Guaranteed",
 		"GPU3 NV12 NV12 NV12 X 16-31,144-159",
 		`"GPU_CPUS_07_00": "48-63,176-191"`,
-		`"path": "/dev/shm"`,
 	}},
 	"demo/whole-gpu/README.md":                  {installed: true, printed: []string{"cannot allocate all claims", "productName"}},
 	"deployments/container/README.md":           {printed: []string{"gpu-kubelet-plugin:v0.1.0: digest:"}},
 	"deployments/helm/gpu-dra-driver/README.md": {pulled: true},
 	"docs/admin/runtimes.md":                    {installed: true},
 	"docs/admin/rights.md":                      {installed: true},
+	"docs/admin/ai-conformance.md":              {installed: true, printed: []string{"gpu-1b-00 570.124.6 12.8.0"}},
 	"docs/user/attributes.md":                   {installed: true, printed: []string{`"persistenceMode": {`}},
 	"docs/dev/simulator.md":                     {printed: []string{"LOST"}},
 	"docs/admin/install.md": {printed: []string{
@@ -168,11 +168,8 @@ var scenes = map[string]scene{
 		"Read it before you publish it",
 		"problems: 0, warnings: ",
 	}},
-	"docs/admin/failed-gpus.md": {installed: true, applied: []string{"demo/whole-gpu/one-gpu.yaml"}, printed: []string{"is drained: no claim has it"}},
-	"docs/admin/migrate-from-device-plugin.md": {pulled: true, printed: []string{
-		"Phase: Succeeded",
-		"name: gpu-1b-00",
-	}},
+	"docs/admin/failed-gpus.md":                {installed: true, applied: []string{"demo/whole-gpu/one-gpu.yaml"}, printed: []string{"is drained: no claim has it"}},
+	"docs/admin/migrate-from-device-plugin.md": {pulled: true, printed: []string{"Phase: Succeeded"}},
 	"docs/admin/on-gpu-operator.md": {pulled: true, printed: []string{
 		`daemon set "gpu-dra-driver-agent" successfully rolled out`,
 	}},
