@@ -497,6 +497,10 @@ links: ## Fail if a link of the documents to another site is dead; needs the int
 golden: ## Regenerate the golden files; read the diff before you commit it
 	UPDATE_GOLDEN=1 go test ./api/... ./pkg/... ./cmd/...
 
+.PHONY: instance-slices
+instance-slices: ## The slices of ten kinds of machines, for autoscalers: docs/admin/instance-slices
+	UPDATE_GOLDEN=1 go test -count=1 -run '^TestInstanceSlices' ./cmd/gpu-kubelet-plugin
+
 .PHONY: clean
 clean: ## Remove all build results; takes running test clusters down first
 	@if [ -x $(BIN)/cluster ] && [ "$$(id -u)" = 0 ]; then $(BIN)/cluster down --all; fi

@@ -184,6 +184,15 @@ var scenes = map[string]scene{
 	"docs/admin/tenancy.md":                    {installed: true, applied: []string{"demo/tenancy/team-class.yaml"}},
 	"docs/user/troubleshooting.md":             {installed: true, applied: []string{"demo/whole-gpu/nine-gpus.yaml"}, printed: []string{"cannot allocate all claims"}},
 	"docs/user/choose.md":                      {installed: true, offer: "share,timeslice", printed: []string{"share.nvidia.com 10.0Gi gpu-dra-"}},
+	"docs/admin/on-gpu-operator.md": {pulled: true, printed: []string{
+		`daemon set "gpu-dra-driver-agent" successfully rolled out`,
+	}},
+	"docs/admin/on-air-gapped.md": {pulled: true, printed: []string{
+		"team/gpu-mps-supervisor:v0.1.0",
+	}},
+	"docs/admin/on-openshift.md": {printed: []string{
+		"kind: SecurityContextConstraints",
+	}},
 	"docs/user/jupyter.md": {installed: true, offer: "share,timeslice", programs: true, printed: []string{
 		"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=3584M",
 		"TF_FORCE_GPU_ALLOW_GROWTH=true",
