@@ -26,6 +26,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
@@ -102,6 +103,8 @@ type agent struct {
 	usage         *attribution.Reader
 	foreign       *usage.Foreign
 	facts         *nodefacts.Reader
+	// readPower reads the energy and the clocks of a GPU.
+	readPower func(ctx context.Context, address gpu.PCIAddress) (gpu.Power, error)
 	// viewers may read the facts; nil if no user may.
 	viewers *viewers.Viewers
 }
@@ -211,6 +214,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	}
 	a.usage, a.foreign = attribution.New(a.usageOptions(ctx, hw)), usage.NewForeign(clock.RealClock{})
 	a.rivals = plugin.NewRivals(a.pluginOptions())
+	a.readPower = hw.Power
 	a.facts, a.viewers = &nodefacts.Reader{Roots: c.factRoots(hw), LastScan: a.lastScan, Clocks: hw.Clocks, ConfigProblem: a.configProblem}, users
 	return a, nil
 }

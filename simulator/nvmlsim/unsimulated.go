@@ -35,7 +35,7 @@ func isSimulated(method string) bool {
 		"DeviceGetNvLinkRemoteDeviceType", "DeviceGetNvLinkRemotePciInfo", "DeviceGetNvLinkState",
 		"DeviceGetNvLinkVersion", "DeviceGetP2PStatus", "DeviceGetPciInfo", "DeviceGetPciInfoExt",
 		"DeviceGetPersistenceMode", "DeviceGetProcessUtilization", "DeviceGetSerial", "DeviceGetSupportedEventTypes",
-		"DeviceGetTopologyCommonAncestor", "DeviceGetTotalEccErrors", "DeviceGetUUID", "DeviceGetVirtualizationMode",
+		"DeviceGetTopologyCommonAncestor", "DeviceGetTotalEccErrors", "DeviceGetTotalEnergyConsumption", "DeviceGetUUID", "DeviceGetVirtualizationMode",
 		"DeviceIsMigDeviceHandle", "DeviceRegisterEvents", "DeviceSetComputeMode", "DeviceSetEccMode",
 		"DeviceSetMemoryLimits_v1", "DeviceSetMigMode", "DeviceSetPersistenceMode",
 		"ErrorString", "GetExcludedDeviceCount", "Init", "InitWithFlags", "Shutdown",
