@@ -33,6 +33,7 @@ var scenes = map[string]scene{
 		"made a dgx-h100 with 8 GPUs in",
 		"GPU_DRA_NODE_NAME",
 	}},
+	"demo/classes/README.md":   {installed: true, printed: []string{"pod/cuda condition met"}},
 	"demo/fleet/README.md":     {printed: []string{"gpu-9a-00 NVIDIA A100 80GB PCIe timeslice 6", "serving 20 2.3 180.0Gi 240% 0", "job.batch/pretrain unchanged"}},
 	"demo/fractions/README.md": {printed: []string{"gpu-07-00 19.0Gi 25% ok mps, memory cooperative, compute cooperative"}},
 	"demo/held/README.md": {printed: []string{
@@ -91,6 +92,11 @@ var scenes = map[string]scene{
 	"docs/admin/migration.md": {pulled: true, printed: []string{
 		"Phase: Succeeded",
 		"name: gpu-1b-00",
+	}},
+	"docs/admin/multi-node.md": {installed: true},
+	"docs/admin/outside-monitors.md": {installed: true, printed: []string{
+		"example.com/dcgm",
+		"deleted",
 	}},
 	"docs/admin/policy.md":         {installed: true, applied: []string{"docs/admin/policy.md"}, printed: []string{"10Gi"}},
 	"docs/user/sharing.md":         {installed: true},
