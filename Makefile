@@ -26,24 +26,45 @@ build: programs ## Build all programs into .build/bin, and the simulator into .b
 	$(CLUSTER_ENV) go -C test/cluster build -ldflags '-s -w' -o ../../$(BIN)/cluster ./cmd/cluster
 
 .PHONY: programs
-programs: need-cc
-	$(say) "building the binaries into $(BIN)"
+programs: image-programs
+	CGO_ENABLED=1 go build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/sim/ ./test/seconddriver
+	@# The plugin of kubectl runs on the computers of users.
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/kubectl-gpu
+	@cp cmd/kubectl-gpu/kubectl_complete-gpu $(BIN)/
+
+# The programs of the images. cross-programs builds them for other architectures as well.
+.PHONY: image-programs
+image-programs: need-cc
+	$(say) "building the programs of the images into $(BIN)"
 	@mkdir -p $(BIN)/sim
 	@# go-nvml loads libnvidia-ml.so with dlopen and so needs cgo. Without gRPC's
 	@# traces the linker can drop unused methods, a third of the agent.
 	CGO_ENABLED=1 go build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gpu-kubelet-plugin ./cmd/gpu-memory-hook ./cmd/gpu-mps-supervisor
 	$(MAKE) --no-print-directory -C simulator driver BIN=$(abspath $(BIN)/sim)
-	CGO_ENABLED=1 go build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/sim/ ./test/seconddriver
-	@# The plugin of kubectl runs on the computers of users.
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/kubectl-gpu
-	@cp cmd/kubectl-gpu/kubectl_complete-gpu $(BIN)/
 	@# The hook runs on hosts with any C library or none, so it is static. It needs
 	@# cgo for the sake of one subcommand that opens NVML, which the linker warns
 	@# of; no CDI spec of ours calls that.
 	CGO_ENABLED=1 go build -tags netgo,osusergo -trimpath -buildvcs=false -ldflags '-s -w -linkmode external -extldflags "-static"' -o $(BIN)/ github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
 	$(MAKE) --no-print-directory -C simulator probe BIN=$(abspath $(BIN))
 
-demo demo-mig demo-fractions demo-held demo-fleet demo-topology: CLUSTER ?= demo
+# The architectures of a release, and its variants: none has no suffix. CROSS has a folder
+# for each architecture, with Debian's C library and a compiler, and one for each variant.
+ARCHITECTURES := amd64 arm64
+CROSS         := $(BUILD)/cross
+# Version of Go's cryptographic module in the variant fips: the one with a certificate of CMVP.
+FIPS_MODULE   := v1.0.0
+
+.PHONY: cross-programs
+cross-programs: need-cross-cc
+	@for arch in $(ARCHITECTURES); do \
+	  printf '\n==> C library and compiler for %s\n' $$arch; \
+	  go -C deployments/container run -trimpath . sysroot --arch $$arch --out $(abspath $(CROSS))/$$arch; \
+	  for variant in none fips; do \
+	    PATH=$(abspath $(CROSS))/$$arch:$$PATH GOARCH=$$arch GOFIPS140=$$([ $$variant = fips ] && echo $(FIPS_MODULE) || echo off) $(MAKE) --no-print-directory image-programs CC=cc-$$arch BIN=$(CROSS)/$$arch/$$variant; \
+	  done; \
+	done
+
+demo demo-mig demo-fractions demo-held demo-fleet demo-topology demo-course: CLUSTER ?= demo
 cluster-up cluster-down: CLUSTER ?= default
 
 .PHONY: demo
@@ -69,6 +90,12 @@ demo-fleet: need-root build images helm ## Ten A100s, 54 pods at once: demo/flee
 .PHONY: demo-topology
 demo-topology: need-root build images helm ## GPUs, NICs and CPUs that are close to each other, on three machines: demo/topology
 	go run ./test/demo -bin $(BIN) -cluster $(CLUSTER) -story topology
+
+# STORY=course-mig begins at that page.
+STORY ?= course
+.PHONY: demo-course
+demo-course: need-root build images helm ## The exercises of a GPU course, one simulated machine after the other: demo/course
+	go run ./test/demo -bin $(BIN) -cluster $(CLUSTER) -story $(STORY)
 
 .PHONY: cluster-up
 cluster-up: need-root build ## Bring up the test cluster (CLUSTER=name)
@@ -197,6 +224,15 @@ e2e: need-root build images helm prometheus foreign ## End to end on a real clus
 	$(say) "end to end on a real cluster"
 	go test -count=1 -timeout 60m -v ./test/e2e -bin $(abspath $(BIN))
 
+# Programs that start a cluster leave the release to the tool of the cluster, which reads it
+# from the environment.
+KUBERNETES ?= 1.36
+
+.PHONY: e2e-kubernetes
+e2e-kubernetes: need-root build images helm prometheus foreign ## End to end on another release of Kubernetes (KUBERNETES=1.35, 1.36 or 1.37.2)
+	$(say) "end to end on Kubernetes $(KUBERNETES)"
+	CLUSTER_KUBERNETES=$(KUBERNETES) go test -count=1 -timeout 60m -v ./test/e2e -bin $(abspath $(BIN)) -cluster e2e-$(subst .,-,$(KUBERNETES))
+
 .PHONY: walkthrough
 walkthrough: need-root build images helm ## Every command of the documents, run on a real cluster
 	$(say) "the commands of the documents on a real cluster"
@@ -307,9 +343,13 @@ verify: lint ## Fail if a file is not formatted, a generated file is stale, or l
 
 # Files of a release: see RELEASE.md.
 RELEASE := $(BUILD)/release/$(VERSION)
+# The workflow or the document that stands for who builds a release.
+BUILDER ?= https://github.com/gpu-dra/gpu-dra-driver/blob/main/RELEASE.md\#make-a-release
+# The registry that the chart of a release names. Names for one machine are not in it.
+REGISTRY_VALUE := $(filter-out localhost/%,$(IMAGE_PREFIX))
 
 .PHONY: release
-release: ## Build the files of a release into .build/release: image archives, chart package, manifest, notes, checksums (VERSION=v1.2.3)
+release: ## Build the files of a release into .build/release: images, chart, SBOMs, provenance, checksums (VERSION=v1.2.3)
 	@if ! [[ '$(VERSION)' =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$$ ]]; then \
 	  echo 'A release needs a version: make release VERSION=v1.2.3' >&2; exit 1; \
 	fi
@@ -321,15 +361,43 @@ release: ## Build the files of a release into .build/release: image archives, ch
 	@if ! grep -q '[^[:space:]]' $(RELEASE)/NOTES.md; then \
 	  echo 'CHANGELOG.md has no section "## $(VERSION)", which becomes the notes of the release.' >&2; exit 1; \
 	fi
-	$(MAKE) images helm kubectl-plugin VERSION=$(VERSION)
+	$(MAKE) cross-programs helm kubectl-plugin VERSION=$(VERSION)
 	cp $(PLUGIN)/*.tar.gz $(PLUGIN)/gpu.yaml $(RELEASE)/
-	cp $(BUILD)/images/*.tar $(BUILD)/images/images.json $(RELEASE)/
 	$(say) "packaging the chart into $(RELEASE)"
-	$(BIN)/helm package deployments/helm/gpu-dra-driver --version $(VERSION:v%=%) --app-version $(VERSION) --destination $(RELEASE)
+	@rm -rf $(BUILD)/chart && cp -r deployments/helm/gpu-dra-driver $(BUILD)/chart
+	@sed --in-place 's|^  registry: ""$$|  registry: "$(REGISTRY_VALUE)"|' $(BUILD)/chart/values.yaml
+	$(BIN)/helm package $(BUILD)/chart --version $(VERSION:v%=%) --app-version $(VERSION) --destination $(RELEASE)
 	$(BIN)/helm template gpu-dra-driver $(RELEASE)/gpu-dra-driver-$(VERSION:v%=%).tgz \
 	  --namespace gpu-dra-driver --set namespace.create=true --skip-tests >$(RELEASE)/install.yaml
-	cd $(RELEASE) && sha256sum -- * >SHA256SUMS
+	$(say) "images, bills of materials and provenance"
+	go -C deployments/container run -trimpath . release --cross $(abspath $(CROSS)) --out $(abspath $(RELEASE)) --licence $(abspath LICENSE) \
+	  --version '$(VERSION)' --revision '$(REVISION)' --created $(SOURCE_DATE_EPOCH) --prefix $(IMAGE_PREFIX) --fips $(FIPS_MODULE) --builder '$(BUILDER)'
 	$(say) "$(RELEASE) is complete"
+
+# The files of RELEASE that exist already, in the registry of REGISTRY or of their names.
+PUBLISH = go -C deployments/container run -trimpath . $(1) --from $(abspath $(RELEASE)) --prefix '$(REGISTRY)'
+
+.PHONY: release-push
+release-push: ## Push a release that make release has built (VERSION=v1.2.3 REGISTRY=registry.example.com/team)
+	$(call PUBLISH,push)
+
+.PHONY: release-sign
+release-sign: ## Sign the pushed images and chart, and the checksums, with cosign (VERSION=v1.2.3 REGISTRY=...)
+	@command -v cosign >/dev/null || { echo 'cosign is needed: https://docs.sigstore.dev/cosign/system_config/installation/' >&2; exit 1; }
+	@for reference in $$($(call PUBLISH,references)); do \
+	  printf '\n==> signing %s\n' $$reference; cosign sign --yes $$reference; \
+	done
+	cosign sign-blob --yes --bundle $(RELEASE)/SHA256SUMS.sigstore.json $(RELEASE)/SHA256SUMS
+
+.PHONY: release-check
+release-check: ## Build a release twice, in two folders, and fail if a file differs (VERSION=v1.2.3)
+	@folder=$$(mktemp --directory); trap 'rm -rf "$$folder"' EXIT; \
+	for copy in one a/longer/path; do \
+	  git clone --quiet . $$folder/$$copy; \
+	  $(MAKE) --no-print-directory -C $$folder/$$copy release VERSION=$(VERSION); \
+	  cp $$folder/$$copy/$(RELEASE)/SHA256SUMS $$folder/$${copy//\//-}.sums; rm -rf $$folder/$$copy; \
+	done; \
+	diff $$folder/one.sums $$folder/a-longer-path.sums && echo '==> both builds have the same files'
 
 # Platforms of the plugin of kubectl, as in deployments/krew/gpu.yaml.
 PLUGIN_PLATFORMS := darwin-amd64 darwin-arm64 linux-amd64 linux-arm64 windows-amd64
@@ -372,32 +440,34 @@ clean: ## Remove all build results; takes running test clusters down first
 	@if [ -x $(BIN)/cluster ] && [ "$$(id -u)" = 0 ]; then $(BIN)/cluster down --all; fi
 	rm -rf $(BUILD)
 
+.PHONY: check-tools
+check-tools: ## Check this machine for the tools of make unit, demo and test, and say how to get missing ones
+	@tools/needs/needs.sh
+
+# On Debian as root these install a missing tool. Everywhere else they fail and say how to get it.
 .PHONY: need-cc
 need-cc:
-	@if ! command -v $${CC:-gcc} >/dev/null; then \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo '==> installing a C compiler, which cgo and the race detector need'; \
-	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev; \
-	  else \
-	    echo 'A C compiler is needed (cgo, the race detector): install gcc and the libc headers.' >&2; exit 1; \
-	  fi; \
+	@tools/needs/needs.sh --install go cc
+
+# Debian names the compiler for x86-64 by its triplet on arm64, and otherwise as well.
+.PHONY: need-cross-cc
+need-cross-cc: need-cc
+	@missing=$$(for triplet in aarch64-linux-gnu x86_64-linux-gnu; do \
+	  command -v $$triplet-gcc >/dev/null || echo gcc-$${triplet/_/-} libc6-dev-$$([ $$triplet = aarch64-linux-gnu ] && echo arm64 || echo amd64)-cross; \
+	done); \
+	if ! command -v apt-get >/dev/null; then \
+	  echo 'A release needs Debian or a derivative: deployments/container/README.md says how to build it in a container.' >&2; exit 1; \
+	elif [ -n "$$missing" ] && [ "$$(id -u)" = 0 ]; then \
+	  echo '==> installing compilers for the other architectures'; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
+	elif [ -n "$$missing" ]; then \
+	  echo "Compilers for both architectures are needed: apt-get install" $$missing >&2; exit 1; \
 	fi
 
 .PHONY: need-chromium
 need-chromium:
-	@if ! command -v chromium >/dev/null && ! command -v google-chrome >/dev/null; then \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo '==> installing chromium, in which the pages of kubectl gpu ui are tested'; \
-	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; \
-	  else \
-	    echo 'chromium is needed (tests of the pages of kubectl gpu ui): install chromium.' >&2; exit 1; \
-	  fi; \
-	fi
+	@tools/needs/needs.sh --install chromium
 
 .PHONY: need-root
 need-root:
-	@if [ "$$(uname -s)" != Linux ] || [ "$$(id -u)" != 0 ]; then \
-	  echo 'This target starts a real Kubernetes node (kubelet, containerd, network namespaces)' >&2; \
-	  echo 'and so needs root on Linux. Run it with sudo, or run `make unit`, which needs no root.' >&2; \
-	  exit 1; \
-	fi
+	@tools/needs/needs.sh root make git go cluster

@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpu-dra/gpu-dra-driver/deployments/container/internal/debian"
 	"github.com/gpu-dra/gpu-dra-driver/deployments/container/internal/layer"
 	"github.com/gpu-dra/gpu-dra-driver/deployments/container/internal/notices"
 )
@@ -25,6 +24,9 @@ const ownModule = "github.com/gpu-dra/gpu-dra-driver"
 
 // termsDir is the folder in an image with the terms of its contents.
 const termsDir = "usr/share/doc/gpu-dra-driver"
+
+// modulesDir is the folder with the terms of Go modules.
+const modulesDir = termsDir + "/modules"
 
 // terms returns the licences of the programs and of the modules linked into them. If the
 // image has no C library, they include the licence of the one that is linked into programs.
@@ -36,13 +38,13 @@ func (b builder) terms(ctx context.Context, programs []located, hasCLibrary bool
 	files := layer.Files{path.Join(termsDir, "LICENSE"): {Mode: 0o644, Content: licence}}
 	var archives []string
 	for _, p := range programs {
-		linked, err := b.sources.Files(p.file, ownModule, path.Join(termsDir, "modules"))
+		linked, err := b.sources.Files(p.file, ownModule, modulesDir)
 		if err != nil {
 			return nil, err
 		}
 		// Programs have modules in common.
 		maps.Copy(files, linked)
-		archive, err := p.linkedCLibrary()
+		archive, err := b.linkedCLibrary(p)
 		if err != nil {
 			return nil, err
 		}
@@ -50,16 +52,16 @@ func (b builder) terms(ctx context.Context, programs []located, hasCLibrary bool
 			archives = append(archives, archive)
 		}
 	}
-	packages, err := debian.Files(ctx, archives...)
+	packages, err := b.system.Files(ctx, archives...)
 	if err != nil {
 		return nil, err
 	}
 	return files, files.Add(packages)
 }
 
-// linkedCLibrary returns the file of this machine with the C library that is linked into the
+// linkedCLibrary returns the file of the system with the C library that is linked into the
 // program. It returns "" if the program loads its C library, or uses none.
-func (p located) linkedCLibrary() (string, error) {
+func (b builder) linkedCLibrary(p located) (string, error) {
 	if !p.elf.IsStatic() {
 		return "", nil
 	}
@@ -70,13 +72,13 @@ func (p located) linkedCLibrary() (string, error) {
 	if !slices.Contains(info.Settings, debug.BuildSetting{Key: "CGO_ENABLED", Value: "1"}) {
 		return "", nil
 	}
-	for _, dir := range p.elf.Directories() {
+	for _, dir := range b.directories(p.elf) {
 		file := filepath.Join(dir, "libc.a")
 		if _, err := os.Stat(file); err == nil {
 			return file, nil
 		}
 	}
-	return "", fmt.Errorf("%s has a C library linked into it, and libc.a, which shows its terms, is not in %s; install libc6-dev", p.file, strings.Join(p.elf.Directories(), ", "))
+	return "", fmt.Errorf("%s has a C library linked into it, and libc.a, which shows its terms, is not in %s; install libc6-dev", p.file, strings.Join(b.directories(p.elf), ", "))
 }
 
 // goRoots returns the folders in which Go keeps sources.

@@ -23,12 +23,26 @@ type output struct {
 	say io.Writer
 }
 
+// imagesFile lists the images of a folder.
+const imagesFile = "images.json"
+
 // written is one entry of images.json.
 type written struct {
 	Name      string `json:"name"`
 	Reference string `json:"reference"`
-	Digest    string `json:"digest"`
-	Archive   string `json:"archive"`
+	// Digest is the index's, if the image has several platforms.
+	Digest  string `json:"digest"`
+	Archive string `json:"archive"`
+	// Platforms of a release. It is empty for the images of one machine and for the chart.
+	Platforms []platform `json:"platforms,omitempty"`
+}
+
+// platform is the image of an index for one platform.
+type platform struct {
+	Platform string `json:"platform"`
+	Digest   string `json:"digest"`
+	// SBOM is the file with the bill of materials.
+	SBOM string `json:"sbom"`
 }
 
 // write builds all images.
@@ -42,9 +56,9 @@ func (o output) write(ctx context.Context, b builder) error {
 		if err != nil {
 			return fmt.Errorf("image %s: %w", i.name, err)
 		}
-		tag, err := name.NewTag(o.prefix+"/"+i.name+":"+strings.ReplaceAll(b.version, "+", "_"), name.StrictValidation)
+		tag, err := o.tag(i.name, b.tagged())
 		if err != nil {
-			return fmt.Errorf("name of image %s with prefix %q: %w", i.name, o.prefix, err)
+			return err
 		}
 		digest, err := img.Digest()
 		if err != nil {
@@ -55,7 +69,7 @@ func (o output) write(ctx context.Context, b builder) error {
 		if i.tag != "" {
 			tags = append(tags, tag.Context().Tag(i.tag))
 		}
-		if err := archive.Write(filepath.Join(o.dir, w.Archive), img, tags...); err != nil {
+		if err := archive.Write(filepath.Join(o.dir, w.Archive), img.Image, tags...); err != nil {
 			return err
 		}
 		if _, err := fmt.Fprintf(o.say, "%s@%s\n", w.Reference, w.Digest); err != nil {
@@ -63,9 +77,23 @@ func (o output) write(ctx context.Context, b builder) error {
 		}
 		list = append(list, w)
 	}
+	return o.list(list)
+}
+
+// tag returns the reference of an image. References cannot have the + of a version.
+func (o output) tag(image, version string) (name.Tag, error) {
+	tag, err := name.NewTag(o.prefix+"/"+image+":"+strings.ReplaceAll(version, "+", "_"), name.StrictValidation)
+	if err != nil {
+		return name.Tag{}, fmt.Errorf("name of image %s with prefix %q: %w", image, o.prefix, err)
+	}
+	return tag, nil
+}
+
+// list writes images.json.
+func (o output) list(list []written) error {
 	text, err := json.MarshalIndent(list, "", "  ")
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(o.dir, "images.json"), append(text, '\n'), 0o644)
+	return os.WriteFile(filepath.Join(o.dir, imagesFile), append(text, '\n'), 0o644)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
@@ -29,16 +30,55 @@ import (
 // on the fleet's GPUs keep that from opening one more.
 func TestTheFleetFitsInAnyOrder(t *testing.T) {
 	t.Parallel()
-	const countedTwice = 4
 	c := slicing(sharing())
 	c.Shares.Units = kind.Numbers{kind.TimeSlice: 12}
-	hardware := simulated(t, filepath.Join("..", "..", "demo", "fleet", "ten-a100.yaml"))
+	fitInAnyOrder(t, c, tenA100(t), []fleetTeam{
+		{claim: "class=gpu", pods: 4, gpus: 4, alone: true},
+		{claim: "class=mps memory=9Gi compute=12", pods: 20, gpus: 3},
+		{claim: "class=timeslice", pods: 30, gpus: 3},
+	})
+}
+
+// demo/course/mig has the same teams, with three GPUs of seven MIG devices each for the
+// servers. Its layouts.yaml has the same layout.
+func TestTheFleetWithMIGFitsInAnyOrder(t *testing.T) {
+	t.Parallel()
+	c := slicing(sharing())
+	c.Shares.Units = kind.Numbers{kind.TimeSlice: 12}
+	node := tenA100(t)
+	fitInAnyOrder(t, layered(t, c, node, "[4,5,6] 1g.10gb*7"), node, []fleetTeam{
+		{claim: "class=gpu", pods: 4, gpus: 4, alone: true},
+		{claim: "class=mig profile=1g.10gb", pods: 20, gpus: 3, alone: true},
+		{claim: "class=timeslice", pods: 30, gpus: 3},
+	})
+}
+
+// fleetTeam is a number of pods with equal claims, and the number of GPUs that they use.
+type fleetTeam struct {
+	claim      string
+	pods, gpus int
+	// alone says that a claim holds its device alone, so it is never counted twice.
+	alone bool
+}
+
+// tenA100 returns the node of demo/fleet.
+func tenA100(t *testing.T) gpu.Node {
+	t.Helper()
+	return simulated(t, filepath.Join("..", "..", "demo", "fleet", "ten-a100.yaml"))
+}
+
+// fitInAnyOrder allocates the claims of all teams in random orders. It fails if a claim
+// does not fit, or if a team uses another number of GPUs.
+func fitInAnyOrder(t *testing.T, c catalog.Catalog, hardware gpu.Node, teams []fleetTeam) {
+	t.Helper()
+	const countedTwice = 4
 	resources := c.Resources(hardware, nil)
-	fleet := slices.Concat(
-		slices.Repeat([]string{"class=gpu"}, 4),
-		slices.Repeat([]string{"class=mps memory=9Gi compute=12"}, 20),
-		slices.Repeat([]string{"class=timeslice"}, 30),
-	)
+	var fleet []string
+	want, alone := map[string]int{}, map[string]bool{}
+	for _, team := range teams {
+		fleet = append(fleet, slices.Repeat([]string{team.claim}, team.pods)...)
+		want[team.claim], alone[team.claim] = team.gpus, team.alone
+	}
 	shippedClasses := classes(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		node := allocatortest.NewNode(resources, allocatortest.Features(), shippedClasses...)
@@ -64,7 +104,7 @@ func TestTheFleetFitsInAnyOrder(t *testing.T) {
 				rt.Fatal(err)
 			}
 			on[name.Address] = append(on[name.Address], words)
-			if words != "class=gpu" {
+			if !alone[words] {
 				i := slices.IndexFunc(hardware.GPUs, func(g gpu.GPU) bool { return g.Address == name.Address })
 				given = append(given, fmt.Sprintf("%s cel=device.attributes['gpu.nvidia.com'].uuid == '%s'", words, hardware.GPUs[i].UUID))
 			}
@@ -74,7 +114,6 @@ func TestTheFleetFitsInAnyOrder(t *testing.T) {
 			slices.Sort(pods)
 			gpus[strings.Join(slices.Compact(pods), " and ")]++
 		}
-		want := map[string]int{"class=gpu": 4, "class=mps memory=9Gi compute=12": 3, "class=timeslice": 3}
 		if diff := cmp.Diff(want, gpus); diff != "" {
 			rt.Fatalf("GPUs by their use (-want +got)\n%s\n%s", diff, node)
 		}

@@ -77,7 +77,7 @@ func (m *Manager) checkPodsEnded(j *job) error {
 	for _, pod := range slices.Concat(j.Pods, j.reserved, consumers) {
 		if pid := living[string(pod)]; pid != 0 {
 			return stillComputing{plan.Refuse(
-				fmt.Errorf("devices %s: %w: process %d of the claim's pod still lives, so the claim keeps them; see docs/admin/administrator.md#after-a-forced-deletion", j.Names(), gpu.ErrInUse, pid),
+				fmt.Errorf("devices %s: %w: process %d of the claim's pod still lives, so the claim keeps them; see docs/admin/operate.md#after-a-forced-deletion", j.Names(), gpu.ErrInUse, pid),
 				"pid", pid, "podUID", pod)}
 		}
 	}
@@ -99,14 +99,14 @@ func (m *Manager) checkNotComputing(ctx context.Context, j *job, users map[gpu.P
 			if d.IsShared() && !slices.Contains(j.Pods, types.UID(u.PodUID)) {
 				pods, err := consumers()
 				if err != nil {
-					return nil, stillComputing{fmt.Errorf("device %s: %w: process %d computes on it, and whether it is the claim's cannot be read: %w; see docs/admin/administrator.md#after-a-forced-deletion", d.Name, gpu.ErrInUse, u.PID, err)}
+					return nil, stillComputing{fmt.Errorf("device %s: %w: process %d computes on it, and whether it is the claim's cannot be read: %w; see docs/admin/operate.md#after-a-forced-deletion", d.Name, gpu.ErrInUse, u.PID, err)}
 				}
 				if !slices.Contains(pods, types.UID(u.PodUID)) {
 					continue
 				}
 			}
 			return nil, stillComputing{plan.Refuse(
-				fmt.Errorf("device %s: %w: process %d still computes on it, so the claim keeps it; see docs/admin/administrator.md#after-a-forced-deletion", d.Name, gpu.ErrInUse, u.PID),
+				fmt.Errorf("device %s: %w: process %d still computes on it, so the claim keeps it; see docs/admin/operate.md#after-a-forced-deletion", d.Name, gpu.ErrInUse, u.PID),
 				"pid", u.PID, "command", u.Command, "podUID", u.PodUID, "containerID", u.ContainerID)}
 		}
 	}

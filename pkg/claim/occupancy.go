@@ -231,7 +231,7 @@ func (m *Manager) checkStrangers(j *job, d plan.Device, onDevice []user, others 
 		case u.unknown != nil:
 			details = append(details, "err", u.unknown)
 		}
-		return plan.Refuse(fmt.Errorf("%w: process %d still uses it and belongs to no claim that has it; see docs/admin/administrator.md#after-a-forced-deletion", gpu.ErrInUse, u.PID), details...)
+		return plan.Refuse(fmt.Errorf("%w: process %d still uses it and belongs to no claim that has it; see docs/admin/operate.md#after-a-forced-deletion", gpu.ErrInUse, u.PID), details...)
 	}
 	return nil
 }

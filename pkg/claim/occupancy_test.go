@@ -558,7 +558,7 @@ func TestAClaimIsNotUndoneWhileItsProcessesRun(t *testing.T) {
 					}
 					return
 				}
-				if !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "process 4711") || !strings.Contains(err.Error(), "see docs/admin/administrator.md") {
+				if !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "process 4711") || !strings.Contains(err.Error(), "see docs/admin/operate.md") {
 					t.Errorf("got %v, want %v that says what to do", err, gpu.ErrInUse)
 				}
 				wantShort(t, err)

@@ -117,7 +117,7 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 		},
 		"several for one request": {
 			pieces: []piece{{device: "gpu-00-00", memory: "20Gi", request: "r"}, {device: "gpu-01-00", memory: "20Gi", request: "r"}}, is: gpu.ErrInvalid,
-			says: "2 MPS shares for one request, and a container can be client of one MPS daemon only; see docs/user/sharing.md",
+			says: "2 MPS shares for one request, and a container can be client of one MPS daemon only; see docs/user/share-events.md",
 		},
 		"together more than the GPU": {
 			pieces: []piece{{device: "gpu-00-00", memory: "50Gi"}, {device: "gpu-00-00", memory: "40Gi"}}, is: gpu.ErrInvalid,

@@ -137,11 +137,11 @@ func (c *Cluster) hasAgent(node string) bool {
 }
 
 // usersReasons are the reasons of refusals that the user of a claim can end. The others are of the
-// node; docs/admin/reference.md#event-texts has all of them.
+// node; docs/user/events.md#event-texts has all of them.
 var usersReasons = []string{"Invalid", "NotSupported", "NoCapacityLeft"}
 
 // checkPrepared reports devices that the agent could not prepare. The condition and its
-// reasons are in docs/admin/reference.md#event-texts.
+// reasons are in docs/user/events.md#event-texts.
 func checkPrepared(c *Cluster) []Finding {
 	var findings []Finding
 	prepared := 0
@@ -161,7 +161,7 @@ func checkPrepared(c *Cluster) []Finding {
 			}
 			findings = append(findings, Finding{
 				Object: nameOf(claim), Code: code, State: state, Found: fmt.Sprintf("%s is not prepared: %s: %s", device.Device, ready.Reason, ready.Message),
-				Meaning: "its pod stays in ContainerCreating", Remedy: "docs/admin/reference.md#event-texts has the reason, and whether waiting helps; the kubelet tries again",
+				Meaning: "its pod stays in ContainerCreating", Remedy: "docs/user/events.md#event-texts has the reason, and whether waiting helps; the kubelet tries again",
 			})
 		}
 	}

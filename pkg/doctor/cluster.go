@@ -136,7 +136,7 @@ func checkExtendedResources(c *Cluster) []Finding {
 			findings = append(findings, Finding{
 				Object: object, Code: "extended-resource-of-device-plugin", State: Warning, Found: fmt.Sprintf("a device plugin serves %s on %s too", *name, list(nodes)),
 				Meaning: "pods that request " + *name + " get a GPU from the device plugin on these nodes, and from claims elsewhere",
-				Remedy:  "remove the device plugin from these nodes, or empty the class's extended resource in the chart until it is gone (docs/admin/migration.md)",
+				Remedy:  "remove the device plugin from these nodes, or empty the class's extended resource in the chart until it is gone (docs/admin/migrate-from-device-plugin.md)",
 			})
 		}
 	}

@@ -5,7 +5,6 @@ package doctor
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -26,8 +25,8 @@ type Code struct {
 	Read string
 }
 
-// document is where each code is explained, in a section of its name.
-const document = "docs/user/troubleshooting.md"
+// document lists the documents with a section for each code.
+const document = "docs/admin/doctor.md"
 
 // Codes returns all codes in the order of the documents. The causes for which new claims do not
 // get a GPU are codes of the check "health".
@@ -41,9 +40,9 @@ func Codes() []Code {
 func causes() []Code {
 	var all []Code
 	for _, c := range cause.All() {
-		code := Code{Name: section(c.Code), Check: "health", State: stateOf(c), Summary: c.Meaning, Read: "user/attributes.md#taints"}
+		code := Code{Name: section(c.Code), Check: "health", State: stateOf(c), Summary: c.Meaning, Read: "user/taints.md#taints"}
 		if c.Key == v1alpha1.TaintUnhealthy {
-			code.Read = "admin/administrator.md#gpus-that-fail"
+			code.Read = "admin/failed-gpus.md#gpus-that-fail"
 		}
 		all = append(all, code)
 	}
@@ -56,17 +55,6 @@ func stateOf(c cause.Cause) State {
 		return Problem
 	}
 	return Warning
-}
-
-// section returns the section of the document that explains a code. Causes that this release
-// does not know, such as "xid-1234", are in the section of their group.
-func section(code string) string {
-	names := func(of func(cause.Cause) bool) bool { return slices.ContainsFunc(cause.All(), of) }
-	if group, _, found := strings.Cut(code, "-"); found && names(func(c cause.Cause) bool { return c.Code == group+"-" }) &&
-		!names(func(c cause.Cause) bool { return c.Code == code && !strings.HasSuffix(code, "-") }) {
-		return group
-	}
-	return code
 }
 
 // isCode reports whether a finding can have the code.
@@ -99,89 +87,89 @@ const (
 
 // codes are the codes of all checks except for causes, in the order of the checks.
 var codes = []Code{
-	{"list-not-readable", "", Unknown, "you have no right to read a list that the check needs", "admin/administrator.md#facts-about-a-node"},
-	{codeFile, "", Unknown, "the agent cannot read a file of its node. Simulated nodes are left out", "admin/administrator.md#facts-about-a-node"},
-	{"fact-unknown", "", Unknown, "the agent cannot read a setting of its node by NVML", "admin/administrator.md#facts-about-a-node"},
+	{"list-not-readable", "", Unknown, "you have no right to read a list that the check needs", "admin/rights.md#facts-about-a-node"},
+	{codeFile, "", Unknown, "the agent cannot read a file of its node. Simulated nodes are left out", "admin/rights.md#facts-about-a-node"},
+	{"fact-unknown", "", Unknown, "the agent cannot read a setting of its node by NVML", "admin/rights.md#facts-about-a-node"},
 
 	{"server-version-unknown", "server", Unknown, "the API server reports a version that is none", "admin/install.md#before"},
 	{"server-too-old", "server", Problem, "the API server is older than Kubernetes 1.34", "admin/install.md#before"},
 	{"server-without-shares", "server", Warning, "the API server is older than Kubernetes 1.36, so GPUs are not shared", "admin/install.md#before"},
-	{"server-without-counters", "server", Warning, "the API server is older than Kubernetes 1.36.2, so nodes offer no MIG devices and no time slices", "admin/administrator.md#where-the-programs-run"},
+	{"server-without-counters", "server", Warning, "the API server is older than Kubernetes 1.36.2, so nodes offer no MIG devices and no time slices", "admin/runtimes.md"},
 	{"resources-missing", "resources", Problem, "the API server does not serve resource.k8s.io/v1", "admin/install.md#before"},
 	{"taint-rules-not-served", "resources", Warning, "the API server does not serve DeviceTaintRules", "admin/install.md#before"},
 	{"shares-not-published", "shares", Warning, "no published device can be shared", "admin/install.md#before"},
-	{"class-missing", "classes", Problem, "no DeviceClass selects devices of the driver", "admin/reference.md#deviceclasses-and-extended-resources"},
+	{"class-missing", "classes", Problem, "no DeviceClass selects devices of the driver", "user/claim-reference.md#deviceclasses-and-extended-resources"},
 	{"selector-fails", "selectors", Problem, "a selector fails on a device that lacks what it reads. It is a problem of a DeviceClass, and a warning about a template or claim", "user/attributes.md#attributes"},
 	{"selector-matches-nothing", "selectors", Warning, "a selector or constraint reads something that no device has", "user/attributes.md#attributes"},
-	{"selectors-not-evaluated", "selectors", Unknown, "there are more selectors than the check evaluates", "user/kubectl.md#why-a-pod-waits"},
-	{"extended-resource-twice", "extended-resources", Problem, "two DeviceClasses serve one extended resource", "admin/reference.md#deviceclasses-and-extended-resources"},
-	{"extended-resource-of-device-plugin", "extended-resources", Warning, "a device plugin serves the extended resource of a DeviceClass too", "admin/migration.md"},
+	{"selectors-not-evaluated", "selectors", Unknown, "there are more selectors than the check evaluates", "user/explain.md#why-a-pod-waits"},
+	{"extended-resource-twice", "extended-resources", Problem, "two DeviceClasses serve one extended resource", "user/claim-reference.md#deviceclasses-and-extended-resources"},
+	{"extended-resource-of-device-plugin", "extended-resources", Warning, "a device plugin serves the extended resource of a DeviceClass too", "admin/migrate-from-device-plugin.md"},
 	{"policy-missing", "policies", Problem, "an admission policy that limits agents is missing", "admin/policy.md"},
 	{"policy-not-bound", "policies", Problem, "an admission policy has no binding, and so no effect", "admin/policy.md"},
 	{"policy-not-enforced", "policies", Warning, "an admission policy only reports what it should refuse", "admin/policy.md"},
 
 	{"agent-missing", "agents", Problem, "no agent of the driver runs", "admin/install.md#check-the-installation"},
 	{"no-node-selected", "agents", Problem, "the DaemonSet of the agents selects no node", "admin/install.md#check-the-installation"},
-	{"agent-not-ready", "agents", Problem, "the agent of a node is not ready", "admin/administrator.md#metrics-and-probes"},
+	{"agent-not-ready", "agents", Problem, "the agent of a node is not ready", "admin/metrics.md"},
 	{"releases-differ", "versions", Warning, "nodes run different releases of the driver", "admin/install.md"},
 	{"rollout-stuck", "rollouts", Problem, "an update of agents or supervisors makes no progress", "admin/install.md"},
 	{"rollout-on-delete", "rollouts", Warning, "pods of an older release run until they are deleted", "admin/install.md"},
 	{"pods-not-created", "rollouts", Problem, "selected nodes have no pod of the driver", "admin/install.md#check-the-installation"},
 	{"pod-not-scheduled", "rollouts", Problem, "the scheduler does not place a pod of the driver on its node", "admin/install.md#check-the-installation"},
-	{"supervisor-not-ready", "supervisors", Problem, "the MPS supervisor of a node is not ready", "user/sharing.md#troubleshooting"},
-	{"supervisor-missing", "supervisors", Problem, "the agent of a node expects an MPS supervisor, and the node has none", "user/sharing.md#troubleshooting"},
+	{"supervisor-not-ready", "supervisors", Problem, "the MPS supervisor of a node is not ready", "user/share-events.md"},
+	{"supervisor-missing", "supervisors", Problem, "the agent of a node expects an MPS supervisor, and the node has none", "user/share-events.md"},
 	{"node-not-ready", "nodes", Problem, "a node with GPUs is not ready, so what it publishes is old", ""},
 	{"slices-of-missing-node", "slices", Problem, "devices of a node are published, and the node does not exist", ""},
-	{"node-without-agent", "slices", Problem, "devices of a node are published, and no agent runs there", "admin/administrator.md#troubleshooting"},
-	{"node-without-devices", "slices", Problem, "the agent of a node is ready, and publishes no devices", "admin/administrator.md#troubleshooting"},
+	{"node-without-agent", "slices", Problem, "devices of a node are published, and no agent runs there", "admin/operate.md#troubleshooting"},
+	{"node-without-devices", "slices", Problem, "the agent of a node is ready, and publishes no devices", "admin/operate.md#troubleshooting"},
 	{"pool-incomplete", "pools", Problem, "some slices of a node's pool are missing", ""},
-	{codeRule, "health", Warning, "a DeviceTaintRule taints a GPU, or a release of the driver with causes that this one does not know", "user/attributes.md#taints"},
-	{"gpus-missing", "peers", Warning, "a node publishes fewer GPUs of a product than other nodes with it", "admin/administrator.md#troubleshooting"},
+	{codeRule, "health", Warning, "a DeviceTaintRule taints a GPU, or a release of the driver with causes that this one does not know", "user/taints.md#taints"},
+	{"gpus-missing", "peers", Warning, "a node publishes fewer GPUs of a product than other nodes with it", "admin/operate.md#troubleshooting"},
 	{"driver-releases-differ", "driver-releases", Warning, "nodes with GPUs of one product have different releases of the NVIDIA driver", ""},
 
 	{"claim-not-deleted", "claims", Problem, "a deleted claim keeps its devices, and no pod uses it", ""},
 	{"claim-deleted-in-use", "claims", Warning, "a claim was deleted while a pod uses it", ""},
 	{"claim-unused", "claims", Warning, "a claim has devices, and no pod uses it", ""},
 	{"claim-of-missing-node", "claims", Problem, "a claim has devices of a node that does not exist", ""},
-	{"claims-without-agent", "claims", Problem, "claims have devices of a node without an agent", "admin/administrator.md#troubleshooting"},
-	{"claim-invalid", "prepared", Warning, "an agent refuses a claim, which its user must change", "admin/reference.md#event-texts"},
-	{"claim-not-prepared", "prepared", Problem, "an agent cannot prepare a claim", "admin/reference.md#event-texts"},
+	{"claims-without-agent", "claims", Problem, "claims have devices of a node without an agent", "admin/operate.md#troubleshooting"},
+	{"claim-invalid", "prepared", Warning, "an agent refuses a claim, which its user must change", "user/events.md#event-texts"},
+	{"claim-not-prepared", "prepared", Problem, "an agent cannot prepare a claim", "user/events.md#event-texts"},
 	{"claim-of-missing-pod", "consumers", Problem, "a claim is reserved for a pod that does not exist", ""},
 	{"claim-of-ended-pod", "consumers", Problem, "a claim is reserved for a pod that has ended", ""},
 	{"pod-not-terminated", "consumers", Problem, "a pod with devices does not end. It is a warning if only finalizers keep it", "user/troubleshooting.md#the-pod-stays-terminating"},
-	{"memory-unlimited", "limits", Warning, "a container of a claim computes without its memory limit", "user/sharing.md#troubleshooting"},
-	{"memory-limit-not-checked", "limits", Unknown, "the agent cannot check whether each container of a claim has its memory limit", "user/sharing.md#troubleshooting"},
+	{"memory-unlimited", "limits", Warning, "a container of a claim computes without its memory limit", "user/share-events.md"},
+	{"memory-limit-not-checked", "limits", Unknown, "the agent cannot check whether each container of a claim has its memory limit", "user/share-events.md"},
 	{"claim-not-named", "containers", Warning, "no container of a pod names one of the pod's claims, so none gets its devices", "user/concepts.md"},
-	{"two-shares-in-container", "containers", Warning, "a container names two shares that MPS limits, and gets the limits of one", "user/sharing.md#shares"},
-	{"share-rounded-up", "containers", Warning, "a claim holds more than it requests, because the scheduler rounds shares up", "user/sharing.md#shares"},
+	{"two-shares-in-container", "containers", Warning, "a container names two shares that MPS limits, and gets the limits of one", "user/share-guarantees.md#what-it-does-not-guarantee"},
+	{"share-rounded-up", "containers", Warning, "a claim holds more than it requests, because the scheduler rounds shares up", "user/share.md"},
 
-	{"nvidia-dra-driver", "drivers", Problem, "NVIDIA's own DRA driver publishes the GPUs of the node too", "admin/migration.md"},
-	{"driver-of-same-name", "drivers", Problem, "another driver of the same name serves the node", "admin/migration.md#two-drivers-on-one-node"},
-	{"gpu-published-twice", "drivers", Problem, "another driver publishes the same GPUs", "admin/migration.md"},
-	{"device-plugin-on-node", "device-plugins", Warning, "NVIDIA's device plugin runs on a node of the driver", "admin/migration.md"},
-	{"pod-without-claim", "runtime-classes", Warning, "a pod with NVIDIA's RuntimeClass has no claim, and may see all GPUs of its node", "admin/migration.md"},
+	{"nvidia-dra-driver", "drivers", Problem, "NVIDIA's own DRA driver publishes the GPUs of the node too", "admin/migrate-from-nvidia-dra.md"},
+	{"driver-of-same-name", "drivers", Problem, "another driver of the same name serves the node", "admin/two-drivers.md#two-drivers-on-one-node"},
+	{"gpu-published-twice", "drivers", Problem, "another driver publishes the same GPUs", "admin/two-drivers.md"},
+	{"device-plugin-on-node", "device-plugins", Warning, "NVIDIA's device plugin runs on a node of the driver", "admin/migrate-from-device-plugin.md"},
+	{"pod-without-claim", "runtime-classes", Warning, "a pod with NVIDIA's RuntimeClass has no claim, and may see all GPUs of its node", "admin/device-plugin-differences.md"},
 	{"kubelet-too-old", "kubelets", Problem, "a kubelet is older than 1.34", "admin/install.md#before"},
-	{"cdi-off", "kubelets", Problem, "CDI is off in the container runtime", "admin/administrator.md#where-the-programs-run"},
-	{"cdi-may-be-off", "kubelets", Warning, "CDI is off in the container runtime unless its configuration enables it", "admin/administrator.md#where-the-programs-run"},
-	{"runtime-without-cdi", "kubelets", Problem, "the container runtime has no CDI", "admin/administrator.md#where-the-programs-run"},
-	{"cdi-folder-not-read", "kubelets", Problem, "the container runtime does not read the folder of the agent's CDI specs", "admin/administrator.md#where-the-programs-run"},
-	{"runtime-unknown", "kubelets", Unknown, "the container runtime is one that the check does not know", "admin/administrator.md#where-the-programs-run"},
+	{"cdi-off", "kubelets", Problem, "CDI is off in the container runtime", "admin/runtimes.md"},
+	{"cdi-may-be-off", "kubelets", Warning, "CDI is off in the container runtime unless its configuration enables it", "admin/runtimes.md"},
+	{"runtime-without-cdi", "kubelets", Problem, "the container runtime has no CDI", "admin/runtimes.md"},
+	{"cdi-folder-not-read", "kubelets", Problem, "the container runtime does not read the folder of the agent's CDI specs", "admin/runtimes.md"},
+	{"runtime-unknown", "kubelets", Unknown, "the container runtime is one that the check does not know", "admin/runtimes.md"},
 	{"huge-pages-not-counted", "kubelets", Warning, "the kubelet reports fewer huge pages than the kernel has", ""},
 
-	{"facts-not-readable", "facts", Unknown, "you have no right to read facts about nodes", "admin/administrator.md#facts-about-a-node"},
-	{"agent-does-not-answer", "facts", Unknown, "an agent does not answer, or refuses to", "admin/administrator.md#facts-about-a-node"},
+	{"facts-not-readable", "facts", Unknown, "you have no right to read facts about nodes", "admin/rights.md#facts-about-a-node"},
+	{"agent-does-not-answer", "facts", Unknown, "an agent does not answer, or refuses to", "admin/rights.md#facts-about-a-node"},
 	{"cpu-manager-conflict", "cpu-manager", Warning, "the kubelet and a CPU driver assign the same CPUs", "user/topology.md"},
 	{"cpus-far-from-gpus", "cpu-manager", Warning, "containers run on CPUs far from their GPUs", "user/topology.md"},
-	{"nvidia-driver-not-loaded", "driver", Problem, "the NVIDIA driver is not loaded", "admin/administrator.md#troubleshooting"},
-	{"config-not-followed", "node-config", Problem, "a node does not follow one of its labels, or a file of the chart", "admin/administrator.md#pools-of-nodes"},
-	{"config-not-checked", "node-config", Unknown, "a node has a label of the driver, and whether its agent follows it is not known", "admin/administrator.md#pools-of-nodes"},
-	{"label-without-agent", "node-config", Warning, "a node has a label of the driver and no agent", "admin/administrator.md#pools-of-nodes"},
-	{"label-unknown", "node-config", Warning, "a node has a label that only resembles one of the driver", "admin/reference.md#labels"},
+	{"nvidia-driver-not-loaded", "driver", Problem, "the NVIDIA driver is not loaded", "admin/operate.md#troubleshooting"},
+	{"config-not-followed", "node-config", Problem, "a node does not follow one of its labels, or a file of the chart", "admin/pools.md"},
+	{"config-not-checked", "node-config", Unknown, "a node has a label of the driver, and whether its agent follows it is not known", "admin/pools.md"},
+	{"label-without-agent", "node-config", Warning, "a node has a label of the driver and no agent", "admin/pools.md"},
+	{"label-unknown", "node-config", Warning, "a node has a label that only resembles one of the driver", "admin/names.md#labels"},
 	{"persistence-off", "persistence", Warning, "neither persistence mode nor nvidia-persistenced is on", ""},
 	{"ecc-off", "ecc", Warning, "the memory of a GPU does not correct errors", ""},
-	{"fabric-not-registered", "fabric", Problem, "a GPU has not joined its NVSwitch fabric", "admin/administrator.md#gpus-that-fail"},
-	{"fabric-manager-missing", "fabric", Problem, "a GPU has NVSwitch links, and nvidia-fabricmanager does not run", "admin/administrator.md#gpus-that-fail"},
-	{"fabric-manager-release-differs", "fabric", Problem, "Fabric Manager is of another release than the driver. It is a warning while it runs", "admin/administrator.md#gpus-that-fail"},
+	{"fabric-not-registered", "fabric", Problem, "a GPU has not joined its NVSwitch fabric", "admin/failed-gpus.md#gpus-that-fail"},
+	{"fabric-manager-missing", "fabric", Problem, "a GPU has NVSwitch links, and nvidia-fabricmanager does not run", "admin/failed-gpus.md#gpus-that-fail"},
+	{"fabric-manager-release-differs", "fabric", Problem, "Fabric Manager is of another release than the driver. It is a warning while it runs", "admin/failed-gpus.md#gpus-that-fail"},
 	{"clock-slowdown", "clocks", Warning, "heat or power slows a GPU down", ""},
 	{"clock-limited", "clocks", Warning, "an administrator has limited the clocks of a GPU", ""},
 	{"pcie-link-narrow", "pcie", Warning, "a GPU has fewer PCIe lanes than it could", ""},
@@ -189,8 +177,8 @@ var codes = []Code{
 	{"iommu-translates", "iommu", Warning, "the IOMMU translates the addresses of a GPU", "user/topology.md"},
 	{"gpu-rdma-missing", "peermem", Warning, "network adapters cannot reach the memory of GPUs", "user/topology.md"},
 	{"memlock-small", "memlock", Warning, "containers can lock too little memory for RDMA", "user/topology.md"},
-	{"cgroup-v1", "cgroup", Warning, "a node has cgroups of version 1", "user/sharing.md#what-holds-a-share"},
-	{"cgroup-without-dmem", "cgroup", Warning, "the kernel cannot limit the GPU memory of cgroups", "user/sharing.md#what-holds-a-share"},
+	{"cgroup-v1", "cgroup", Warning, "a node has cgroups of version 1", "user/share-levels.md"},
+	{"cgroup-without-dmem", "cgroup", Warning, "the kernel cannot limit the GPU memory of cgroups", "user/share-levels.md"},
 	{"thp-never", "transparent-huge-pages", Warning, "transparent huge pages are off", ""},
 	{"swap-on", "swap", Warning, "a node swaps", ""},
 	{"cpu-governor", "governor", Warning, "CPUs may run below their highest frequency", ""},

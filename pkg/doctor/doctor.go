@@ -181,7 +181,7 @@ func Examine(c *Cluster) []Finding {
 		for _, f := range found {
 			f.Check = check.name
 			if f.Code != "" {
-				f.Read = document + "#" + section(f.Code)
+				f.Read = Section(f.Code)
 			}
 			findings = append(findings, f)
 		}

@@ -151,7 +151,7 @@ func replaced(id string) string {
 	case "copyEngines", "decoders", "encoders", "jpegEngines", "ofaEngines":
 		return "NVIDIA's driver publishes it as a capacity, this one does not: select MIG devices by their profile"
 	case v1alpha1.MetadataCPUs, v1alpha1.MetadataNICs, v1alpha1.MetadataRDMADevices:
-		return "only the metadata of containers has it: docs/admin/reference.md#metadata-of-a-container"
+		return "only the metadata of containers has it: docs/user/container-reference.md#metadata-of-a-container"
 	}
 	return ""
 }

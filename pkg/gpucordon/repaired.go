@@ -25,7 +25,7 @@ func CheckRepairable(fault string) error {
 	case word == "fabric":
 		ends = "it ends when the GPU has joined its fabric: start nvidia-fabricmanager, or nvidia-imex on multi-node NVLink"
 	case word == "recovery":
-		ends = "it ends when the driver no longer requests the recovery: follow docs/admin/administrator.md#gpus-that-fail"
+		ends = "it ends when the driver no longer requests the recovery: follow docs/admin/failed-gpus.md#gpus-that-fail"
 	default:
 		return nil
 	}

@@ -13,23 +13,12 @@ import (
 // documents is the address of the repository's documents.
 const documents = "https://github.com/gpu-dra/gpu-dra-driver/blob/main/"
 
-// troubleshooting is the document with a section for each code.
-const troubleshooting = "docs/user/troubleshooting.md"
-
 // documentLink returns a link to a section of a document; text only if it has none.
 func documentLink(text, section string) markup.Part {
 	if section == "" {
 		return markup.Text(text)
 	}
 	return markup.E("a", markup.Attr("href", documents+section), markup.Attr("rel", "noreferrer"), markup.Text(text))
-}
-
-// sectionOf returns the section about a reason; "" if there is none.
-func sectionOf(reason gpurows.Reason) string {
-	if anchor := reason.Anchor(); anchor != "" {
-		return troubleshooting + "#" + anchor
-	}
-	return ""
 }
 
 // healthClass returns the class of a state of health in the style sheet.
@@ -77,8 +66,8 @@ func (r *reading) health(gpus ...gpurows.GPU) markup.Part {
 func (r *reading) healthItem(h gpurows.Health) markup.Part {
 	parts := markup.Parts{markup.Attr("class", healthClass(h.State)), markup.Text(signOf(h.State))}
 	for _, p := range h.Parts(r.at) {
-		if p.Reason != nil && p.Reason.Anchor() != "" {
-			parts = append(parts, documentLink(p.Text, sectionOf(*p.Reason)))
+		if p.Reason != nil && p.Reason.Section() != "" {
+			parts = append(parts, documentLink(p.Text, p.Reason.Section()))
 		} else {
 			parts = append(parts, breakable(p.Text))
 		}

@@ -32,7 +32,7 @@ func (e *explaining) addStart(ctx context.Context, pod *corev1.Pod, claims []*re
 	node := pod.Spec.NodeName
 	if driver := e.cluster.Driver; e.State == StateCreating && pod.Status.Phase == corev1.PodPending && e.cluster.Objects.HasOtherDriver(driver, node, claims...) {
 		e.Causes = append(e.Causes, fmt.Sprintf("two drivers of the name %s run on node %s", driver, node))
-		e.Advice = append(e.Advice, fmt.Sprintf("remove one of the drivers of the name %s from node %s: the kubelet calls only the one that registered last, so the pod may stay in ContainerCreating (docs/admin/migration.md#two-drivers-on-one-node)",
+		e.Advice = append(e.Advice, fmt.Sprintf("remove one of the drivers of the name %s from node %s: the kubelet calls only the one that registered last, so the pod may stay in ContainerCreating (docs/admin/two-drivers.md#two-drivers-on-one-node)",
 			driver, node))
 	}
 	for _, claim := range claims {
@@ -181,7 +181,7 @@ func (e *explaining) addRefusal(prefix, message string) {
 }
 
 // waiting returns whether it helps to wait after a refusal, by the term of its sentinel error:
-// see the event texts in docs/admin/reference.md.
+// see the event texts in docs/user/events.md.
 func waiting(message string) string {
 	const retry = "; the kubelet tries again about every 90 seconds"
 	for _, term := range []struct {

@@ -60,7 +60,7 @@ func limitConditions(device string, uid types.UID, checks []claim.LimitCheck) []
 			if slices.Contains(u.Claims, uid) {
 				return []condition{{
 					kind: v1alpha1.ConditionMemoryUnlimited, reason: v1alpha1.ReasonNoHook,
-					message: fmt.Sprintf("the container of process %d computes without its memory limit: its runtime has not run the driver's hook; see docs/user/sharing.md#troubleshooting", u.PID),
+					message: fmt.Sprintf("the container of process %d computes without its memory limit: its runtime has not run the driver's hook; see docs/user/share-events.md", u.PID),
 				}}
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -40,6 +41,10 @@ func OnNode(s *nvmlsim.Sim) (*Program, error) {
 func InContainer(path string) (*Program, error) {
 	for dir := path; dir != "/"; {
 		dir = filepath.Dir(dir)
+		// In most images /lib is a link to /usr/lib, so /usr has the tables too, but no dev.
+		if _, err := os.Stat(filepath.Join(dir, "dev")); err != nil {
+			continue
+		}
 		tables, err := nvmlsim.ReadSMITables(dir)
 		if err == nil {
 			return &Program{root: dir, tables: tables}, nil

@@ -4,6 +4,7 @@ package smisim_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -88,6 +89,17 @@ func (c container) shows(want string, args ...string) {
 	if diff := cmp.Diff(want, got); diff != "" || status != 0 {
 		c.t.Errorf("nvidia-smi %s: status %d (-want +got):\n%s", strings.Join(args, " "), status, diff)
 	}
+}
+
+// In most images /lib is a link to /usr/lib.
+func TestAContainerWithOneLibFolderShowsItsGPUs(t *testing.T) {
+	s := newNode(t, "t4")
+	c := newContainer(t, s, "nvidia0")
+	lib, merged := filepath.Join(c.root, "lib"), filepath.Join(c.root, "usr", "lib")
+	if err := errors.Join(os.Mkdir(filepath.Dir(merged), 0o755), os.Rename(lib, merged), os.Symlink("usr/lib", lib)); err != nil {
+		t.Fatal(err)
+	}
+	c.shows("Tesla T4\n", "--query-gpu=name", "--format=csv,noheader")
 }
 
 func TestAContainerShowsItsGPUs(t *testing.T) {

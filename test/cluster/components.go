@@ -31,8 +31,9 @@ func Components() []string {
 	return []string{etcd, containerd, kubeAPIServer, kubeControllerManager, kubeScheduler, kubeProxy, kubelet}
 }
 
-// arguments returns the command line of a daemon without its name.
-func arguments(component string, l Layout, n network, featureGates map[string]bool) []string {
+// arguments returns the command line of a daemon without its name. The API server serves
+// the versions in addition to its own.
+func arguments(component string, l Layout, n network, versions []string, featureGates map[string]bool) []string {
 	kubeconfig := l.kubeconfigOf(component)
 	var args []string
 	switch component {
@@ -75,8 +76,9 @@ func arguments(component string, l Layout, n network, featureGates map[string]bo
 			"--authorization-mode=Node,RBAC",
 			"--enable-admission-plugins=NodeRestriction",
 			"--allow-privileged=true",
-			// Users' manifests are in these versions, too.
-			"--runtime-config=resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true,scheduling.k8s.io/v1beta1=true",
+		}
+		if len(versions) > 0 {
+			args = append(args, "--runtime-config="+strings.Join(versions, "=true,")+"=true")
 		}
 	case kubeControllerManager:
 		args = []string{
@@ -119,10 +121,12 @@ func arguments(component string, l Layout, n network, featureGates map[string]bo
 	return args
 }
 
-// withGroups returns the feature gates with those for PodGroups that share claims, unless
-// they are set.
-func withGroups(gates map[string]bool) map[string]bool {
-	all := map[string]bool{"GenericWorkload": true, "DRAWorkloadResourceClaims": true}
+// withDefaults returns the feature gates, and the default ones that they do not name.
+func withDefaults(defaults, gates map[string]bool) map[string]bool {
+	all := maps.Clone(defaults)
+	if all == nil {
+		all = map[string]bool{}
+	}
 	maps.Copy(all, gates)
 	return all
 }
@@ -158,12 +162,15 @@ func daemon(component string, args []string, l Layout, programs programs, cgroup
 
 // programs of the machine, as absolute paths.
 type programs struct {
-	shell, nsenter, runc, busybox string
+	shell, nsenter, runtime, busybox string
 }
 
-func findPrograms() (programs, error) {
+// Runtimes are the OCI runtimes that containerd can use.
+func Runtimes() []string { return host.Runtimes() }
+
+func findPrograms(runtime string) (programs, error) {
 	var p programs
-	for name, path := range map[string]*string{"sh": &p.shell, "nsenter": &p.nsenter, "runc": &p.runc, "busybox": &p.busybox} {
+	for name, path := range map[string]*string{"sh": &p.shell, "nsenter": &p.nsenter, runtime: &p.runtime, "busybox": &p.busybox} {
 		var err error
 		if *path, err = host.LookPath(name); err != nil {
 			return programs{}, err

@@ -24,7 +24,7 @@ var configTemplates embed.FS
 const kubeletHealthPort = 10248
 
 // renderConfig returns the configuration files of all components by path.
-func renderConfig(l Layout, n network, featureGates map[string]bool, runc string) (map[string][]byte, error) {
+func renderConfig(l Layout, n network, featureGates map[string]bool, runtime string) (map[string][]byte, error) {
 	containerd, err := renderTemplate("containerd.toml", map[string]string{
 		"Root":        l.path("containerd", "root"),
 		"State":       l.containerdState(),
@@ -34,8 +34,8 @@ func renderConfig(l Layout, n network, featureGates map[string]bool, runc string
 		"ShimSockets": l.path("s"),
 		"PauseImage":  pauseImage,
 		"CDIDir":      l.CDIDir(),
-		"Runc":        runc,
-		"RuncRoot":    l.path("containerd", "runc"),
+		"Runtime":     runtime,
+		"RuntimeRoot": l.path("containerd", "runc"),
 		"Bin":         l.Bin,
 		"CNIConf":     l.cniDir(),
 	})

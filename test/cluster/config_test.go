@@ -117,10 +117,10 @@ func TestFeatureGatesReachEveryKubernetesComponent(t *testing.T) {
 	l := testLayout(t, "e2e")
 	gates := map[string]bool{"B": false, "A": true}
 	for _, component := range []string{kubeAPIServer, kubeControllerManager, kubeScheduler} {
-		if args := arguments(component, l, testNetwork(), gates); !slices.Contains(args, "--feature-gates=A=true,B=false") {
+		if args := arguments(component, l, testNetwork(), nil, gates); !slices.Contains(args, "--feature-gates=A=true,B=false") {
 			t.Errorf("%s: %q", component, args)
 		}
-		if args := arguments(component, l, testNetwork(), nil); slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--feature-gates") }) {
+		if args := arguments(component, l, testNetwork(), nil, nil); slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--feature-gates") }) {
 			t.Errorf("%s without gates: %q", component, args)
 		}
 	}
@@ -133,7 +133,7 @@ func TestEachFileInTheArgumentsOfADaemonIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, component := range Components() {
-		for _, arg := range arguments(component, l, testNetwork(), nil) {
+		for _, arg := range arguments(component, l, testNetwork(), nil, nil) {
 			flag, value, _ := strings.Cut(arg, "=")
 			if flag == "--runtime-config" { // versions of the API
 				continue

@@ -16,7 +16,7 @@ import (
 // BuildImages writes the archives of the pause and probe images into dir and returns
 // their paths. The binaries must have been built.
 func BuildImages(ctx context.Context, l Layout, dir string) ([]string, error) {
-	programs, err := findPrograms()
+	busybox, err := host.LookPath("busybox")
 	if err != nil {
 		return nil, err
 	}
@@ -27,11 +27,11 @@ func BuildImages(ctx context.Context, l Layout, dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	applets, err := host.Run(ctx, programs.busybox, "--list")
+	applets, err := host.Run(ctx, busybox, "--list")
 	if err != nil {
 		return nil, fmt.Errorf("build images: %w", err)
 	}
-	probe, err := image.Probe(l.binary("probe"), programs.busybox, strings.Fields(applets))
+	probe, err := image.Probe(l.binary("probe"), busybox, strings.Fields(applets))
 	if err != nil {
 		return nil, err
 	}

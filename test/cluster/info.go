@@ -18,6 +18,8 @@ type Info struct {
 	NodeName          string          `json:"nodeName"`
 	KubernetesVersion string          `json:"kubernetesVersion"`
 	FeatureGates      map[string]bool `json:"featureGates,omitempty"`
+	// OCIRuntime is the runtime of containerd: runc or crun.
+	OCIRuntime string `json:"ociRuntime"`
 	// Kubeconfig has the rights of an administrator.
 	Kubeconfig string `json:"kubeconfig"`
 	// APIServer is a URL that the host can reach.
@@ -40,12 +42,13 @@ type Info struct {
 	ProbeImage string `json:"probeImage"`
 }
 
-func (l Layout) info(n network, featureGates map[string]bool) Info {
+func (l Layout) info(n network, o Options) Info {
 	return Info{
 		Name:               l.Name,
 		NodeName:           l.NodeName(),
-		KubernetesVersion:  KubernetesVersion,
-		FeatureGates:       featureGates,
+		KubernetesVersion:  o.Release.Version,
+		FeatureGates:       o.FeatureGates,
+		OCIRuntime:         o.Runtime,
 		Kubeconfig:         l.Kubeconfig(),
 		APIServer:          n.apiserverURL(),
 		NodeIP:             n.Node.String(),

@@ -21,7 +21,7 @@ var testTime = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 // The names in cluster.json are what other programs rely on.
 func TestClusterJSONKeepsItsNames(t *testing.T) {
 	l := testLayout(t, "e2e")
-	data, err := json.Marshal(l.info(testNetwork(), map[string]bool{"A": true}))
+	data, err := json.Marshal(l.info(testNetwork(), Options{FeatureGates: map[string]bool{"A": true}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestClusterJSONKeepsItsNames(t *testing.T) {
 	}
 	want := []string{
 		"apiserver", "binDir", "cdiDir", "containerdSocket", "featureGates", "kubeconfig", "kubeletRoot", "kubernetesVersion",
-		"logsDir", "name", "netns", "nodeIP", "nodeName", "pluginsDir", "pluginsRegistryDir", "probeImage", "stateDir",
+		"logsDir", "name", "netns", "nodeIP", "nodeName", "ociRuntime", "pluginsDir", "pluginsRegistryDir", "probeImage", "stateDir",
 	}
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(fields))); diff != "" {
 		t.Errorf("fields (-want +got):\n%s", diff)
@@ -49,7 +49,7 @@ func TestClusterJSONIsReadBackAsWritten(t *testing.T) {
 	if _, err := ReadInfo(l); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("before up: got %v, want %v", err, fs.ErrNotExist)
 	}
-	want := l.info(testNetwork(), map[string]bool{"A": true})
+	want := l.info(testNetwork(), Options{FeatureGates: map[string]bool{"A": true}})
 	if err := want.write(l.InfoFile()); err != nil {
 		t.Fatal(err)
 	}

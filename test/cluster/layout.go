@@ -15,8 +15,6 @@ import (
 const (
 	// StateRoot is where clusters live unless they are given a directory.
 	StateRoot = "/var/lib/gpu-dra-cluster"
-	// KubernetesVersion is what module test/cluster/kubernetes pins.
-	KubernetesVersion = "v1.37.1"
 	// ProbeImage prints what a container was given; see package probe.
 	ProbeImage = "localhost/gpu-dra/probe:test"
 	pauseImage = "localhost/gpu-dra/pause:test"

@@ -41,7 +41,7 @@ func TestAStateDirectoryTooLongForSocketsIsRefused(t *testing.T) {
 func TestSocketsFitTheirLimits(t *testing.T) {
 	l := testLayout(t, "fifteen-letters")
 	shim := l.path("s", strings.Repeat("0", 64))
-	info := l.info(network{}, nil)
+	info := l.info(network{}, Options{})
 	registration := filepath.Join(info.PluginsRegistryDir, "gpu.nvidia.com-reg.sock")
 	plugin := filepath.Join(info.PluginsDir, "gpu.nvidia.com", "dra.sock")
 	for _, path := range []string{shim, registration, plugin, l.ContainerdSocket() + ".ttrpc"} {

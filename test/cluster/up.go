@@ -24,6 +24,10 @@ import (
 type Options struct {
 	// Source is the directory test/cluster of a clone; "" takes the existing binaries.
 	Source string
+	// Release of Kubernetes.
+	Release build.Release
+	// Runtime is the OCI runtime of containerd: runc or crun.
+	Runtime string
 	// FeatureGates of all Kubernetes components.
 	FeatureGates map[string]bool
 	// Say reports progress, a line at a time.
@@ -34,7 +38,7 @@ type Options struct {
 // healthy cluster is left alone; a broken one is taken down first. Where Up
 // fails, everything is taken down again but the logs.
 func Up(ctx context.Context, l Layout, o Options) (Info, error) {
-	o.FeatureGates = withGroups(o.FeatureGates)
+	o.FeatureGates = withDefaults(o.Release.FeatureGates, o.FeatureGates)
 	unlock, err := lock(ctx, o.Say)
 	if err != nil {
 		return Info{}, err
@@ -43,6 +47,12 @@ func Up(ctx context.Context, l Layout, o Options) (Info, error) {
 	info, err := ReadInfo(l)
 	if err == nil {
 		err = healthy(ctx, l, info, time.Time{})
+		if err == nil && info.KubernetesVersion != o.Release.Version {
+			return Info{}, fmt.Errorf("cluster %s is up with Kubernetes %s: take it down first", l.Name, info.KubernetesVersion)
+		}
+		if err == nil && info.OCIRuntime != o.Runtime {
+			return Info{}, fmt.Errorf("cluster %s is up with the OCI runtime %s: take it down first", l.Name, info.OCIRuntime)
+		}
 		if err == nil && !maps.Equal(info.FeatureGates, o.FeatureGates) {
 			return Info{}, fmt.Errorf("cluster %s is up with other feature gates (%q): take it down first", l.Name, formatFeatureGates(info.FeatureGates))
 		}
@@ -88,13 +98,13 @@ func refuseForeignKubelet() error {
 
 // prepareMachine installs missing packages and builds missing binaries.
 func prepareMachine(ctx context.Context, l Layout, o Options) error {
-	if missing := host.MissingPackages(); len(missing) > 0 {
+	if missing := host.MissingPackages(o.Runtime); len(missing) > 0 {
 		o.Say("installing Debian packages: %s", strings.Join(missing, " "))
 		if err := host.InstallPackages(ctx, missing); err != nil {
 			return err
 		}
 	}
-	stale, err := build.Stale(o.Source, l.Bin)
+	stale, err := build.Stale(o.Source, l.Bin, o.Release)
 	if err != nil {
 		return err
 	}
@@ -103,7 +113,7 @@ func prepareMachine(ctx context.Context, l Layout, o Options) error {
 
 // bringUp starts everything on a machine that holds nothing of the cluster.
 func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
-	programs, err := findPrograms()
+	programs, err := findPrograms(o.Runtime)
 	if err != nil {
 		return Info{}, err
 	}
@@ -124,7 +134,7 @@ func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	config, err := renderConfig(l, n, o.FeatureGates, programs.runc)
+	config, err := renderConfig(l, n, o.FeatureGates, programs.runtime)
 	if err != nil {
 		return Info{}, err
 	}
@@ -148,7 +158,7 @@ func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
 	start := func(components ...string) error {
 		o.Say("starting %s", strings.Join(components, ", "))
 		for _, c := range components {
-			spec := daemon(c, arguments(c, l, n, o.FeatureGates), l, programs, daemons)
+			spec := daemon(c, arguments(c, l, n, o.Release.Serve, o.FeatureGates), l, programs, daemons)
 			if _, err := process.Start(l.processesDir(), spec); err != nil {
 				return err
 			}
@@ -177,7 +187,7 @@ func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
 	if err := awaitNode(ctx, l, client); err != nil {
 		return Info{}, err
 	}
-	info := l.info(n, o.FeatureGates)
+	info := l.info(n, o)
 	if err := info.write(l.InfoFile()); err != nil {
 		return Info{}, fmt.Errorf("describe the cluster: %w", err)
 	}

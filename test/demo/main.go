@@ -60,6 +60,9 @@ func run(ctx context.Context, bin, clusterName, name string) error {
 
 // perform runs a story and returns its agent, which goes on running.
 func perform(ctx context.Context, cluster *harness.Cluster, chosen story) (*harness.Agent, error) {
+	if chosen.page != nil {
+		return practise(ctx, cluster, *chosen.page)
+	}
 	for _, ns := range append(chosen.namespaces, namespace) {
 		if err := cluster.DeleteNamespace(ctx, ns); err != nil {
 			return nil, err

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-dra/gpu-dra-driver/test/course"
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
@@ -26,13 +27,15 @@ type story struct {
 	// driver says that containers can use GPUs without MPS: the simulated driver runs.
 	driver bool
 	tell   func(context.Context, *harness.Cluster) error
+	// page has exercises, whose commands are the steps. It determines the node instead.
+	page *course.Page
 	// then is the story that follows on other hardware, or "".
 	then string
 }
 
 // stories by name.
 func stories() map[string]story {
-	return map[string]story{
+	all := map[string]story{
 		"whole-gpu": {model: "dgx-h100", tell: wholeGPU},
 		"mig":       {model: "dgx-h100", flags: []string{"--offer=share,mig"}, tell: mig},
 		"fractions": {
@@ -53,6 +56,8 @@ func stories() map[string]story {
 			tell:       fleet,
 		},
 	}
+	maps.Copy(all, exercises())
+	return all
 }
 
 // storyNames for messages.
@@ -208,7 +213,7 @@ func explore(c *harness.Cluster, a *harness.Agent) {
 The cluster goes on running. To explore it:
 
   export KUBECONFIG=%s PATH=%s:%s:$PATH
-  kubectl gpu; kubectl gpu who -A            # docs/user/kubectl.md
+  kubectl gpu; kubectl gpu who -A            # docs/user/look.md
   kubectl get pods,resourceclaims -A
   kubectl get resourceslices -o yaml
   kubectl logs -n NAMESPACE POD              # what the container sees

@@ -28,13 +28,27 @@ func TestEveryFenceNamesItsLanguage(t *testing.T) {
 func TestListOfCommandsThatNoTestRuns(t *testing.T) {
 	want := []string{
 		"README.md: make demo    # as root on Linux: a real one-node Kubernetes with a simulated DGX H100, seven pods on it, and the GPU of each",
+		`demo/compare-sharing/README.md: helm install gpu-dra-driver deployments/helm/gpu-dra-driver --namespace gpu-dra-driver --create-namespace \`,
+		"demo/compare-sharing/README.md: export NODE_NAME=gpu-node    # yours",
+		"demo/compare-sharing/README.md: kubectl apply --filename demo/compare-sharing/claims.yaml",
+		"demo/compare-sharing/README.md: demo/compare-sharing/dgds.sh whole-gpu | kubectl delete --filename -",
+		"demo/course/README.md: make demo-course",
 		"demo/kueue/README.md: KUEUE=kueue-0.19.1.tgz    # the chart",
 		"deployments/container/README.md: docker load --input .build/images/gpu-kubelet-plugin.tar    # or podman, or nerdctl",
 		`deployments/container/README.md: docker run --rm --volume "$PWD:/src" --workdir /src golang:1.26-bookworm make images VERSION=v0.1.0 REVISION="$(git rev-parse HEAD)"`,
-		`docs/admin/migration.md: kubectl wait --for=jsonpath='{.metadata.labels.nvidia\.com/mig\.config\.state}'=success --timeout=15m node/$NODE`,
-		"docs/dev/developer.md: ./gpu-conformance -test.v -hardware=nvml -capture my-node.yaml",
-		"docs/dev/developer.md: sudo ./gpu-conformance record --output my-machine.yaml",
-		"docs/user/kubectl.md: kubectl gpu ui",
+		`docs/admin/device-plugin-differences.md: kubectl wait --for=jsonpath='{.metadata.labels.nvidia\.com/mig\.config\.state}'=success --timeout=15m node/$NODE`,
+		"docs/admin/host.md: nvidia-smi --query-supported-clocks=graphics --format=csv",
+		"docs/admin/host.md: nvidia-smi --query-gpu=uuid,driver_version,clocks.sm,clocks.max.sm,power.draw,power.limit,ecc.mode.current,persistence_mode --format=csv",
+		"docs/dev/hardware.md: ./gpu-conformance -test.v -hardware=nvml -capture my-node.yaml",
+		"docs/dev/hardware.md: sudo ./gpu-conformance record --output my-machine.yaml",
+		"docs/dev/releases-of-kubernetes.md: .build/bin/cluster --kubernetes=1.36 up",
+		"docs/user/jupyter.md: kubectl logs --namespace demo notebook",
+		"docs/user/kuberay.md: helm repo add kuberay https://ray-project.github.io/kuberay-helm/",
+		"docs/user/kuberay.md: HEAD=$(kubectl get pods --namespace demo --selector ray.io/node-type=head --output name)",
+		"docs/user/triton.md: kubectl port-forward --namespace demo pod/triton 8000 &",
+		"docs/user/ui.md: kubectl gpu ui",
+		"docs/user/vllm.md: kubectl port-forward --namespace demo service/vllm 8000 &",
+		"docs/user/vllm.md: echo 'import torch; print([n >> 20 for n in torch.cuda.mem_get_info()])' | kubectl exec --stdin --namespace demo deployment/vllm -- python3",
 	}
 	var got []string
 	for _, f := range fences(t) {

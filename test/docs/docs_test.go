@@ -31,8 +31,14 @@ import (
 )
 
 const (
-	root      = "../.."
-	reference = "docs/admin/reference.md"
+	root = "../.."
+	// The pages with complete lists of names.
+	flagsPage     = "docs/admin/flags.md"
+	namesPage     = "docs/admin/names.md"
+	metricsPage   = "docs/admin/metrics.md"
+	claimPage     = "docs/user/claim-reference.md"
+	containerPage = "docs/user/container-reference.md"
+	eventsPage    = "docs/user/events.md"
 )
 
 func TestEveryFlagIsInTheReference(t *testing.T) {
@@ -48,7 +54,7 @@ func TestEveryFlagIsInTheReference(t *testing.T) {
 		if len(names) < 10 {
 			t.Errorf("%s has only the flags %q: is its help written in another way now?", program, names)
 		}
-		wantNamed(t, section(t, reference, "## Flags of "+program), program, names)
+		wantNamed(t, section(t, flagsPage, "## Flags of "+program), program, names)
 	}
 }
 
@@ -56,16 +62,16 @@ func TestEveryFlagInTheReferenceIsAProgramsWithItsDefault(t *testing.T) {
 	row := regexp.MustCompile("(?m)^\\| `--([a-z-]+)`[^|]*\\| ([^|]*) \\|")
 	for _, program := range []string{"gpu-kubelet-plugin", "gpu-mps-supervisor"} {
 		help := strings.Join(strings.Fields(read(t, "cmd/"+program+"/testdata/help.txt")), " ")
-		for _, m := range row.FindAllStringSubmatch(section(t, reference, "## Flags of "+program), -1) {
+		for _, m := range row.FindAllStringSubmatch(section(t, flagsPage, "## Flags of "+program), -1) {
 			_, after, found := strings.Cut(help, " --"+m[1]+" ")
 			if !found {
-				t.Errorf("%s: %s has no --%s", reference, program, m[1])
+				t.Errorf("%s: %s has no --%s", flagsPage, program, m[1])
 				continue
 			}
 			own, _, _ := strings.Cut(after, " --")
 			quoted := regexp.MustCompile(`\(default "?([^")]+)"?\)`).FindStringSubmatch(own)
 			if said := strings.Trim(m[2], "`"); quoted != nil && said != quoted[1] {
-				t.Errorf("%s: --%s of %s has the default %s, not %s", reference, m[1], program, quoted[1], said)
+				t.Errorf("%s: --%s of %s has the default %s, not %s", flagsPage, m[1], program, quoted[1], said)
 			}
 		}
 	}
@@ -85,20 +91,18 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 			names = append(names, prometheus.BuildFQName("gpu_dra", subsystem, m[1]))
 		}
 	}
-	for _, doc := range []string{reference, "docs/admin/administrator.md"} {
-		text := read(t, doc)
-		wantNamed(t, text, doc, names)
-		for _, name := range regexp.MustCompile(`gpu_dra_\w+`).FindAllString(text, -1) {
-			if !slices.Contains(names, name) {
-				t.Errorf("%s names %s, which is not a metric", doc, name)
-			}
+	text := read(t, metricsPage)
+	wantNamed(t, text, metricsPage, names)
+	for _, name := range regexp.MustCompile(`gpu_dra_\w+`).FindAllString(text, -1) {
+		if !slices.Contains(names, name) {
+			t.Errorf("%s names %s, which is not a metric", metricsPage, name)
 		}
 	}
 }
 
 // A query of a metric that was renamed has no result, and its alert never fires.
 func TestRulesAndDashboardReadDocumentedMetrics(t *testing.T) {
-	documented := read(t, "docs/admin/administrator.md")
+	documented := read(t, metricsPage)
 	for _, file := range []string{"deployments/helm/gpu-dra-driver/files/rules.yaml", "deployments/helm/gpu-dra-driver/files/dashboard.json", "docs/admin/monitoring.md"} {
 		var names []string
 		for _, name := range regexp.MustCompile(`[\w:]*gpu_dra_\w+`).FindAllString(read(t, file), -1) {
@@ -109,13 +113,13 @@ func TestRulesAndDashboardReadDocumentedMetrics(t *testing.T) {
 		if len(names) == 0 {
 			t.Errorf("%s reads no metric", file)
 		}
-		wantNamed(t, documented, "docs/admin/administrator.md", names)
+		wantNamed(t, documented, metricsPage, names)
 	}
 	reasons := regexp.MustCompile(`reason=~"([\w|]+)"`).FindStringSubmatch(read(t, "deployments/helm/gpu-dra-driver/files/rules.yaml"))
 	if reasons == nil {
 		t.Fatal("no rule selects reasons of refusals")
 	}
-	for _, doc := range []string{reference, "docs/admin/monitoring.md"} {
+	for _, doc := range []string{eventsPage, "docs/admin/alerts.md"} {
 		wantNamed(t, read(t, doc), doc, strings.Split(reasons[1], "|"))
 	}
 }
@@ -144,7 +148,7 @@ func TestEveryAttributeAndCapacityIsDocumented(t *testing.T) {
 	if len(names) < 25 {
 		t.Fatalf("only the names %v are in %v", names, files)
 	}
-	wantNamed(t, read(t, "docs/user/attributes.md")+read(t, "docs/admin/mig.md"), "docs/user/attributes.md or docs/admin/mig.md", slices.Sorted(maps.Keys(names)))
+	wantNamed(t, read(t, "docs/user/attributes.md")+read(t, "docs/user/capacities.md")+read(t, "docs/user/mig.md"), "docs/user/attributes.md, capacities.md or mig.md", slices.Sorted(maps.Keys(names)))
 }
 
 // The source is read for the names: no claim has all of them.
@@ -164,11 +168,11 @@ func TestTheReferenceListsTheAttributesOfContainersAndNoOther(t *testing.T) {
 	if len(names) < 8 || len(values) < 3 {
 		t.Fatalf("data.go writes only the attributes %v and the values %q: does it write them in another way now?", names, values)
 	}
-	table := section(t, reference, "## Metadata of a container")
-	wantNamed(t, table, reference, slices.Concat(slices.Sorted(maps.Keys(names)), values))
+	table := section(t, containerPage, "## Metadata of a container")
+	wantNamed(t, table, containerPage, slices.Concat(slices.Sorted(maps.Keys(names)), values))
 	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)`").FindAllStringSubmatch(table, -1) {
 		if !names[m[1]] {
-			t.Errorf("%s lists %s, which no container has", reference, m[1])
+			t.Errorf("%s lists %s, which no container has", containerPage, m[1])
 		}
 	}
 }
@@ -190,16 +194,16 @@ func publicNames(t *testing.T) map[string]string {
 }
 
 func TestEveryFieldOfTheDeviceDataIsInTheReference(t *testing.T) {
-	wantNamed(t, section(t, reference, "## Status of a claim"), reference, fields(reflect.TypeFor[v1alpha1.DeviceData](), ""))
+	wantNamed(t, section(t, containerPage, "## Status of a claim"), containerPage, fields(reflect.TypeFor[v1alpha1.DeviceData](), ""))
 }
 
 func TestEveryTaintAndLabelOfOursIsDocumented(t *testing.T) {
 	keys := []string{v1alpha1.TaintUnhealthy, v1alpha1.TaintMIGMode, v1alpha1.TaintComputeMode, v1alpha1.TaintWithdrawn, v1alpha1.TaintInUse}
-	wantNamed(t, section(t, reference, "## Taints"), reference, keys)
+	wantNamed(t, section(t, namesPage, "## Taints"), namesPage, keys)
 	// A taint is documented with a value.
-	text := strings.ReplaceAll(section(t, "docs/user/attributes.md", "## Taints"), "=", "`")
-	wantNamed(t, text, "docs/user/attributes.md", keys)
-	wantNamed(t, section(t, reference, "## Labels"), reference, []string{v1alpha1.LabelOffer})
+	text := strings.ReplaceAll(read(t, "docs/user/taints.md"), "=", "`")
+	wantNamed(t, text, "docs/user/taints.md", keys)
+	wantNamed(t, section(t, namesPage, "## Labels"), namesPage, []string{v1alpha1.LabelOffer})
 }
 
 // knownProfiles has the MIG profiles that the chart knows.
@@ -227,7 +231,7 @@ func TestTheChartKnowsEveryMIGProfileOfEachModel(t *testing.T) {
 
 func TestEveryDeviceClassOfTheChartIsInTheReferenceAndNoOther(t *testing.T) {
 	var names []string
-	text := section(t, reference, "## DeviceClasses and extended resources")
+	text := section(t, claimPage, "## DeviceClasses and extended resources")
 	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(read(t, "deployments/static/install.yaml")), 4096)
 	for {
 		var class resourceapi.DeviceClass
@@ -244,7 +248,7 @@ func TestEveryDeviceClassOfTheChartIsInTheReferenceAndNoOther(t *testing.T) {
 		names = append(names, class.Name)
 		// Profiles have a rule instead of a column.
 		if e := class.Spec.ExtendedResourceName; e != nil && *e != "nvidia.com/"+class.Name {
-			wantNamed(t, text, reference, []string{*e})
+			wantNamed(t, text, claimPage, []string{*e})
 		}
 	}
 	if len(names) < 5 {
@@ -253,19 +257,19 @@ func TestEveryDeviceClassOfTheChartIsInTheReferenceAndNoOther(t *testing.T) {
 	for _, m := range regexp.MustCompile(`"([0-9]+g\.[^"]+)"`).FindAllStringSubmatch(read(t, knownProfiles), -1) {
 		names = append(names, "mig-"+strings.ReplaceAll(m[1], "+", "."))
 	}
-	wantNamed(t, text, reference, names)
+	wantNamed(t, text, claimPage, names)
 	for _, m := range regexp.MustCompile("`(mig-[^`]+|[a-z]+\\.nvidia\\.com)`").FindAllStringSubmatch(text, -1) {
 		if !slices.Contains(names, m[1]) {
-			t.Errorf("%s names the class %s, which the chart does not have", reference, m[1])
+			t.Errorf("%s names the class %s, which the chart does not have", claimPage, m[1])
 		}
 	}
 }
 
 func TestEveryKindAndFieldOfTheConfigurationIsInTheReference(t *testing.T) {
-	text := section(t, reference, "## Configuration of claims and classes")
+	text := section(t, claimPage, "## Configuration of claims and classes")
 	for _, config := range []any{v1alpha1.GpuConfig{}, v1alpha1.MigConfig{}, v1alpha1.ShareConfig{}} {
 		kind := reflect.TypeOf(config)
-		wantNamed(t, text, reference, append(fields(kind, ""), kind.Name()))
+		wantNamed(t, text, claimPage, append(fields(kind, ""), kind.Name()))
 	}
 }
 
@@ -321,9 +325,9 @@ func TestEveryLinkLeadsSomewhere(t *testing.T) {
 
 // Folders of test data and hidden folders are left out.
 func TestTheListOfFoldersIsComplete(t *testing.T) {
-	const doc = "docs/dev/developer.md"
+	const doc = "docs/dev/source-tree.md or docs/dev/source-tree-tests.md"
 	var listed []string
-	for _, m := range regexp.MustCompile("(?m)^\\| `((?:api|cmd|deployments|pkg|simulator|test|tools)(?:/[^`]+)?)` \\|").FindAllStringSubmatch(section(t, doc, "## Source tree"), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `((?:api|cmd|deployments|pkg|simulator|test|tools)(?:/[^`]+)?)` \\|").FindAllStringSubmatch(read(t, "docs/dev/source-tree.md")+read(t, "docs/dev/source-tree-tests.md"), -1) {
 		listed = append(listed, m[1])
 	}
 	for _, top := range []string{"api", "cmd", "deployments", "pkg", "simulator", "test", "tools"} {

@@ -45,7 +45,7 @@ func TestQuotedEventsAreWhatTheProgramsSay(t *testing.T) {
 			}
 		}
 	}
-	for doc, least := range map[string]int{"docs/user/sharing.md": 7, "docs/admin/mig.md": 3, reference: 8, "docs/admin/administrator.md": 2, "docs/user/troubleshooting.md": 1} {
+	for doc, least := range map[string]int{"docs/user/share-events.md": 7, "docs/admin/mig.md": 3, eventsPage: 8, "docs/admin/operate.md": 2, "docs/user/troubleshooting.md": 1} {
 		if quotes[doc] < least {
 			t.Errorf("%s quotes %d events, want %d at least: are its tables written in another way now?", doc, quotes[doc], least)
 		}
@@ -54,9 +54,9 @@ func TestQuotedEventsAreWhatTheProgramsSay(t *testing.T) {
 
 // One vocabulary: the words of events, and the reasons of conditions.
 func TestTheWordsOfEventsInTheReferenceAreTheSentinels(t *testing.T) {
-	_, table, found := strings.Cut(read(t, reference), "| words | reason | cause | does waiting help? |\n|---|---|---|---|\n")
+	_, table, found := strings.Cut(read(t, eventsPage), "| words | reason | cause | does waiting help? |\n|---|---|---|---|\n")
 	if !found {
-		t.Fatalf("%s has no table of them", reference)
+		t.Fatalf("%s has no table of them", eventsPage)
 	}
 	table, _, _ = strings.Cut(table, "\n\n")
 	reasons := map[string]string{}
@@ -72,12 +72,12 @@ func TestTheWordsOfEventsInTheReferenceAreTheSentinels(t *testing.T) {
 		words := strings.TrimSpace(cells[1])
 		got = append(got, words)
 		if want := "`" + reasons[words] + "`"; strings.TrimSpace(cells[2]) != want {
-			t.Errorf("%s says that the condition for %q has the reason %s, the agent writes %s", reference, words, cells[2], want)
+			t.Errorf("%s says that the condition for %q has the reason %s, the agent writes %s", eventsPage, words, cells[2], want)
 		}
 	}
 	for _, reason := range []string{plugin.ReasonPrepared, plugin.ReasonPrepareFailed} {
-		if !strings.Contains(read(t, reference), "`"+reason+"`") {
-			t.Errorf("%s lacks the reason %s", reference, reason)
+		if !strings.Contains(read(t, eventsPage), "`"+reason+"`") {
+			t.Errorf("%s lacks the reason %s", eventsPage, reason)
 		}
 	}
 	slices.Sort(got)

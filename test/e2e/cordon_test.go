@@ -15,6 +15,7 @@ import (
 
 // An administrator takes one GPU out of use while the others continue.
 func TestAGPUIsTakenOutOfUseAndBroughtBack(t *testing.T) {
+	needsKubernetes(t, "1.37", "DeviceTaintRules")
 	nothingLeft(t)
 	users := namespaceFor(t, "cordon")
 	sick := cluster.NodeName + "/gpu-1b-00"

@@ -20,7 +20,7 @@ import (
 const mpsRoot = "/mps"
 
 // A node with replicas by MPS, of NVIDIA's device plugin and its MPS control daemon, moves to
-// seats as docs/admin/migration.md says.
+// seats as docs/admin/device-plugin-differences.md says.
 func TestMigrationOfMPSReplicasOfTheDevicePlugin(t *testing.T) {
 	const shared = corev1.ResourceName("nvidia.com/gpu.shared")
 	var plugin nvidiaPlugin
@@ -60,7 +60,7 @@ func TestMigrationOfMPSReplicasOfTheDevicePlugin(t *testing.T) {
 	if row := report(t, ns)["moved/main"]; !strings.HasSuffix(row.Device, "-seat") {
 		t.Errorf("the pod has %s by a claim, want a seat (the plugin's pod had %s)", row.Device, uuid)
 	}
-	// docs/admin/migration.md names both amounts.
+	// docs/admin/device-plugin-differences.md names both amounts.
 	if got := ask(t, ns, "moved", "--memory", "1Gi").Limit() >> 20; got != 19724 || limit>>20 != 20389 {
 		t.Errorf("a seat is limited to %d MiB and a replica to %d, want 19724 and 20389", got, limit>>20)
 	}

@@ -29,7 +29,7 @@ import (
 // pluginSpec is the CDI spec that NVIDIA's device plugin leaves behind when it ends.
 const pluginSpec = "k8s.device-plugin.nvidia.com-gpu.json"
 
-// timeSlices is the configuration of NVIDIA's device plugin in docs/admin/migration.md.
+// timeSlices is the configuration of NVIDIA's device plugin in docs/admin/device-plugin-differences.md.
 const timeSlices = `
 version: v1
 sharing:
@@ -40,7 +40,7 @@ sharing:
     - {name: nvidia.com/gpu, replicas: 4}
 `
 
-// mpsReplicas is the configuration for seats in docs/admin/migration.md.
+// mpsReplicas is the configuration for seats in docs/admin/device-plugin-differences.md.
 const mpsReplicas = `
 version: v1
 sharing:

@@ -11,8 +11,21 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/version"
+
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
+
+// needsKubernetes skips a test on an older release. what names the part of Kubernetes that the
+// release lacks. The default release has everything.
+func needsKubernetes(t *testing.T, release, what string) {
+	t.Helper()
+	has, err := version.ParseSemantic(cluster.KubernetesVersion)
+	must(t, err)
+	if has.LessThan(version.MustParseGeneric(release)) {
+		t.Skipf("Kubernetes %s lacks %s, which %s has", cluster.KubernetesVersion, what, release)
+	}
+}
 
 // namespaceFor creates a namespace for a test. At the test's end it removes the
 // namespace with all pods and claims.

@@ -21,7 +21,7 @@ import (
 
 // differences is the document with the table of all differences between the slices of both
 // drivers, and their reasons.
-const differences = "docs/dev/upstream/nvidia-programs.md"
+const differences = "docs/dev/upstream/nvidia-dra-driver.md"
 
 // TestSlicesDifferOnlyAsDocumented compares the devices that NVIDIA's driver and ours publish
 // for the same machine, attribute by attribute.

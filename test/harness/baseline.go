@@ -15,7 +15,8 @@ import (
 
 // baselineKinds are the kinds without a namespace that tests and documents create.
 // ResourceSlices, which no cluster has at first, are not among them.
-const baselineKinds = "nodes,namespaces,deviceclasses,devicetaintrules,validatingadmissionpolicies,validatingadmissionpolicybindings,clusterroles,clusterrolebindings"
+const baselineKinds = "nodes,namespaces,deviceclasses,devicetaintrules,validatingadmissionpolicies,validatingadmissionpolicybindings," +
+	"mutatingadmissionpolicies,mutatingadmissionpolicybindings,clusterroles,clusterrolebindings"
 
 // Baseline is what a cluster had at one time, to which it can be brought back.
 type Baseline struct {

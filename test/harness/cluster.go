@@ -25,6 +25,7 @@ import (
 type Cluster struct {
 	Name               string `json:"name"`
 	NodeName           string `json:"nodeName"`
+	KubernetesVersion  string `json:"kubernetesVersion"`
 	NodeIP             string `json:"nodeIP"`
 	NetNS              string `json:"netns"`
 	Kubeconfig         string `json:"kubeconfig"`

@@ -27,6 +27,7 @@ import (
 const (
 	rulesFile = "../../deployments/helm/gpu-dra-driver/files/rules.yaml"
 	document  = "../../docs/admin/monitoring.md"
+	alertsDoc = "../../docs/admin/alerts.md"
 	// interval is the time between samples, and between evaluations.
 	interval = time.Minute
 )
@@ -287,19 +288,36 @@ func TestTheBillOfTheDocument(t *testing.T) {
 	})
 }
 
-func TestEachAlertHasARunbook(t *testing.T) {
-	text := read(t, document)
-	for name, runbook := range runbooks(t) {
-		if !strings.HasSuffix(runbook, "/docs/admin/monitoring.md#"+strings.ToLower(name)) {
-			t.Errorf("the runbook of %s is %s", name, runbook)
+// The link in the alert is to the page with the section about the cause.
+func TestTheAlertAboutAFaultLinksToItsCause(t *testing.T) {
+	for cause, document := range map[string]string{"xid-79": "causes-xids.md", "lost": "causes-faults.md", "recovery-gpu-reset": "causes-faults.md"} {
+		series := held(`gpu_dra_device_healthy{node="a",device="gpu-1b-00",uuid="GPU-1",cause="`+cause+`"}`, 0)
+		alerts := alertsAt(t, rulesFile, series, time.Hour)["GPUUnhealthy"]
+		if len(alerts) != 1 {
+			t.Fatalf("%s: %d alerts", cause, len(alerts))
 		}
-		if !strings.Contains(text, "\n### "+name+"\n") {
-			t.Errorf("%s has no section %s", document, name)
+		if text, link := alerts[0].Annotations.Get("description"), "docs/admin/"+document+"#"+cause; !strings.HasSuffix(text, link) {
+			t.Errorf("%s: the alert lacks the link %s: %s", cause, link, text)
+		}
+		if text := read(t, "../../docs/admin/"+document); !strings.Contains(text, "\n### "+cause+"\n") {
+			t.Errorf("%s has no section %s", document, cause)
 		}
 	}
-	for _, heading := range regexp.MustCompile(`(?m)^### (GPU[A-Za-z]+)$`).FindAllStringSubmatch(text, -1) {
+}
+
+func TestEachAlertHasARunbook(t *testing.T) {
+	text := read(t, alertsDoc)
+	for name, runbook := range runbooks(t) {
+		if !strings.HasSuffix(runbook, "/docs/admin/alerts.md#"+strings.ToLower(name)) {
+			t.Errorf("the runbook of %s is %s", name, runbook)
+		}
+		if !strings.Contains(text, "\n## "+name+"\n") {
+			t.Errorf("%s has no section %s", alertsDoc, name)
+		}
+	}
+	for _, heading := range regexp.MustCompile(`(?m)^## (GPU[A-Za-z]+)$`).FindAllStringSubmatch(text, -1) {
 		if _, ok := alertCases()[heading[1]]; !ok {
-			t.Errorf("%s describes %s, which the rules do not have", document, heading[1])
+			t.Errorf("%s describes %s, which the rules do not have", alertsDoc, heading[1])
 		}
 	}
 }

@@ -19,26 +19,37 @@ import (
 
 // documents returns the generated regions of each document, by their names.
 func (v vocabulary) documents() map[string]map[string]string {
-	return map[string]map[string]string{
+	all := map[string]map[string]string{
 		"docs/user/attributes.md": {
 			"attributes": v.attributes(v.publishedAttributes(kind.LevelLean), v.publishedAttributes(kind.LevelStandard)),
 			"further":    v.attributes(v.publishedAttributes(kind.LevelAll)),
-			"capacities": v.table("capacity", "devices", withPrefix(v.names, "Capacity"), asList),
-			"taints":     v.table("taint", "value", withPrefix(v.names, "Taint"), v.markdown),
 		},
-		"docs/user/troubleshooting.md": {"causes": causes(), "findings": findings()},
-		"docs/admin/reference.md": {
+		"docs/user/capacities.md": {"capacities": v.table("capacity", "devices", withPrefix(v.names, "Capacity"), asList)},
+		"docs/user/taints.md":     {"taints": v.table("taint", "value", withPrefix(v.names, "Taint"), v.markdown)},
+		"docs/user/claim-reference.md": {
 			"types":         v.deviceTypes(),
 			"kinds":         v.kinds(),
 			"configuration": v.configuration(),
-			"status":        v.status(),
-			"metadata":      v.attributes(withPrefix(v.names, "Metadata")),
-			"environment":   v.environment(),
-			"labels":        v.table("label", "on", withPrefix(v.names, "Label"), v.markdown),
-			"taints":        v.taints(),
-			"annotations":   v.table("annotation", "on", withPrefix(v.names, "Annotation"), v.markdown),
+		},
+		"docs/user/container-reference.md": {
+			"status":      v.status(),
+			"metadata":    v.attributes(withPrefix(v.names, "Metadata")),
+			"environment": v.environment(),
+		},
+		"docs/admin/names.md": {
+			"labels":      v.table("label", "on", withPrefix(v.names, "Label"), v.markdown),
+			"taints":      v.taints(),
+			"annotations": v.table("annotation", "on", withPrefix(v.names, "Annotation"), v.markdown),
 		},
 	}
+	ofCauses, ofFindings := documentsOf()
+	for _, document := range ofCauses {
+		all[document] = causesOf(document)
+	}
+	for _, document := range ofFindings {
+		all[document] = map[string]string{"findings": findingsOf(document)}
+	}
+	return all
 }
 
 // publishedAttributes returns the attributes that a level adds to the one before.

@@ -4,7 +4,7 @@ package main
 
 import (
 	"fmt"
-	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -12,13 +12,14 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 )
 
-// findings returns a section for each code of kubectl gpu doctor outside [causes].
-func findings() string {
+// findingsOf returns a section for each code of kubectl gpu doctor that a document explains, except
+// for causes.
+func findingsOf(document string) string {
 	causes := cause.All()
 	var out strings.Builder
 	for _, c := range doctor.Codes() {
 		isCause := slices.ContainsFunc(causes, func(other cause.Cause) bool { return other.Anchor() == c.Name })
-		if c.Check == "health" && isCause {
+		if c.Document() != document || c.Check == "health" && isCause {
 			continue
 		}
 		of := "any check"
@@ -28,7 +29,11 @@ func findings() string {
 		fmt.Fprintf(&out, "### %s\n\nA %s of %s: %s.", c.Name, c.State, of, c.Summary)
 		if c.Read != "" {
 			file, _, _ := strings.Cut(c.Read, "#")
-			fmt.Fprintf(&out, "\nRead [%s](%s).", path.Base(file), "../"+c.Read)
+			relative, err := filepath.Rel(filepath.Dir(document), "docs/"+c.Read)
+			if err != nil {
+				panic(err) // both are relative
+			}
+			fmt.Fprintf(&out, "\nRead [%s](%s).", filepath.Base(file), relative)
 		}
 		out.WriteString("\n\n")
 	}

@@ -41,7 +41,13 @@ func generate(root string) (map[string]string, error) {
 		return nil, err
 	}
 	files := map[string]string{chartFile: v.chart()}
-	for path, regions := range v.documents() {
+	documents := v.documents()
+	profiles, err := migProfiles()
+	if err != nil {
+		return nil, err
+	}
+	documents["docs/admin/mig-profiles.md"] = map[string]string{"profiles": profiles}
+	for path, regions := range documents {
 		text, err := os.ReadFile(filepath.Join(root, path))
 		if err != nil {
 			return nil, err

@@ -156,6 +156,7 @@ func (r *reader) environment(temporary string) []string {
 		"CLUSTER="+r.cluster.Name,
 		"WALKTHROUGH_VALUES="+r.path("values.yaml"),
 		"WALKTHROUGH_HELM="+filepath.Join(r.cluster.Bin, "helm"),
+		"WALKTHROUGH_KUBECTL_GPU="+r.cluster.Program("kubectl-gpu"),
 		"WALKTHROUGH_CTR="+filepath.Join(r.cluster.BinDir, "ctr"),
 		"WALKTHROUGH_CONTAINERD="+r.cluster.ContainerdSocket,
 	)

@@ -3,6 +3,7 @@
 package walkthrough
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-dra/gpu-dra-driver/test/course"
 	"github.com/gpu-dra/gpu-dra-driver/test/markdown"
 )
 
@@ -18,10 +20,22 @@ type scene struct {
 	// pulled says that the node has the driver's images from the reader's
 	// registry.
 	pulled bool
+	// pushed says that the reader's registry has the chart.
+	pushed bool
 	// applied are manifests; of a document, its DeviceClasses.
 	applied []string
-	// installed says that the driver runs.
+	// installed says that the driver runs, on hardware of model, or of the reader's.
 	installed bool
+	// exercises says that the driver runs on the node of the page in test/course.
+	exercises bool
+	model     string
+	// driver says that the simulated kernel driver runs, which limits the memory of containers.
+	driver bool
+	// offer is what the node offers, or "" for the default.
+	offer string
+	// programs says that the document's programs are replaced by the probe of the
+	// cluster, because there is neither their image nor a GPU that computes.
+	programs bool
 	// printed lists texts that the commands print, with one space between words.
 	printed []string
 }
@@ -33,7 +47,49 @@ var scenes = map[string]scene{
 		"made a dgx-h100 with 8 GPUs in",
 		"GPU_DRA_NODE_NAME",
 	}},
-	"demo/classes/README.md":   {installed: true, printed: []string{"pod/cuda condition met"}},
+	"demo/acceptance/README.md": {exercises: true, printed: []string{
+		"7, NVIDIA H100 80GB HBM3, GPU-6766c132-1bbf-5e86-98c9-504d8dcd4067, 81559 MiB, Enabled, Enabled, Disabled",
+		"GPU7 NV18 NV18 NV18 NV18 NV18 NV18 NV18 X",
+	}},
+	"demo/compare-sharing/README.md": {installed: true, model: "demo/compare-sharing/eight-a100-40gb.yaml", driver: true, printed: []string{
+		"gpu-07-00 NVIDIA A100-SXM4-40GB shared 2 ██████████ 39.0Gi/39.4Gi ██████████ 100% ok",
+		"gpu-bd-00 NVIDIA A100-SXM4-40GB shared 2 ██████████ 39.0Gi/39.4Gi ██████████ 100% ok",
+		"2 gpu-07-00 2 gpu-0f-00 2 gpu-47-00",
+		"8 16",
+		"19.5Gi 50% ok mps, memory driver, compute daemon",
+	}},
+	"demo/course/dra/README.md": {exercises: true, printed: []string{
+		"CEL runtime error: no such key: memory",
+		"memory is a capacity: write device.capacity['gpu.nvidia.com'].memory",
+		"ml-team training-job main training-gpu",
+	}},
+	"demo/course/four-gpus/README.md": {exercises: true, printed: []string{
+		"gpu-18-00 X PIX SYS SYS 0 pci0000:15 -",
+		"GPU0 X NV12 NV12 NV12",
+		"GPU0 X SYS 0-15,32-47",
+		"GPU0 X PIX 16-31,48-63",
+		"no such group of devices meets the constraints of the claim",
+		"GPUs in use: 32 of 32, before: 0 deployment/notebook: 4 of 8 pods stay Pending",
+		"GPUs in use: 20 of 20, before: 0",
+	}},
+	"demo/course/lab/README.md": {exercises: true, printed: []string{
+		"Tesla T4, GPU-7c0f4fc6-47f4-5a24-956f-08af0426161b, 15360 MiB",
+		"gpu_dra_claims_held 3",
+		"0/1 nodes are available: 1 cannot allocate all claims.",
+		"other claims hold the devices",
+		"no capacity left: 3212 MiB wanted, 1788 MiB left",
+		"the client has 2048 MiB of its limit of 2048 MiB",
+	}},
+	"demo/course/mig/README.md": {exercises: true, printed: []string{
+		"NVIDIA A100 80GB PCIe mig 6",
+		"NVIDIA A100 80GB PCIe timeslice 6",
+		"mig-4g-40gb-0 39.2Gi",
+		"pod/by-night condition met",
+	}},
+	"demo/course/war-story/README.md": {exercises: true, printed: []string{
+		"GPU2 SYS SYS X NV1 20-39,60-79",
+		"GPU3 NV2 NV1 NV2 X 20-39,60-79",
+	}},
 	"demo/fleet/README.md":     {printed: []string{"gpu-9a-00 NVIDIA A100 80GB PCIe timeslice 6", "serving 20 2.3 180.0Gi 240% 0", "job.batch/pretrain unchanged"}},
 	"demo/fractions/README.md": {printed: []string{"gpu-07-00 19.0Gi 25% ok mps, memory cooperative, compute cooperative"}},
 	"demo/held/README.md": {printed: []string{
@@ -46,6 +102,11 @@ var scenes = map[string]scene{
 		"well-behaved/main gpu-1b-00 20480Mi cooperative --memory 18Gi 0Mi - MPS_CONNECTION_FAILED",
 	}},
 	"demo/mig/README.md": {printed: []string{"eight-gpus has started by itself"}},
+	"demo/prefill-decode/README.md": {exercises: true, printed: []string{
+		"prefill-decode prefill main linked",
+		"prefill-decode decode main linked",
+		"GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-5e6fa99f-a183-5d14-85a9-178650ee9f60)",
+	}},
 	"demo/tenancy/README.md": {installed: true, printed: []string{
 		"requests.nvidia.com/gpu 2 2",
 		`"/dev/nvidia7"`,
@@ -63,12 +124,19 @@ var scenes = map[string]scene{
 		"GPU_CPUS_43_00=0-55,112-167 GPU_NICS_43_00=0000:40:00.0 GPU_NUMA_NODE_43_00=0 GPU_RDMA_DEVICES_43_00=mlx5_3",
 		"gpu-43-00 NV18 X NV18 NV18 NV18 NV18 NV18 NV18 0 pci0000:3d demo/gpu-nic-",
 	}},
+	"demo/training/README.md": {exercises: true, printed: []string{
+		"Guaranteed",
+		"GPU3 NV12 NV12 NV12 X 16-31,144-159",
+		`"GPU_CPUS_07_00": "48-63,176-191"`,
+		`"path": "/dev/shm"`,
+	}},
 	"demo/whole-gpu/README.md":                  {installed: true, printed: []string{"cannot allocate all claims", "productName"}},
 	"deployments/container/README.md":           {printed: []string{"gpu-kubelet-plugin:v0.1.0: digest:"}},
 	"deployments/helm/gpu-dra-driver/README.md": {pulled: true},
-	"docs/admin/administrator.md":               {installed: true},
+	"docs/admin/runtimes.md":                    {installed: true},
+	"docs/admin/rights.md":                      {installed: true},
 	"docs/user/attributes.md":                   {installed: true, printed: []string{`"persistenceMode": {`}},
-	"docs/dev/developer.md":                     {printed: []string{"LOST"}},
+	"docs/dev/simulator.md":                     {printed: []string{"LOST"}},
 	"docs/admin/install.md": {printed: []string{
 		"gpu-kubelet-plugin:v0.1.0: digest:",
 		"Phase: Succeeded",
@@ -78,30 +146,82 @@ var scenes = map[string]scene{
 	}},
 	"docs/user/kubectl.md": {installed: true, printed: []string{
 		"gpu-df-00 NVIDIA H100 80GB HBM3 free 0 ░░░░░░░░░░ 0.0Gi/79.0Gi ░░░░░░░░░░ 0% ok",
+	}},
+	"docs/user/look.md": {installed: true, printed: []string{
+		"gpu-df-00 NVIDIA H100 80GB HBM3 free 0 ░░░░░░░░░░ 0.0Gi/79.0Gi ░░░░░░░░░░ 0% ok",
 		"gpu-9d-00 79.0Gi 100% ok -",
 		"mps.nvidia.com 20.0Gi gpu-dra-",
 		"demo 7 7.0 553.3Gi 700% 0",
 		"gpu-df-00 NV18 NV18 NV18 NV18 NV18 NV18 NV18 X 1 pci0000:d9 -",
+	}},
+	"docs/user/output.md": {installed: true, printed: []string{"GPUList"}},
+	"docs/user/explain.md": {installed: true, printed: []string{
 		"request gpus: 1 of 9 devices",
 		"request fewer devices: no node has so many",
-		"serving deployment/server 20 20 dgx-a100-0000 (20)",
-		"GPUs in use: 4 of 8, before: 0",
-		"Read it before you publish it",
-		"problems: 0, warnings: ",
+		"exit status 2",
 	}},
-	"docs/admin/migration.md": {pulled: true, printed: []string{
-		"Phase: Succeeded",
-		"name: gpu-1b-00",
+	"demo/classes/README.md": {installed: true, printed: []string{
+		"pod/cuda condition met",
 	}},
-	"docs/admin/multi-node.md": {installed: true},
+	"docs/admin/multi-node.md": {installed: true, printed: []string{
+		"8",
+	}},
 	"docs/admin/outside-monitors.md": {installed: true, printed: []string{
 		"example.com/dcgm",
 		"deleted",
 	}},
-	"docs/admin/policy.md":         {installed: true, applied: []string{"docs/admin/policy.md"}, printed: []string{"10Gi"}},
-	"docs/user/sharing.md":         {installed: true},
-	"docs/admin/tenancy.md":        {installed: true, applied: []string{"demo/tenancy/team-class.yaml"}},
-	"docs/user/troubleshooting.md": {installed: true, applied: []string{"demo/whole-gpu/nine-gpus.yaml"}, printed: []string{"cannot allocate all claims"}},
+	"docs/admin/plan.md": {installed: true, printed: []string{
+		"serving deployment/server 20 20 dgx-a100-0000 (20)",
+		"GPUs in use: 4 of 8, before: 0",
+	}},
+	"docs/admin/doctor.md": {installed: true, printed: []string{
+		"Read it before you publish it",
+		"problems: 0, warnings: ",
+	}},
+	"docs/admin/failed-gpus.md": {installed: true, applied: []string{"demo/whole-gpu/one-gpu.yaml"}, printed: []string{"is drained: no claim has it"}},
+	"docs/admin/migrate-from-device-plugin.md": {pulled: true, printed: []string{
+		"Phase: Succeeded",
+		"name: gpu-1b-00",
+	}},
+	"docs/admin/migrate-from-nvidia-dra.md": {installed: true, printed: []string{"name: gpu-1b-00"}},
+	"docs/admin/extended-resources.md":      {installed: true, printed: []string{"nvidia.com/gpu gpu.nvidia.com"}},
+	"docs/admin/policy.md":                  {installed: true, applied: []string{"docs/admin/policy.md"}, printed: []string{"10Gi"}},
+	"docs/admin/sharing.md":                 {installed: true},
+	"docs/admin/tenancy.md":                 {installed: true, applied: []string{"demo/tenancy/team-class.yaml"}},
+	"docs/user/troubleshooting.md":          {installed: true, applied: []string{"demo/whole-gpu/nine-gpus.yaml"}, printed: []string{"cannot allocate all claims"}},
+	"docs/user/choose.md":                   {installed: true, offer: "share,timeslice", printed: []string{"share.nvidia.com 10.0Gi gpu-dra-"}},
+	"docs/user/jupyter.md": {installed: true, offer: "share,timeslice", programs: true, printed: []string{
+		"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=3584M",
+		"TF_FORCE_GPU_ALLOW_GROWTH=true",
+		"demo notebook notebook notebook-gpu-",
+		"8.0Gi - ok mps, memory cooperative, compute cooperative",
+		"demo notebook-slot notebook notebook-slot-gpu-",
+	}},
+	"docs/user/mistakes.md": {installed: true, printed: []string{
+		"cannot allocate all claims",
+		"request fewer devices: no node has so many",
+		"describe node has no nvidia.com/gpu",
+	}},
+	"docs/user/quickstart.md": {pulled: true, pushed: true, printed: []string{
+		"demo first main first-gpu-",
+		"10.0Gi - ok mps, memory cooperative, compute cooperative",
+		"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+		"pod demo/waits: Pending",
+		"exit status 2",
+	}},
+	"docs/user/slow.md": {installed: true, printed: []string{"gpu-1b-00 X NV18", "problems: 0, warnings: "}},
+	"docs/user/torchrun.md": {installed: true, programs: true, printed: []string{
+		"gpu-9d-00 NV18 NV18 NV18 NV18 X NV18 NV18 NV18 1 pci0000:97",
+		"GPU_NUMA_NODE_1B_00=0",
+		"/dev/nvidia3",
+	}},
+	"docs/user/triton.md": {installed: true, offer: "share,mig", programs: true, printed: []string{
+		"-mig-1g-10gb-0 9.7Gi - ok -", `"uuid":"MIG-`,
+	}},
+	"docs/user/vllm.md": {installed: true, model: "dgx-h100-r615", programs: true, printed: []string{
+		"20.0Gi 50% ok mps, memory driver, compute daemon",
+		`"containerMemoryLimit":"20Gi"`,
+	}},
 }
 
 // set brings the cluster into the state that the document requires.
@@ -109,6 +229,9 @@ func (s scene) set(ctx context.Context, t *testing.T, file string) {
 	t.Helper()
 	if s.pulled {
 		must(t, pull(ctx, file))
+	}
+	if s.pushed {
+		must(t, push(ctx, file))
 	}
 	for _, path := range s.applied {
 		if strings.HasSuffix(path, ".md") {
@@ -119,9 +242,36 @@ func (s scene) set(ctx context.Context, t *testing.T, file string) {
 		_, err := cluster.Kubectl(ctx, "apply", "--filename", path)
 		must(t, err)
 	}
-	if s.installed {
-		must(t, cluster.NewAgent(model).Start(ctx))
+	if s.programs {
+		_, err := cluster.Kubectl(ctx, "apply", "--filename", "test/walkthrough/programs.yaml")
+		must(t, err)
 	}
+	if s.exercises {
+		page, ok := course.Find(file)
+		if !ok {
+			t.Fatalf("test/course has no page %s", file)
+		}
+		_, err := page.Start(ctx, cluster)
+		must(t, err)
+	}
+	if s.installed {
+		must(t, s.start(ctx))
+	}
+}
+
+// start starts the driver.
+func (s scene) start(ctx context.Context) error {
+	var flags []string
+	if s.offer != "" {
+		flags = append(flags, "--offer="+s.offer)
+	}
+	agent := cluster.NewAgent(cmp.Or(s.model, model), flags...)
+	if s.driver {
+		if err := agent.StartDriver(ctx); err != nil {
+			return err
+		}
+	}
+	return agent.Start(ctx)
 }
 
 // pull tags the driver's images with the names that the document uses. The tag is the chart's default.
@@ -131,6 +281,19 @@ func pull(ctx context.Context, file string) error {
 			"--namespace", "k8s.io", "images", "tag", "--force", reference, desk.own(file)+"/team/"+name+":v0.1.0")
 		if out, err := ctr.CombinedOutput(); err != nil {
 			return fmt.Errorf("ctr images tag %s: %w: %s", reference, err, out)
+		}
+	}
+	return nil
+}
+
+// push pushes the chart to the registry that the document names.
+func push(ctx context.Context, file string) error {
+	for _, args := range [][]string{
+		{"package", filepath.Join(cluster.Root, "deployments/helm/gpu-dra-driver"), "--destination", desk.dir},
+		{"push", desk.path("gpu-dra-driver-0.1.0.tgz"), "oci://" + desk.own(file) + "/team", "--plain-http"},
+	} {
+		if out, err := exec.CommandContext(ctx, cluster.Program("helm"), args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("helm %s: %w: %s", args[0], err, out)
 		}
 	}
 	return nil

@@ -61,7 +61,7 @@ func row(key, value string) (c Cause, ok bool) {
 	return c, ok
 }
 
-// Anchor returns the anchor of the cause, or of its group, in docs/user/troubleshooting.md.
+// Anchor returns the anchor of the cause, or of its group, in the documents.
 func (c Cause) Anchor() string {
 	of, _ := row(c.Key, c.Value)
 	return strings.TrimSuffix(of.Code, "-")

@@ -126,7 +126,7 @@ func Check(s State, u Use) []Problem {
 		}
 	}
 	if u.Sharing == ByMPS && !s.MPS {
-		add(NoMPS, "", "", fmt.Errorf("strategy MPS: %w: no MPS daemons run on this node; see docs/user/sharing.md#troubleshooting", gpu.ErrNotSupported))
+		add(NoMPS, "", "", fmt.Errorf("strategy MPS: %w: no MPS daemons run on this node; see docs/user/share-events.md", gpu.ErrNotSupported))
 	} else if u.Sharing == ByMPS && !g.MPSLimits() {
 		add(NoMPS, "", "", fmt.Errorf("strategy MPS: %w: the GPU has compute capability %d.%d, and MPS limits its clients from 7.0 (Volta) on; a ShareConfig with the strategy Plain shares it without limits",
 			gpu.ErrNotSupported, g.ComputeCapability.Major, g.ComputeCapability.Minor))

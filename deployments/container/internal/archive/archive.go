@@ -2,7 +2,8 @@
 
 // Package archive writes an image as one file that every tool loads: it is an
 // OCI image layout (ctr, podman, skopeo, nerdctl) and also has the
-// manifest.json of "docker save", for the same blobs.
+// manifest.json of "docker save", for the same blobs. An index of images for several
+// platforms is a layout only.
 //
 // Out of scope: registries.
 package archive
@@ -40,6 +41,89 @@ func Write(file string, img v1.Image, tags ...name.Tag) error {
 	return replace(file, func(w io.Writer) error { return write(w, filepath.Dir(file), img, tags) })
 }
 
+// WriteIndex writes an index under the tag as an archive at file, all or nothing. The
+// archive has no manifest.json: tools that read it know one platform only, and would load
+// an image that does not run on other machines.
+func WriteIndex(file string, index v1.ImageIndex, tag name.Tag) error {
+	return replace(file, func(w io.Writer) error {
+		return inFolder(filepath.Dir(file), w, func(dir string) error {
+			l, err := layout.Write(dir, empty.Index)
+			if err != nil {
+				return err
+			}
+			return l.AppendIndex(index, naming(tag))
+		})
+	})
+}
+
+// naming sets the name of an entry of a layout.
+func naming(tag name.Tag) layout.Option {
+	return layout.WithAnnotations(map[string]string{tagAnnotation: tag.TagStr(), referenceAnnotation: tag.Name()})
+}
+
+// Index calls use with the index of an archive, which it unpacks into a folder for that time.
+func Index(file string, use func(v1.ImageIndex) error) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("read %s: %w", file, err)
+		}
+	}()
+	dir, err := os.MkdirTemp("", "layout-*")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := extract(file, dir); err != nil {
+		return err
+	}
+	l, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		return err
+	}
+	manifest, err := l.IndexManifest()
+	if err != nil {
+		return err
+	}
+	if len(manifest.Manifests) != 1 {
+		return fmt.Errorf("it has %d entries, want one index", len(manifest.Manifests))
+	}
+	index, err := l.ImageIndex(manifest.Manifests[0].Digest)
+	if err != nil {
+		return err
+	}
+	return use(index)
+}
+
+// extract writes the files of an archive into a folder.
+func extract(file, dir string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // only read from
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close() //nolint:errcheck // only a folder
+	for r := tar.NewReader(f); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		content, err := io.ReadAll(r)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(root.MkdirAll(path.Dir(header.Name), 0o700), root.WriteFile(header.Name, content, 0o600)); err != nil {
+			return err
+		}
+	}
+}
+
 func replace(file string, write func(io.Writer) error) (err error) {
 	defer func() {
 		if err != nil {
@@ -61,28 +145,33 @@ func replace(file string, write func(io.Writer) error) (err error) {
 	return os.Rename(tmp.Name(), file)
 }
 
-func write(w io.Writer, scratch string, img v1.Image, tags []name.Tag) (err error) {
+func write(w io.Writer, scratch string, img v1.Image, tags []name.Tag) error {
+	return inFolder(scratch, w, func(dir string) error {
+		index, err := layout.Write(dir, empty.Index)
+		if err != nil {
+			return err
+		}
+		for _, tag := range tags {
+			if err := index.AppendImage(img, naming(tag)); err != nil {
+				return err
+			}
+		}
+		manifest, err := dockerManifest(img, tags)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, "manifest.json"), manifest, 0o600)
+	})
+}
+
+// inFolder packs the files that fill writes into a folder below scratch.
+func inFolder(scratch string, w io.Writer, fill func(dir string) error) (err error) {
 	dir, err := os.MkdirTemp(scratch, ".layout-*")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	index, err := layout.Write(dir, empty.Index)
-	if err != nil {
-		return err
-	}
-	for _, tag := range tags {
-		if err := index.AppendImage(img, layout.WithAnnotations(map[string]string{
-			tagAnnotation: tag.TagStr(), referenceAnnotation: tag.Name(),
-		})); err != nil {
-			return err
-		}
-	}
-	manifest, err := dockerManifest(img, tags)
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "manifest.json"), manifest, 0o600); err != nil {
+	if err := fill(dir); err != nil {
 		return err
 	}
 	return pack(w, os.DirFS(dir))

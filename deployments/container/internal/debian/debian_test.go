@@ -11,11 +11,11 @@ import (
 
 func TestTheTermsAndTheRecordOfAPackageGoTogether(t *testing.T) {
 	// By a name of the file that the package itself may not use.
-	for _, file := range []string{"/lib/os-release", OSRelease} {
+	for _, file := range []string{"/lib/os-release", System{}.OSRelease()} {
 		if _, err := os.Stat(file); err != nil {
 			continue
 		}
-		files, err := Files(t.Context(), file, file)
+		files, err := System{}.Files(t.Context(), file, file)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,7 +33,7 @@ func TestAFileOfNoPackageIsRefused(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Files(t.Context(), file); err == nil || !strings.Contains(err.Error(), "libmine.so is of no Debian package") {
+	if _, err := (System{}).Files(t.Context(), file); err == nil || !strings.Contains(err.Error(), "libmine.so is of no Debian package") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -7,14 +7,13 @@
 package notices
 
 import (
-	"debug/buildinfo"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
 	"runtime/debug"
-	"strings"
 
 	"golang.org/x/mod/module"
 
@@ -36,28 +35,17 @@ type Roots struct {
 // information, as dir/MODULE@VERSION/FILE. It returns an error if a module has no
 // terms. It skips the program's own module if that has no version, as in our builds.
 func (r Roots) Files(program, own, dir string) (layer.Files, error) {
-	info, err := buildinfo.ReadFile(program)
+	modules, err := r.Linked(program, own)
 	if err != nil {
-		return nil, fmt.Errorf("modules of %s: %w", program, err)
+		return nil, err
 	}
 	out := layer.Files{}
-	if err := collect(out, r.Go, path.Join(dir, "go@"+info.GoVersion)); err != nil {
-		return nil, fmt.Errorf("terms of Go: %w", err)
-	}
-	for _, dep := range append([]*debug.Module{&info.Main}, info.Deps...) {
-		if dep.Replace != nil {
-			dep = dep.Replace
-		}
-		if dep.Path == own || strings.HasPrefix(dep.Path, own+"/") {
-			continue
-		}
-		source, err := r.source(*dep)
+	for _, m := range modules {
+		files, err := m.Files(dir)
 		if err != nil {
 			return nil, err
 		}
-		if err := collect(out, source, path.Join(dir, dep.Path+"@"+dep.Version)); err != nil {
-			return nil, fmt.Errorf("terms of module %s: %w", dep.Path, err)
-		}
+		maps.Copy(out, files)
 	}
 	return out, nil
 }

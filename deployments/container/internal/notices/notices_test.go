@@ -3,6 +3,7 @@
 package notices
 
 import (
+	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
@@ -58,7 +59,41 @@ func TestTheTermsOfEveryLinkedModuleAreThere(t *testing.T) {
 func TestAModuleWithoutTermsIsAnError(t *testing.T) {
 	r := roots(t)
 	r.Go = t.TempDir()
-	if _, err := r.Files(program(t), own, "doc"); err == nil || !strings.Contains(err.Error(), "terms of Go") {
+	if _, err := r.Files(program(t), own, "doc"); err == nil || !strings.Contains(err.Error(), "terms of module stdlib") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A bill of materials without the licence of a module is useless to its reader.
+func TestTheLicenceOfEveryLinkedModuleIsKnown(t *testing.T) {
+	modules, err := roots(t).Linked(program(t), own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, m := range modules {
+		if got[m.Path], err = m.Licence(); err != nil {
+			t.Error(err)
+		}
+		if m.Version == "" || m.Sum == "" && m.Path != GoPath {
+			t.Errorf("%s has version %q and checksum %q", m.Path, m.Version, m.Sum)
+		}
+	}
+	for path, want := range map[string]string{
+		GoPath: "BSD-3-Clause", "github.com/google/go-containerregistry": "Apache-2.0", "github.com/klauspost/compress": "Apache-2.0 AND BSD-3-Clause AND MIT",
+	} {
+		if got[path] != want {
+			t.Errorf("licence of %s is %q, want %q", path, got[path], want)
+		}
+	}
+}
+
+func TestAnUnknownTextOfALicenceIsAnError(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "LICENSE"), []byte("All rights reserved."), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (Module{Path: "example.com/closed", Dir: dir}).Licence(); err == nil || !strings.Contains(err.Error(), "example.com/closed") {
 		t.Errorf("error %v", err)
 	}
 }

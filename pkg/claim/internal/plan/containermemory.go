@@ -53,11 +53,11 @@ func (d deviceRequest) checkRequired(device Device) error {
 	}
 	memory, compute := device.Enforcement()
 	if !memory.AtLeast(device.Require) {
-		return fmt.Errorf("require: %w: the memory of the share is held at the level %s on this node, and the ShareConfig requires %s: %s; see docs/user/sharing.md#troubleshooting",
+		return fmt.Errorf("require: %w: the memory of the share is held at the level %s on this node, and the ShareConfig requires %s: %s; see docs/user/share-events.md",
 			gpu.ErrNotSupported, memory, device.Require, d.whyNoLimits())
 	}
 	if least, held := device.holdsCompute(); !held {
-		return fmt.Errorf("require: %w: the compute of the share is held at the level %s on this node, and the ShareConfig requires %s; see docs/user/sharing.md#troubleshooting",
+		return fmt.Errorf("require: %w: the compute of the share is held at the level %s on this node, and the ShareConfig requires %s; see docs/user/share-events.md",
 			gpu.ErrNotSupported, compute, least)
 	}
 	return nil

@@ -66,7 +66,7 @@ func (in Inputs) useShare(device *Device, d deviceRequest, all []deviceRequest) 
 		if units := d.name.Kind.Units().Capacity; d.name.Kind.NeedsMPS() {
 			return fmt.Errorf("%w: %d %s in one request, and a container can be client of one MPS daemon only; ask for one, or for more of one GPU in a claim with capacity: {requests: {%s: %d}}", gpu.ErrInvalid, n, units, units, n)
 		}
-		return fmt.Errorf("%w: %d MPS shares for one request, and a container can be client of one MPS daemon only; see docs/user/sharing.md#troubleshooting", gpu.ErrInvalid, n)
+		return fmt.Errorf("%w: %d MPS shares for one request, and a container can be client of one MPS daemon only; see docs/user/share-events.md", gpu.ErrInvalid, n)
 	}
 	if err := d.checkProcesses(config.Processes); err != nil {
 		return err
@@ -96,7 +96,7 @@ func (in Inputs) checkPlain(d deviceRequest) error {
 	if !in.ExclusiveCompute || d.name.IsPartition() || d.share.Whole || !(use.State{GPU: d.gpu, MPS: in.MPS}).HoldsSharesByMPS() {
 		return nil
 	}
-	return fmt.Errorf("strategy Plain: %w: the node keeps its GPUs in %s while they have MPS shares (--exclusive-compute), and other processes cannot use them then; see docs/user/sharing.md#troubleshooting",
+	return fmt.Errorf("strategy Plain: %w: the node keeps its GPUs in %s while they have MPS shares (--exclusive-compute), and other processes cannot use them then; see docs/user/share-events.md",
 		gpu.ErrNotSupported, gpu.ComputeModeExclusiveProcess)
 }
 

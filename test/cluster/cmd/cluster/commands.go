@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -22,15 +25,17 @@ import (
 // options are the flags that all commands share.
 type options struct {
 	name, state, bin string
-	began            time.Time
+	// kubernetes is the name of the release; empty for the default.
+	kubernetes string
+	began      time.Time
 }
 
 func newCommand() *cobra.Command {
 	o := &options{began: time.Now()}
 	root := &cobra.Command{
 		Use:   "cluster",
-		Short: "A real single-machine Kubernetes " + cluster.KubernetesVersion + " for tests and demos",
-		Long: `A real single-machine Kubernetes ` + cluster.KubernetesVersion + ` for tests and demos: etcd, control plane, kubelet,
+		Short: "A real single-machine Kubernetes for tests and demos",
+		Long: `A real single-machine Kubernetes for tests and demos: etcd, control plane, kubelet,
 containerd and runc in a network namespace of their own. Needs root on Linux.
 
 After "up", other programs read the paths of the cluster from STATE/cluster.json.`,
@@ -39,13 +44,15 @@ After "up", other programs read the paths of the cluster from STATE/cluster.json
 	}
 	root.PersistentFlags().StringVar(&o.name, "name", "default", "name of the cluster; several can be up at once")
 	root.PersistentFlags().StringVar(&o.state, "state", "", "directory for all that the cluster writes (default "+cluster.StateRoot+"/NAME)")
-	root.PersistentFlags().StringVar(&o.bin, "bin", "", "directory of the binaries (default .build/cluster in the clone around the working directory or this program)")
+	root.PersistentFlags().StringVar(&o.bin, "bin", "", "directory of the binaries (default .build/cluster or .build/cluster-RELEASE in the clone around the working directory or this program)")
+	root.PersistentFlags().StringVar(&o.kubernetes, "kubernetes", os.Getenv("CLUSTER_KUBERNETES"), "release of Kubernetes: 1.35, 1.36, 1.37 or 1.37.2 (default $CLUSTER_KUBERNETES, or "+build.DefaultRelease+")")
 	root.AddCommand(o.up(), o.down(), o.status(), o.restart(), o.start(), o.stop(), o.loadImage(), o.loadProgram(), o.kubectl(), o.build(), o.images())
 	return root
 }
 
 func (o *options) up() *cobra.Command {
 	gates := map[string]bool{}
+	var ociRuntime string
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Bring the cluster up; a healthy one is left alone, a broken one made anew",
@@ -55,7 +62,14 @@ func (o *options) up() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			info, err := cluster.Up(cmd.Context(), l, cluster.Options{Source: source, FeatureGates: gates, Say: o.say})
+			release, err := build.FindRelease(o.kubernetes)
+			if err != nil {
+				return err
+			}
+			if !slices.Contains(cluster.Runtimes(), ociRuntime) {
+				return fmt.Errorf("unknown OCI runtime %q: want one of %s", ociRuntime, strings.Join(cluster.Runtimes(), ", "))
+			}
+			info, err := cluster.Up(cmd.Context(), l, cluster.Options{Source: source, Release: release, Runtime: ociRuntime, FeatureGates: gates, Say: o.say})
 			if err != nil {
 				return err
 			}
@@ -64,6 +78,7 @@ func (o *options) up() *cobra.Command {
 		},
 	}
 	cmd.Flags().Var(flag.NewMapStringBool(&gates), "feature-gates", "feature gates of all Kubernetes components, as NAME=true|false,...")
+	cmd.Flags().StringVar(&ociRuntime, "oci-runtime", cmp.Or(os.Getenv("CLUSTER_OCI_RUNTIME"), "runc"), "OCI runtime of containerd: "+strings.Join(cluster.Runtimes(), " or ")+" (default $CLUSTER_OCI_RUNTIME, or runc)")
 	return cmd
 }
 
@@ -244,7 +259,11 @@ func (o *options) images() *cobra.Command {
 }
 
 func (o *options) buildBinaries(ctx context.Context, l cluster.Layout, source string) error {
-	stale, err := build.Stale(source, l.Bin)
+	release, err := build.FindRelease(o.kubernetes)
+	if err != nil {
+		return err
+	}
+	stale, err := build.Stale(source, l.Bin, release)
 	if err != nil {
 		return err
 	}
@@ -266,7 +285,11 @@ func (o *options) layout() (l cluster.Layout, source string, err error) {
 		if source == "" {
 			return cluster.Layout{}, "", errors.New("neither the working directory nor this program is in a clone of the repository: say with --bin where the cluster's binaries are")
 		}
-		bin = filepath.Join(source, "..", "..", ".build", "cluster")
+		release, err := build.FindRelease(o.kubernetes)
+		if err != nil {
+			return cluster.Layout{}, "", err
+		}
+		bin = filepath.Join(source, "..", "..", ".build", release.Folder())
 	}
 	l, err = cluster.NewLayout(o.name, o.state, bin)
 	return l, source, err

@@ -34,18 +34,12 @@ type Target struct {
 	ldflags string
 }
 
-const (
-	kubernetesFlags = "-s -w -X k8s.io/component-base/version.gitVersion=v1.37.1 -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37"
-	plainFlags      = "-s -w"
-)
+const plainFlags = "-s -w"
 
-// Targets are all binaries of a cluster. The flags are part of the Go build
-// cache's key: changing one costs every machine a full build.
-func Targets() []Target {
-	var targets []Target
-	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubectl", "kubelet"} {
-		targets = append(targets, Target{name, "kubernetes", "k8s.io/kubernetes/cmd/" + name, kubernetesFlags})
-	}
+// Targets returns all binaries of a cluster of the release. The flags are part of the Go
+// build cache's key: changing one costs every machine a full build.
+func Targets(release Release) []Target {
+	targets := release.targets()
 	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr"} {
 		targets = append(targets, Target{name, "runtime", "github.com/containerd/containerd/v2/cmd/" + name, plainFlags})
 	}
@@ -75,12 +69,12 @@ func FindSource(dir string) string {
 	}
 }
 
-// Stale returns the targets that must be built: targets that are missing from bin, and
-// if there is a source tree, targets built from other sources.
-func Stale(source, bin string) ([]Target, error) {
+// Stale returns the targets of the release that must be built: targets that are missing
+// from bin, and if there is a source tree, targets built from other sources.
+func Stale(source, bin string, release Release) ([]Target, error) {
 	built := readBuilt(bin)
 	var stale []Target
-	for _, t := range Targets() {
+	for _, t := range Targets(release) {
 		if _, err := os.Stat(filepath.Join(bin, t.Name)); err != nil {
 			stale = append(stale, t)
 			continue

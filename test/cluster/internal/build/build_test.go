@@ -23,6 +23,35 @@ func source(t *testing.T) string {
 	return found
 }
 
+func defaultRelease(t *testing.T) Release {
+	t.Helper()
+	release, err := FindRelease("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return release
+}
+
+func TestTheModulesPinTheVersionsOfTheReleases(t *testing.T) {
+	for _, release := range Releases() {
+		data, err := os.ReadFile(filepath.Join(source(t), release.module, "go.mod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"k8s.io/kubernetes " + release.Version + " ", "k8s.io/api => k8s.io/api v0." + strings.TrimPrefix(release.Version, "v1.") + "\n"} {
+			if !strings.Contains(string(data), want) {
+				t.Errorf("the module of release %s does not pin %s", release.Name, want)
+			}
+		}
+	}
+}
+
+func TestAnUnknownReleaseNamesTheKnownOnes(t *testing.T) {
+	if _, err := FindRelease("1.2"); err == nil || !strings.Contains(err.Error(), "1.35, 1.36, 1.37, 1.37.2") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestTheSourceTreeIsFoundFromInsideOnly(t *testing.T) {
 	if got := source(t); filepath.Base(got) != "cluster" {
 		t.Errorf("got %s", got)
@@ -33,8 +62,8 @@ func TestTheSourceTreeIsFoundFromInsideOnly(t *testing.T) {
 }
 
 func TestOnlyMissingAndChangedTargetsAreBuilt(t *testing.T) {
-	source, bin := source(t), t.TempDir()
-	for _, target := range Targets() {
+	source, bin, release := source(t), t.TempDir(), defaultRelease(t)
+	for _, target := range Targets(release) {
 		if err := os.WriteFile(filepath.Join(bin, target.Name), nil, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +77,7 @@ func TestOnlyMissingAndChangedTargetsAreBuilt(t *testing.T) {
 	}
 	stale := func(source string) string {
 		t.Helper()
-		targets, err := Stale(source, bin)
+		targets, err := Stale(source, bin, release)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +101,7 @@ func TestOnlyMissingAndChangedTargetsAreBuilt(t *testing.T) {
 }
 
 func TestWithoutASourceTreeTheErrorNamesTheMissingTargets(t *testing.T) {
-	stale, err := Stale("", t.TempDir())
+	stale, err := Stale("", t.TempDir(), defaultRelease(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +113,7 @@ func TestWithoutASourceTreeTheErrorNamesTheMissingTargets(t *testing.T) {
 
 func TestTargetsHaveDifferentNames(t *testing.T) {
 	var all []string
-	for _, target := range Targets() {
+	for _, target := range Targets(defaultRelease(t)) {
 		all = append(all, target.Name)
 	}
 	slices.Sort(all)

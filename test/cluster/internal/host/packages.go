@@ -12,6 +12,10 @@ import (
 	"strings"
 )
 
+// Runtimes are the OCI runtimes that a node can have. Each is in the Debian package of its
+// name.
+func Runtimes() []string { return []string{"crun", "runc"} }
+
 // programs that a node needs, and the Debian packages that hold them.
 var programs = []struct{ program, pkg string }{
 	{"busybox", "busybox-static"},
@@ -19,13 +23,13 @@ var programs = []struct{ program, pkg string }{
 	{"ip", "iproute2"},
 	{"iptables", "iptables"},
 	{"nsenter", "util-linux"},
-	{"runc", "runc"},
 }
 
-// MissingPackages names the Debian packages that must be installed.
-func MissingPackages() []string {
+// MissingPackages names the Debian packages that must be installed for a node with the OCI
+// runtime.
+func MissingPackages(runtime string) []string {
 	var missing []string
-	for _, p := range programs {
+	for _, p := range append(slices.Clone(programs), struct{ program, pkg string }{runtime, runtime}) {
 		path, err := LookPath(p.program)
 		if err != nil || p.program == "busybox" && !isStatic(path) {
 			missing = append(missing, p.pkg)
