@@ -34,7 +34,7 @@ Examples:
 // newCommand returns the program. ending is called when the agent begins to end.
 func newCommand(ending func()) *cobra.Command {
 	o := options{Config: agent.Config{Names: names(), OnEnd: ending}}
-	return program.Program{
+	cmd := program.Program{
 		Name:        "gpu-kubelet-plugin",
 		Short:       "Publish this node's GPUs to Kubernetes and prepare them for pods",
 		Long:        long,
@@ -49,4 +49,6 @@ func newCommand(ending func()) *cobra.Command {
 			return agent.Run(cmd.Context(), &o.Config)
 		},
 	}.Command()
+	cmd.AddCommand(labelNodes())
+	return cmd
 }

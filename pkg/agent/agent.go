@@ -103,8 +103,10 @@ type agent struct {
 	usage         *attribution.Reader
 	// readGauges reads the use, the temperature and the power of a GPU.
 	readGauges func(ctx context.Context, address gpu.PCIAddress) (gpu.Gauges, error)
-	foreign    *usage.Foreign
-	facts      *nodefacts.Reader
+	// readPower reads the energy and the clocks of a GPU.
+	readPower func(ctx context.Context, address gpu.PCIAddress) (gpu.Power, error)
+	foreign   *usage.Foreign
+	facts     *nodefacts.Reader
 	// viewers may read the facts; nil if no user may.
 	viewers *viewers.Viewers
 }
@@ -215,6 +217,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	a.readGauges = hw.Gauges
 	a.usage, a.foreign = attribution.New(a.usageOptions(ctx, hw)), usage.NewForeign(clock.RealClock{})
 	a.rivals = plugin.NewRivals(a.pluginOptions())
+	a.readPower = hw.Power
 	a.facts, a.viewers = &nodefacts.Reader{Roots: c.factRoots(hw), LastScan: a.lastScan, Clocks: hw.Clocks, ConfigProblem: a.configProblem}, users
 	return a, nil
 }

@@ -34,7 +34,7 @@ const scanStuckAfter = 5 * time.Minute
 func (a *agent) handler() http.Handler {
 	state := telemetry.State{
 		ClaimsHeld: a.claimsHeld, SeesPods: a.claims.SeesPods, Devices: a.devicesByState, Phases: a.phases, ConfigProblem: func() bool { return a.configProblem() != nil },
-		Usage: a.claimUsage, ShareSeconds: a.accounts.Accrue, GPUs: a.gpuHealth,
+		Usage: a.claimUsage, ShareSeconds: a.accounts.Accrue, GPUs: a.gpuHealth, Power: a.gpuPower,
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET "+agentv1.PathDevices, telemetry.Page(a.devices))

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -255,6 +256,45 @@ func TestAClaimPaysFromItsPreparationToItsRelease(t *testing.T) {
 	passes()
 	if diff := cmp.Diff(map[usage.Account]float64{{Namespace: "team", Class: "gpu.nvidia.com"}: 60}, paid.Meter.Set(nil)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestTheMetricsShowEnergyAndSlowClocks(t *testing.T) {
+	t.Parallel()
+	c := ofClass("gpu.nvidia.com", claimFor("one", "gpu-43-00"), 1)
+	n := newNode(t, c)
+	a := n.start(t)
+	a.publishes(t)
+	if got := a.prepare(t, c)[string(c.UID)]; got.Error != "" {
+		t.Fatal(got.Error)
+	}
+	sim, err := nvmlsim.Open(n.SimState)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sim.SlowDown(1, "HwThermalSlowdown"); err != nil {
+		t.Fatal(err)
+	}
+	_, text := get(t, a.agent, "/metrics")
+	text = uuidLabel.ReplaceAllString(text, `uuid="$1"`)
+	for _, want := range []string{
+		`gpu_dra_device_clock_limited{device="gpu-1b-00",reason="hw-thermal-slowdown",uuid="GPU"} 0`,
+		`gpu_dra_device_clock_limited{device="gpu-43-00",reason="hw-thermal-slowdown",uuid="GPU"} 1`,
+		`gpu_dra_device_clock_limited{device="gpu-43-00",reason="sw-power-cap",uuid="GPU"} 0`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("/metrics lacks %s", want)
+		}
+	}
+	// The first scrape reads the counters, and the next ones charge for the difference.
+	const charged = `gpu_dra_claim_energy_joules_total{class="gpu.nvidia.com",namespace="team"} `
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for !strings.Contains(text, charged) {
+		if ctx.Err() != nil {
+			t.Fatalf("/metrics lacks %s", charged)
+		}
+		_, text = get(t, a.agent, "/metrics")
 	}
 }
 

@@ -56,6 +56,7 @@ func BenchmarkScrape(b *testing.B) {
 		SeesPods:   func() bool { return true },
 		ClaimsHeld: func() int { return claims }, Devices: func() map[string]int { return nil }, Phases: func() map[string]int { return nil },
 		ConfigProblem: func() bool { return false }, GPUs: func() []telemetry.GPUHealth { return nil }, ShareSeconds: func() map[usage.Account]float64 { return nil },
+		Power: func() telemetry.Power { return telemetry.Power{} },
 		Usage: func() agentv1.Report {
 			report, err := n.Read(b.Context())
 			if err != nil || len(report.Rows) != 2*claims {

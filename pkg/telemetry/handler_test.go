@@ -93,6 +93,12 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 		ShareSeconds: func() map[usage.Account]float64 {
 			return map[usage.Account]float64{{Namespace: "team-a", Class: "mps.nvidia.com"}: 12.5}
 		},
+		Power: func() Power {
+			return Power{
+				Joules: map[usage.Account]float64{{Namespace: "team-a", Class: "mps.nvidia.com"}: 4200},
+				GPUs:   []GPUClocks{{Device: "gpu-1b-00", UUID: "GPU-1", Limited: map[string]bool{"hw-thermal-slowdown": true, "sw-power-cap": false}}},
+			}
+		},
 		GPUs: func() []GPUHealth {
 			used := Gauges{Utilization: new(.25), MemoryUsedBytes: new(uint64(3 << 30)), MemoryBytes: new(uint64(80 << 30)), Celsius: new(61.), Watts: new(420.5)}
 			return []GPUHealth{{Device: "gpu-1b-00", UUID: "GPU-1", Cause: "xid-79"}, {Device: "gpu-43-00", UUID: "GPU-2", Gauges: used}}
@@ -129,6 +135,9 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 		`gpu_dra_claim_memory_limit_bytes{claim="share",container="main",device="gpu-1b-00",enforcement="driver",namespace="team-a",pod="trainer",uuid="GPU-1"} 1.073741824e+10`,
 		`gpu_dra_claim_sm_used_ratio{claim="share",container="main",device="gpu-1b-00",enforcement="driver",namespace="team-a",pod="trainer",uuid="GPU-1"} 0.5`,
 		`gpu_dra_claim_rows_omitted 2`,
+		`gpu_dra_claim_energy_joules_total{class="mps.nvidia.com",namespace="team-a"} 4200`,
+		`gpu_dra_device_clock_limited{device="gpu-1b-00",reason="hw-thermal-slowdown",uuid="GPU-1"} 1`,
+		`gpu_dra_device_clock_limited{device="gpu-1b-00",reason="sw-power-cap",uuid="GPU-1"} 0`,
 		`gpu_dra_claim_rows_invalid 0`,
 		`gpu_dra_share_seconds_total{class="mps.nvidia.com",namespace="team-a"} 12.5`,
 		`gpu_dra_device_healthy{cause="xid-79",device="gpu-1b-00",uuid="GPU-1"} 0`,
@@ -184,7 +193,7 @@ func TestARowThatIsNotValidCostsOnlyItself(t *testing.T) {
 	state := State{
 		ClaimsHeld: func() int { return 1 }, SeesPods: func() bool { return true }, ConfigProblem: func() bool { return false },
 		Devices: func() map[string]int { return nil }, Phases: func() map[string]int { return nil },
-		ShareSeconds: func() map[usage.Account]float64 { return nil }, GPUs: func() []GPUHealth { return nil },
+		ShareSeconds: func() map[usage.Account]float64 { return nil }, GPUs: func() []GPUHealth { return nil }, Power: func() Power { return Power{} },
 		Usage: func() agentv1.Report {
 			row := func(container string) agentv1.Row {
 				return agentv1.Row{Labels: agentv1.Labels{Namespace: "team-a", Claim: "share", Pod: "trainer", Container: container}, MemoryUsedBytes: new(uint64(1)), SMUsed: new(.5)}

@@ -60,6 +60,8 @@ type State struct {
 	ShareSeconds func() map[usage.Account]float64
 	// GPUs returns the health of each GPU.
 	GPUs func() []GPUHealth
+	// Power returns the energy of claims and the clocks of each GPU.
+	Power func() Power
 }
 
 // NewMetrics registers the metrics of the agent under the prefix gpu_dra_, except for
@@ -124,7 +126,7 @@ func (s State) registry() *prometheus.Registry {
 		gauge("node_config_problem", "1 if the node's labels, its configuration or the names in --attributes are not followed; the log has the reason.", func() float64 { return number(s.ConfigProblem()) }),
 		gauge("pod_processes_visible", "1 if the agent sees the processes of pods, so that a container that does not compute at the moment keeps its GPU after a forced deletion; 0 without hostPID.", func() float64 { return number(s.SeesPods()) }),
 		collector{devicesDesc, s.Devices}, collector{phaseDesc, s.Phases},
-		claimUsage(s.Usage), shareSeconds(s.ShareSeconds), gpuHealth(s.GPUs),
+		claimUsage(s.Usage), shareSeconds(s.ShareSeconds), gpuHealth(s.GPUs), power(s.Power),
 	)
 	return registry
 }

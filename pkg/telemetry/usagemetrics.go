@@ -36,6 +36,8 @@ var (
 	invalidDesc         = prometheus.NewDesc(namespace+"_claim_rows_invalid", "Claims' devices and containers that the metrics gpu_dra_claim_* lack because a name is not valid UTF-8.", nil, nil)
 	deviceHealthyDesc   = prometheus.NewDesc(namespace+"_device_healthy", "1 if a GPU is healthy; 0 if it has a fault, with the value of its taint as the cause.", []string{"device", "uuid", "cause"}, nil)
 	shareSecondsDesc    = prometheus.NewDesc(namespace+"_share_seconds_total", "Parts of GPUs that claims have held, times seconds, by namespace and DeviceClass since the agent started.", []string{"namespace", "class"}, nil)
+	energyDesc          = prometheus.NewDesc(namespace+"_claim_energy_joules_total", "Parts of the energy of GPUs that claims are charged for, by namespace and DeviceClass since the agent started. A share is charged for its part of the whole GPU's energy.", []string{"namespace", "class"}, nil)
+	clockLimitedDesc    = prometheus.NewDesc(namespace+"_device_clock_limited", "1 if the reason reduces the clocks of a GPU, and 0 if not.", []string{"device", "uuid", "reason"}, nil)
 )
 
 // claimUsage reads the use of claims at the time of a scrape.
@@ -115,6 +117,40 @@ func (shareSeconds) Describe(ch chan<- *prometheus.Desc) { ch <- shareSecondsDes
 func (s shareSeconds) Collect(ch chan<- prometheus.Metric) {
 	for account, seconds := range s() {
 		ch <- prometheus.MustNewConstMetric(shareSecondsDesc, prometheus.CounterValue, seconds, account.Namespace, account.Class)
+	}
+}
+
+// Power is the state of power of the GPUs at the time of a scrape.
+type Power struct {
+	// Joules are the parts of the GPUs' energy that are charged to claims.
+	Joules map[usage.Account]float64
+	GPUs   []GPUClocks
+}
+
+// GPUClocks says which reasons reduce the clocks of a GPU.
+type GPUClocks struct {
+	Device, UUID string
+	// Limited has all reasons that the driver reports.
+	Limited map[string]bool
+}
+
+// power reads, at the time of a scrape, the energy and the clocks of the GPUs.
+type power func() Power
+
+func (power) Describe(ch chan<- *prometheus.Desc) {
+	ch <- energyDesc
+	ch <- clockLimitedDesc
+}
+
+func (p power) Collect(ch chan<- prometheus.Metric) {
+	now := p()
+	for account, joules := range now.Joules {
+		ch <- prometheus.MustNewConstMetric(energyDesc, prometheus.CounterValue, joules, account.Namespace, account.Class)
+	}
+	for _, g := range now.GPUs {
+		for reason, limited := range g.Limited {
+			ch <- prometheus.MustNewConstMetric(clockLimitedDesc, prometheus.GaugeValue, number(limited), g.Device, g.UUID, reason)
+		}
 	}
 }
 

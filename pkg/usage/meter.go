@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // maxAccounts is the limit of the accounts of a meter. What further ones would have is in
@@ -27,6 +28,7 @@ type Account struct {
 // Charge is the part of a GPU that a claim holds.
 type Charge struct {
 	Account
+	GPU  gpu.PCIAddress
 	GPUs float64
 }
 
@@ -35,14 +37,14 @@ func (n Node) Charges(namespace string, devices []claim.Device) []Charge {
 	var all []Charge
 	for _, d := range devices {
 		if p, known := n.promised(d); known {
-			all = append(all, Charge{Account{namespace, d.Class}, p.gpus})
+			all = append(all, Charge{Account{namespace, d.Class}, d.Name.Address, p.gpus})
 		}
 	}
 	return all
 }
 
-// Meter adds up which part of a GPU claims have held for how long. Its methods may be
-// called concurrently.
+// Meter adds up which part of a GPU claims have held for how long. It also adds up their
+// part of its energy. Its methods may be called concurrently.
 type Meter struct {
 	clock clock.PassiveClock
 
@@ -50,11 +52,17 @@ type Meter struct {
 	since time.Time // of the last addition
 	held  map[types.UID][]Charge
 	total map[Account]float64
+	// joules are the sums of energy, and energy are the readings of the GPUs.
+	joules map[Account]float64
+	energy map[gpu.PCIAddress]*energy
 }
 
 // NewMeter returns a meter at zero.
 func NewMeter(c clock.PassiveClock) *Meter {
-	return &Meter{clock: c, since: c.Now(), held: map[types.UID][]Charge{}, total: map[Account]float64{}}
+	return &Meter{
+		clock: c, since: c.Now(), held: map[types.UID][]Charge{}, total: map[Account]float64{},
+		joules: map[Account]float64{}, energy: map[gpu.PCIAddress]*energy{},
+	}
 }
 
 // Hold charges a claim from now on.
@@ -94,6 +102,9 @@ func (m *Meter) add() {
 				account = Account{}
 			}
 			m.total[account] += c.GPUs * passed
+			if e := m.energy[c.GPU]; e != nil {
+				e.held[account] += c.GPUs * passed
+			}
 		}
 	}
 }

@@ -2,7 +2,15 @@
 
 package nvmlsim
 
-import "github.com/NVIDIA/go-nvml/pkg/nvml"
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-dra/gpu-dra-driver/simulator/simerr"
+)
 
 // idleClock is the SM clock, in MHz, of a GPU that computes nothing.
 const idleClock = 345
@@ -23,6 +31,9 @@ func (d device) GetClockInfo(kind nvml.ClockType) (uint32, nvml.Return) {
 	return d.clock("DeviceGetClockInfo", kind, func(c call) uint32 {
 		if len(c.gpu.Processes) == 0 {
 			return idleClock
+		}
+		if c.gpu.Slow != 0 {
+			return c.spec.kind.highestClock() / 2
 		}
 		return c.spec.kind.highestClock()
 	})
@@ -49,7 +60,45 @@ func (d device) GetCurrentClocksEventReasons() (uint64, nvml.Return) {
 		return 0, ret
 	}
 	if len(c.gpu.Processes) == 0 {
-		return nvml.ClocksEventReasonGpuIdle, nvml.SUCCESS
+		return nvml.ClocksEventReasonGpuIdle | c.gpu.Slow, nvml.SUCCESS
 	}
-	return nvml.ClocksEventReasonNone, nvml.SUCCESS
+	return c.gpu.Slow, nvml.SUCCESS
+}
+
+// slowReasons are the reasons for slow clocks that a fault can have. The keys are NVML's
+// names without their prefix.
+var slowReasons = map[string]uint64{
+	"SwPowerCap": nvml.ClocksEventReasonSwPowerCap, "SwThermalSlowdown": nvml.ClocksEventReasonSwThermalSlowdown,
+	"HwSlowdown": nvml.ClocksThrottleReasonHwSlowdown, "HwThermalSlowdown": nvml.ClocksThrottleReasonHwThermalSlowdown,
+	"HwPowerBrakeSlowdown": nvml.ClocksThrottleReasonHwPowerBrakeSlowdown,
+}
+
+// SlowDown reduces the clocks of a GPU for a reason. The reason is NVML's name without its
+// prefix, such as HwThermalSlowdown.
+func (s *Sim) SlowDown(index int, reason string) error {
+	bit, ok := slowReasons[reason]
+	if !ok {
+		return fmt.Errorf("slow clocks because of %q: %w: want one of %s", reason, simerr.ErrInvalid, known(slowReasons))
+	}
+	return s.changeGPU(index, func(_ *State, g *GPUState) error {
+		g.Slow = bit
+		return nil
+	})
+}
+
+// simulatedWatts is the power of every GPU, whether it computes or not.
+const simulatedWatts = 100
+
+// GetTotalEnergyConsumption reports the energy since the machine was booted, in
+// millijoules. Like the vendor's it begins at 0 then, and GPUs before Volta have none.
+func (d device) GetTotalEnergyConsumption() (uint64, nvml.Return) {
+	c, ret := d.enterGPU("DeviceGetTotalEnergyConsumption")
+	if ret != nvml.SUCCESS {
+		return 0, ret
+	}
+	info, err := os.Stat(d.library.sim.tree().path("proc/sys/kernel/random/boot_id"))
+	if err != nil || c.spec.kind.highestClock() == 0 {
+		return 0, nvml.ERROR_NOT_SUPPORTED
+	}
+	return simulatedWatts * uint64(max(time.Since(info.ModTime()), 0).Milliseconds()), nvml.SUCCESS
 }

@@ -298,8 +298,8 @@ func (s *Sim) UnloadDriver() error {
 	})
 }
 
-// ClearFaults removes all faults: lost GPUs and links work again, GPUs are in their
-// fabric, the driver is loaded, and calls that hang return.
+// ClearFaults removes all faults: lost GPUs and links work again, clocks are at their
+// highest, GPUs are in their fabric, the driver is loaded, and calls that hang return.
 func (s *Sim) ClearFaults() error {
 	return s.update(func(st *State) error {
 		st.NoDriver, st.CallFaults, st.MPSStartFailures, st.MPSServersCharged = false, nil, 0, false
@@ -307,7 +307,7 @@ func (s *Sim) ClearFaults() error {
 		for i := range st.GPUs {
 			g := &st.GPUs[i]
 			g.Lost, g.LinksDown, g.ECCErrors, g.Recovery = false, nil, 0, ""
-			g.Fabric, g.Clique = "", nil
+			g.Fabric, g.Clique, g.Slow = "", nil, 0
 		}
 		return nil
 	})

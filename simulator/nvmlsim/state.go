@@ -73,6 +73,8 @@ type GPUState struct {
 	Clique *uint32     `json:"clique,omitempty"`
 	// LinksDown are the numbers of NVLinks taken down by a fault.
 	LinksDown []int `json:"linksDown,omitempty"`
+	// Slow is the reason why the clocks are reduced, a bit of NVML; 0 for none.
+	Slow uint64 `json:"slow,omitempty"`
 	// ECCErrors counts uncorrectable memory errors since boot.
 	ECCErrors uint64 `json:"eccErrors,omitempty"`
 	// MemoryLimits are the limits of cgroups, in the order in which they were set.

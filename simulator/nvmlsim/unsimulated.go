@@ -36,7 +36,7 @@ func isSimulated(method string) bool {
 		"DeviceGetNvLinkVersion", "DeviceGetP2PStatus", "DeviceGetPciInfo", "DeviceGetPciInfoExt",
 		"DeviceGetPersistenceMode", "DeviceGetPowerUsage", "DeviceGetProcessUtilization", "DeviceGetSerial", "DeviceGetSupportedEventTypes",
 		"DeviceGetTemperature", "DeviceGetUtilizationRates",
-		"DeviceGetTopologyCommonAncestor", "DeviceGetTotalEccErrors", "DeviceGetUUID", "DeviceGetVirtualizationMode",
+		"DeviceGetTopologyCommonAncestor", "DeviceGetTotalEccErrors", "DeviceGetTotalEnergyConsumption", "DeviceGetUUID", "DeviceGetVirtualizationMode",
 		"DeviceIsMigDeviceHandle", "DeviceRegisterEvents", "DeviceSetComputeMode", "DeviceSetEccMode",
 		"DeviceSetMemoryLimits_v1", "DeviceSetMigMode", "DeviceSetPersistenceMode",
 		"ErrorString", "GetExcludedDeviceCount", "Init", "InitWithFlags", "Shutdown",

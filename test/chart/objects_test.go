@@ -30,7 +30,7 @@ func TestEveryObjectHasOnlyFieldsThatKubernetesKnows(t *testing.T) {
 			object := map[string]any{
 				"Namespace": &corev1.Namespace{}, "ResourceQuota": &corev1.ResourceQuota{}, "ServiceAccount": &corev1.ServiceAccount{},
 				"NetworkPolicy": &networkingv1.NetworkPolicy{}, "RuntimeClass": &nodev1.RuntimeClass{},
-				"ConfigMap": &corev1.ConfigMap{}, "Pod": &corev1.Pod{}, "DaemonSet": &appsv1.DaemonSet{},
+				"ConfigMap": &corev1.ConfigMap{}, "Pod": &corev1.Pod{}, "DaemonSet": &appsv1.DaemonSet{}, "Deployment": &appsv1.Deployment{},
 				"ClusterRole": &rbacv1.ClusterRole{}, "ClusterRoleBinding": &rbacv1.ClusterRoleBinding{}, "Role": &rbacv1.Role{}, "RoleBinding": &rbacv1.RoleBinding{},
 				"ValidatingAdmissionPolicy":        &admissionv1.ValidatingAdmissionPolicy{},
 				"ValidatingAdmissionPolicyBinding": &admissionv1.ValidatingAdmissionPolicyBinding{},

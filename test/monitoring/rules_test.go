@@ -96,6 +96,15 @@ func alertCases() map[string]alertCase {
 			after: 5 * time.Minute,
 			says:  []string{"GPU gpu-1b-00 of a has failed: xid-79", "GPU-1"},
 		},
+		"GPUClocksSlowed": {
+			fires: held(`gpu_dra_device_clock_limited{node="a",device="gpu-1b-00",uuid="GPU-1",reason="hw-thermal-slowdown"}`, 1) +
+				held(`gpu_dra_device_clock_limited{node="a",device="gpu-1b-00",uuid="GPU-1",reason="sw-power-cap"}`, 1),
+			// The power limit is the usual reason of a GPU that computes.
+			quiet: held(`gpu_dra_device_clock_limited{node="a",device="gpu-1b-00",uuid="GPU-1",reason="sw-power-cap"}`, 1) +
+				held(`gpu_dra_device_clock_limited{node="a",device="gpu-1b-00",uuid="GPU-1",reason="hw-thermal-slowdown"}`, 0),
+			after: 10 * time.Minute,
+			says:  []string{"GPU gpu-1b-00 of a is slow: hw-thermal-slowdown", "100%"},
+		},
 		"GPUUnreadable": {
 			fires: held(`gpu_dra_devices{node="a",state="unreadable"}`, 2),
 			quiet: held(`gpu_dra_devices{node="a",state="unreadable"}`, 0) + held(`gpu_dra_devices{node="a",state="unhealthy"}`, 1),

@@ -167,6 +167,16 @@ var scenes = map[string]scene{
 		"request fewer devices: no node has so many",
 		"exit status 2",
 	}},
+	"demo/classes/README.md": {installed: true, printed: []string{
+		"pod/cuda condition met",
+	}},
+	"docs/admin/multi-node.md": {installed: true, printed: []string{
+		"8",
+	}},
+	"docs/admin/outside-monitors.md": {installed: true, printed: []string{
+		"example.com/dcgm",
+		"deleted",
+	}},
 	"docs/admin/plan.md": {installed: true, printed: []string{
 		"serving deployment/server 20 20 dgx-a100-0000 (20)",
 		"GPUs in use: 4 of 8, before: 0",

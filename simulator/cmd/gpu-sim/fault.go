@@ -21,7 +21,7 @@ func (t *tool) fault() *cobra.Command {
 		Use:   "fault",
 		Short: "Break the node, or heal it",
 	}
-	c.AddCommand(t.xid(), t.lost(), t.hang(), t.linkDown(), t.ecc(), t.recovery(), t.fabric(), t.call(), t.mpsFaults(),
+	c.AddCommand(t.xid(), t.lost(), t.hang(), t.linkDown(), t.ecc(), t.recovery(), t.fabric(), t.slowClocks(), t.call(), t.mpsFaults(),
 		&cobra.Command{
 			Use:   "no-driver",
 			Short: "Unload the kernel driver",
@@ -180,6 +180,15 @@ func (t *tool) run(do func(*nvmlsim.Sim) error) func(*cobra.Command, []string) e
 		}
 		return do(s)
 	}
+}
+
+func (t *tool) slowClocks() *cobra.Command {
+	var reason string
+	c := t.gpuCommand("slow-clocks --gpu GPU [--reason REASON]", "Reduce the clocks of a GPU", func(s *nvmlsim.Sim, index int) error {
+		return s.SlowDown(index, reason)
+	})
+	c.Flags().StringVar(&reason, "reason", "HwThermalSlowdown", "reason, by NVML's name: SwPowerCap, SwThermalSlowdown, HwSlowdown, HwThermalSlowdown or HwPowerBrakeSlowdown")
+	return c
 }
 
 // runGPU is run for a command on one GPU.

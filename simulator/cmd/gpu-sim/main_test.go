@@ -326,6 +326,7 @@ func TestMistakesAreExplained(t *testing.T) {
 		{state, []string{"create", "--model", "l40s"}, "it holds a simulated t4"},
 		{state, []string{"fault", "lost", "--gpu", "9"}, "want an index below 4, a PCI address or a UUID"},
 		{state, []string{"fault", "link-down", "--gpu", "0", "--link", "1"}, "it has 0 links"},
+		{state, []string{"fault", "slow-clocks", "--gpu", "0", "--reason", "Tired"}, "want one of HwPowerBrakeSlowdown, "},
 		{state, []string{"fault", "recovery", "--gpu", "0", "--action", "gpu-reset"}, "not supported before Ampere"},
 		{state, []string{"fault", "recovery", "--gpu", "0", "--action", "kick"}, "want one of none, gpu-reset"},
 		{state, []string{"fault", "call", "--method", "Nothing", "--hang", "1s"}, "no such method"},

@@ -164,6 +164,11 @@ func nvmlDeviceGetCurrentClocksEventReasons(device handle, reasons *uint64) stat
 	return read(device, unsafe.Pointer(reasons), nvml.Device.GetCurrentClocksEventReasons)
 }
 
+//export nvmlDeviceGetTotalEnergyConsumption
+func nvmlDeviceGetTotalEnergyConsumption(device handle, energy *uint64) status {
+	return read(device, unsafe.Pointer(energy), nvml.Device.GetTotalEnergyConsumption)
+}
+
 //export nvmlDeviceGetEccMode
 func nvmlDeviceGetEccMode(device handle, current, pending *uint32) status {
 	return readTwo(device, current, pending, nvml.Device.GetEccMode)
