@@ -91,6 +91,15 @@ demo-fleet: need-root build images helm ## Ten A100s, 54 pods at once: demo/flee
 demo-topology: need-root build images helm ## GPUs, NICs and CPUs that are close to each other, on three machines: demo/topology
 	go run ./test/demo -bin $(BIN) -cluster $(CLUSTER) -story topology
 
+.PHONY: kind-demo
+kind-demo: need-kind images helm ## Run demo/whole-gpu on a kind cluster with simulated GPUs; needs a container engine, kind and kubectl (KIND="flags")
+	go run ./test/kinddemo -bin $(BIN) -images $(BUILD)/images $(KIND)
+
+# Before the images are built.
+.PHONY: need-kind
+need-kind: need-cc
+	@go run ./test/kinddemo -check $(KIND)
+
 # STORY=course-mig begins at that page.
 STORY ?= course
 .PHONY: demo-course
@@ -227,11 +236,14 @@ e2e: need-root build images helm prometheus foreign ## End to end on a real clus
 # Programs that start a cluster leave the release to the tool of the cluster, which reads it
 # from the environment.
 KUBERNETES ?= 1.36
+# Before 1.36 the driver publishes whole GPUs only, and Kubernetes neither maps extended resources nor
+# reports the health of devices: these are the tests of the rest.
+E2E_1.35 := TestTheDemoOfWholeGPUs|TestTheAgentPublishes|TestDoctorReads|TestACorruptRecord|TestRunningPodsOutlive|TestTwentyPods|TestAPodDeletedWhile|TestUninstalling
 
 .PHONY: e2e-kubernetes
 e2e-kubernetes: need-root build images helm prometheus foreign ## End to end on another release of Kubernetes (KUBERNETES=1.35, 1.36 or 1.37.2)
 	$(say) "end to end on Kubernetes $(KUBERNETES)"
-	CLUSTER_KUBERNETES=$(KUBERNETES) go test -count=1 -timeout 60m -v ./test/e2e -bin $(abspath $(BIN)) -cluster e2e-$(subst .,-,$(KUBERNETES))
+	CLUSTER_KUBERNETES=$(KUBERNETES) go test -count=1 -timeout 60m -v ./test/e2e -bin $(abspath $(BIN)) -cluster e2e-$(subst .,-,$(KUBERNETES)) -run '$(E2E_$(KUBERNETES))'
 
 .PHONY: walkthrough
 walkthrough: need-root build images helm ## Every command of the documents, run on a real cluster
@@ -273,6 +285,23 @@ test-gpu: build ## Build the hardware conformance suite as one binary: run it on
 	CGO_ENABLED=1 go test -c -trimpath -o $(BIN)/gpu-conformance ./test/gpu
 	$(say) "the suite passes on the simulator; carry the binary to a machine with a GPU and run it there with -hardware=nvml"
 	cd test/gpu && GPU_SIM=$(abspath $(BIN))/sim/gpu-sim ../../$(BIN)/gpu-conformance -test.v -hardware=sim:dgx-h100
+
+# A checkout of kubernetes-sigs/ai-conformance, whose tests no Go module proxy serves.
+SOURCE ?=
+ai-conformance: CLUSTER ?= ai-conformance
+
+.PHONY: need-ai-conformance
+need-ai-conformance:
+	@if ! compgen -G '$(SOURCE)/test/*_test.go' >/dev/null; then \
+	  echo 'This target runs the tests of kubernetes-sigs/ai-conformance from a checkout, and finds none in SOURCE="$(SOURCE)":' >&2; \
+	  echo '  git clone https://github.com/kubernetes-sigs/ai-conformance && make ai-conformance SOURCE=$$PWD/ai-conformance' >&2; \
+	  exit 1; \
+	fi
+
+.PHONY: ai-conformance
+ai-conformance: need-ai-conformance need-root build images helm ## The tests of kubernetes-sigs/ai-conformance on a real cluster (SOURCE=/path/to/ai-conformance, CLUSTER=name, RUN=regexp)
+	$(say) "kubernetes-sigs/ai-conformance on a real cluster"
+	go run ./test/aiconformance -bin $(BIN) -cluster $(CLUSTER) -source '$(SOURCE)' $(if $(RUN),-run '$(RUN)')
 
 # Images are called PREFIX/NAME:TAG, where TAG is VERSION with _ for +.
 IMAGE_PREFIX ?= localhost/gpu-dra-driver
@@ -381,6 +410,10 @@ PUBLISH = go -C deployments/container run -trimpath . $(1) --from $(abspath $(RE
 release-push: ## Push a release that make release has built (VERSION=v1.2.3 REGISTRY=registry.example.com/team)
 	$(call PUBLISH,push)
 
+.PHONY: release-test
+release-test: need-root build images helm ## Install a release that make release has built from a registry, on a real cluster (VERSION=v1.2.3)
+	$(WALKTHROUGH) -run TestTheDocuments/docs/admin/install-from-registry -release $(abspath $(RELEASE))
+
 .PHONY: release-sign
 release-sign: ## Sign the pushed images and chart, and the checksums, with cosign (VERSION=v1.2.3 REGISTRY=...)
 	@command -v cosign >/dev/null || { echo 'cosign is needed: https://docs.sigstore.dev/cosign/system_config/installation/' >&2; exit 1; }
@@ -398,6 +431,27 @@ release-check: ## Build a release twice, in two folders, and fail if a file diff
 	  cp $$folder/$$copy/$(RELEASE)/SHA256SUMS $$folder/$${copy//\//-}.sums; rm -rf $$folder/$$copy; \
 	done; \
 	diff $$folder/one.sums $$folder/a-longer-path.sums && echo '==> both builds have the same files'
+
+.PHONY: arm64-check
+arm64-check: ## Run the programs of make cross-programs for arm64 in qemu's emulator, and compare them with those for amd64
+	@if ! command -v qemu-aarch64-static >/dev/null; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends qemu-user-static; \
+	  else echo 'qemu-aarch64-static is needed (emulator): install qemu-user-static.' >&2; exit 1; fi; \
+	fi
+	@folder=$$(mktemp --directory); trap 'rm -rf "$$folder"' EXIT; \
+	for arch in $(ARCHITECTURES); do \
+	  for variant in none fips; do \
+	    programs=$(CROSS)/$$arch/$$variant; state=$$folder/$$arch-$$variant; \
+	    if [ $$arch = arm64 ]; then run="qemu-aarch64-static -L $(CROSS)/arm64/root"; else run=; fi; \
+	    $$run $$programs/sim/gpu-sim create --state $$state --model gb200; \
+	    $$run $$programs/gpu-mps-supervisor --version; \
+	    $$run $$programs/nvidia-cdi-hook --help >/dev/null; \
+	    $$run $$programs/gpu-kubelet-plugin --print-slices --driver-root=$$state --machine-root=$$state --node-name=n >$$state.slices; \
+	    diff $$folder/amd64-none.slices $$state.slices; \
+	  done; \
+	done; \
+	echo '==> the programs for arm64 publish the same devices'
 
 # Platforms of the plugin of kubectl, as in deployments/krew/gpu.yaml.
 PLUGIN_PLATFORMS := darwin-amd64 darwin-arm64 linux-amd64 linux-arm64 windows-amd64
@@ -431,9 +485,21 @@ fuzz: ## Fuzz names, configuration, records and models (FUZZTIME=30s each)
 mutants: need-cc ## Break the code on purpose, one place at a time, and fail if no test notices (ONLY=pkg/claim)
 	go run ./test/mutants $(if $(ONLY),-only $(ONLY))
 
+.PHONY: dco
+dco: ## Fail if a commit that is not in BASE lacks the sign-off of its author (BASE=main)
+	go run ./test/dco -base $(or $(BASE),main)
+
+.PHONY: links
+links: ## Fail if a link of the documents to another site is dead; needs the internet
+	go run ./test/links
+
 .PHONY: golden
 golden: ## Regenerate the golden files; read the diff before you commit it
 	UPDATE_GOLDEN=1 go test ./api/... ./pkg/... ./cmd/...
+
+.PHONY: instance-slices
+instance-slices: ## The slices of ten kinds of machines, for autoscalers: docs/admin/instance-slices
+	UPDATE_GOLDEN=1 go test -count=1 -run '^TestInstanceSlices' ./cmd/gpu-kubelet-plugin
 
 .PHONY: clean
 clean: ## Remove all build results; takes running test clusters down first

@@ -42,7 +42,7 @@ func newCommand() *cobra.Command {
 			if err := common.complete(cmd); err != nil {
 				return err
 			}
-			return common.output.write(cmd.Context(), common.builder)
+			return common.write(cmd.Context(), common.builder)
 		},
 	}
 	common.add(cmd, "../../.build/images")

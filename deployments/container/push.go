@@ -172,7 +172,7 @@ func (p push) refer(tag name.Tag, subject partial.Describable, contentType strin
 		return err
 	}
 	img, err := artifact.Artifact{
-		Type: contentType, Config: artifact.Empty, File: artifact.Blob{Type: types.MediaType(contentType), Content: content},
+		Type: contentType, Config: artifact.Empty(), File: artifact.Blob{Type: types.MediaType(contentType), Content: content},
 		// The platform and annotations of an index do not belong here.
 		Subject: &v1.Descriptor{MediaType: described.MediaType, Digest: described.Digest, Size: described.Size},
 	}.Image()

@@ -75,7 +75,6 @@ func makeRelease(t *testing.T, chartTime time.Time) release {
 		images: []image{byName(t, "gpu-probe")}, cross: cross, fips: fipsModule, by: "https://example.com/workflow",
 	}
 	r.version, r.layers = "v1.2.3", layer.Cache{}
-	r.builder.created = f.builder.created
 	var chart bytes.Buffer
 	zip := gzip.NewWriter(&chart)
 	w := tar.NewWriter(zip)

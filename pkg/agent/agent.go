@@ -101,10 +101,12 @@ type agent struct {
 	rivals        *plugin.Rivals
 	accounts      attribution.Accounts
 	usage         *attribution.Reader
-	foreign       *usage.Foreign
-	facts         *nodefacts.Reader
-	// readPower reads the energy and the clocks of a GPU.
-	readPower func(ctx context.Context, address gpu.PCIAddress) (gpu.Power, error)
+	// readGauges reads the use, the temperature and the power of a GPU, and readPower its energy
+	// and its clocks.
+	readGauges func(ctx context.Context, address gpu.PCIAddress) (gpu.Gauges, error)
+	readPower  func(ctx context.Context, address gpu.PCIAddress) (gpu.Power, error)
+	foreign    *usage.Foreign
+	facts      *nodefacts.Reader
 	// viewers may read the facts; nil if no user may.
 	viewers *viewers.Viewers
 }
@@ -212,6 +214,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		Pods: attribution.NewPods(clock.RealClock{}, attribution.GetClaim(client), consumers), Meter: usage.NewMeter(clock.RealClock{}),
 		Claims: claims.Held, Node: a.chargedNode,
 	}
+	a.readGauges = hw.Gauges
 	a.usage, a.foreign = attribution.New(a.usageOptions(ctx, hw)), usage.NewForeign(clock.RealClock{})
 	a.rivals = plugin.NewRivals(a.pluginOptions())
 	a.readPower = hw.Power

@@ -224,15 +224,6 @@ func (a *agent) devicesByState() map[string]int {
 	return states
 }
 
-// gpuHealth returns the health of each GPU for the metrics.
-func (a *agent) gpuHealth() []telemetry.GPUHealth {
-	var all []telemetry.GPUHealth
-	for _, d := range a.state.Snapshot().Health() {
-		all = append(all, telemetry.GPUHealth{Device: d.Name.String(), UUID: d.UUID, Cause: d.Reason})
-	}
-	return all
-}
-
 // configProblem returns why the node's labels or configuration are not followed. It also
 // returns which requested attributes do not exist. It returns nil if there is no such
 // problem.

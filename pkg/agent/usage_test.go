@@ -317,6 +317,7 @@ func TestTheMetricsShowAFault(t *testing.T) {
 	for _, want := range []string{
 		`gpu_dra_device_healthy{cause="",device="gpu-1b-00",uuid="GPU"} 1`,
 		`gpu_dra_device_healthy{cause="xid-119",device="gpu-43-00",uuid="GPU"} 0`,
+		`gpu_dra_device_temperature_celsius{device="gpu-43-00",uuid="GPU"} 35`,
 		"gpu_dra_claim_" + sample("healthy", "one", "gpu-43-00", "GPU", "hardware", "", "", 0),
 	} {
 		if !strings.Contains(text, want+"\n") {

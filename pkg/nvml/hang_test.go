@@ -225,6 +225,7 @@ func TestEveryMethodReturnsWhenItsContextEnds(t *testing.T) {
 		},
 		"DestroyPartition": func(ctx context.Context, l *nvml.Library) error { return l.DestroyPartition(ctx, address, profile, 0) },
 		"DriverVersion":    func(ctx context.Context, l *nvml.Library) error { _, err := l.DriverVersion(ctx); return err },
+		"Gauges":           func(ctx context.Context, l *nvml.Library) error { _, err := l.Gauges(ctx, address); return err },
 		"MIG":              func(ctx context.Context, l *nvml.Library) error { _, err := l.MIG(ctx, address); return err },
 		"MemoryLimit": func(ctx context.Context, l *nvml.Library) error {
 			_, err := l.MemoryLimit(ctx, address, "/")

@@ -100,7 +100,8 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 			}
 		},
 		GPUs: func() []GPUHealth {
-			return []GPUHealth{{Device: "gpu-1b-00", UUID: "GPU-1", Cause: "xid-79"}, {Device: "gpu-43-00", UUID: "GPU-2"}}
+			used := Gauges{Utilization: new(.25), MemoryUsedBytes: new(uint64(3 << 30)), MemoryBytes: new(uint64(80 << 30)), Celsius: new(61.), Watts: new(420.5)}
+			return []GPUHealth{{Device: "gpu-1b-00", UUID: "GPU-1", Cause: "xid-79"}, {Device: "gpu-43-00", UUID: "GPU-2", Gauges: used}}
 		},
 	}
 	metrics.StatusQueue(1)
@@ -141,6 +142,11 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 		`gpu_dra_share_seconds_total{class="mps.nvidia.com",namespace="team-a"} 12.5`,
 		`gpu_dra_device_healthy{cause="xid-79",device="gpu-1b-00",uuid="GPU-1"} 0`,
 		`gpu_dra_device_healthy{cause="",device="gpu-43-00",uuid="GPU-2"} 1`,
+		`gpu_dra_device_utilization_ratio{device="gpu-43-00",uuid="GPU-2"} 0.25`,
+		`gpu_dra_device_memory_used_bytes{device="gpu-43-00",uuid="GPU-2"} 3.221225472e+09`,
+		`gpu_dra_device_memory_bytes{device="gpu-43-00",uuid="GPU-2"} 8.589934592e+10`,
+		`gpu_dra_device_temperature_celsius{device="gpu-43-00",uuid="GPU-2"} 61`,
+		`gpu_dra_device_power_watts{device="gpu-43-00",uuid="GPU-2"} 420.5`,
 		`gpu_dra_prepare_refusals_total{reason="AlreadyInUse"} 0`,
 		`gpu_dra_prepare_refusals_total{reason="Invalid"} 1`,
 		`gpu_dra_status_queue_depth 1`,
@@ -165,6 +171,9 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 	}
 	if got := strings.Count(text, "gpu_dra_claim_memory_used_bytes{"); got != 1 {
 		t.Errorf("%d values of the memory that is used, want that of the container only", got)
+	}
+	if got := strings.Count(text, "gpu_dra_device_power_watts{"); got != 1 {
+		t.Errorf("%d values of the power, want none for the GPU that reports none", got)
 	}
 	if strings.Contains(text, `_processes{device="gpu-43-00"}`) || strings.Contains(text, `_containers{device="gpu-43-00"}`) {
 		t.Error("a finding of the last round stays")

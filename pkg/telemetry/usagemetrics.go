@@ -11,11 +11,12 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
 )
 
-// GPUHealth is the health of a GPU.
+// GPUHealth is the health of a GPU, with its gauges.
 type GPUHealth struct {
 	Device, UUID string
 	// Cause is the value of the taint of an unhealthy GPU; empty if healthy.
 	Cause string
+	Gauges
 }
 
 func usageDesc(name, help string) *prometheus.Desc {
@@ -96,11 +97,15 @@ func rowMetrics(row agentv1.Row) (metrics []prometheus.Metric, err error) {
 // gpuHealth reads, at the time of a scrape, the health of the GPUs.
 type gpuHealth func() []GPUHealth
 
-func (gpuHealth) Describe(ch chan<- *prometheus.Desc) { ch <- deviceHealthyDesc }
+func (gpuHealth) Describe(ch chan<- *prometheus.Desc) {
+	ch <- deviceHealthyDesc
+	describeGauges(ch)
+}
 
 func (g gpuHealth) Collect(ch chan<- prometheus.Metric) {
 	for _, d := range g() {
 		ch <- prometheus.MustNewConstMetric(deviceHealthyDesc, prometheus.GaugeValue, number(d.Cause == ""), d.Device, d.UUID, d.Cause)
+		collectGauges(ch, d)
 	}
 }
 

@@ -97,6 +97,21 @@ func TestPrometheusFindsTheAgents(t *testing.T) {
 	}
 }
 
+// A Service needs no CustomResourceDefinition, and is the same for all readers.
+func TestTheServiceAloneNeedsNoOperator(t *testing.T) {
+	r := mustRender(t, cluster{}, "monitoring: {service: {enabled: true}}")
+	withMonitor := mustRender(t, cluster{}, "monitoring: {serviceMonitor: {enabled: true}}")
+	want, got := find[corev1.Service](t, withMonitor, "Service", "gpu-dra-driver-agent"), find[corev1.Service](t, r, "Service", "gpu-dra-driver-agent")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the Service (-with a ServiceMonitor +alone):\n%s", diff)
+	}
+	for _, m := range r.manifests {
+		if strings.Contains(m, "monitoring.coreos.com") {
+			t.Errorf("rendered:\n%s", m)
+		}
+	}
+}
+
 func TestAgentsAreNotReadTwice(t *testing.T) {
 	_, err := render(t, cluster{}, "monitoring: {podMonitor: {enabled: true}, serviceMonitor: {enabled: true}}")
 	if err == nil || !strings.Contains(err.Error(), "Enable one") {

@@ -34,6 +34,7 @@ func TestEveryObjectHasOnlyFieldsThatKubernetesKnows(t *testing.T) {
 				"ClusterRole": &rbacv1.ClusterRole{}, "ClusterRoleBinding": &rbacv1.ClusterRoleBinding{}, "Role": &rbacv1.Role{}, "RoleBinding": &rbacv1.RoleBinding{},
 				"ValidatingAdmissionPolicy":        &admissionv1.ValidatingAdmissionPolicy{},
 				"ValidatingAdmissionPolicyBinding": &admissionv1.ValidatingAdmissionPolicyBinding{},
+				"SecurityContextConstraints":       &constraint{},
 				"DeviceClass":                      &resourceapi.DeviceClass{}, "ResourceClaimTemplate": &resourceapi.ResourceClaimTemplate{},
 			}[kindOf(t, m)]
 			if object == nil {

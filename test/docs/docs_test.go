@@ -80,9 +80,9 @@ func TestEveryFlagInTheReferenceIsAProgramsWithItsDefault(t *testing.T) {
 // Names are read from the source. A metric with labels appears only after something
 // has been counted.
 func TestEveryMetricIsDocumented(t *testing.T) {
-	source := read(t, "pkg/telemetry/metrics.go") + read(t, "pkg/telemetry/usagemetrics.go")
+	source := read(t, "pkg/telemetry/metrics.go") + read(t, "pkg/telemetry/usagemetrics.go") + read(t, "pkg/telemetry/gaugemetrics.go")
 	var names []string
-	for pattern, subsystem := range map[string]string{`(?:histogram|counter|gauge|byDevice)\("(\w+)"`: "", `Name: "(\w+)"`: "", `NewDesc\(namespace\+"_(\w+)"`: "", `usageDesc\("(\w+)"`: "claim"} {
+	for pattern, subsystem := range map[string]string{`(?:histogram|counter|gauge|byDevice)\("(\w+)"`: "", `Name: "(\w+)"`: "", `NewDesc\(namespace\+"_(\w+)"`: "", `usageDesc\("(\w+)"`: "claim", `gaugeDesc\("(\w+)"`: "device"} {
 		found := regexp.MustCompile(pattern).FindAllStringSubmatch(source, -1)
 		if len(found) == 0 {
 			t.Errorf("the metrics have nothing like %s: are they made in another way now?", pattern)

@@ -31,6 +31,8 @@ type Agent struct {
 	supervised bool
 	// NodeConfigs are the configurations that labels of nodes name.
 	NodeConfigs map[string]any
+	// MetricsService creates the Service of the agents' metrics.
+	MetricsService bool
 	// MIGLayouts is a file of mig-parted, of whose layouts configurations name one.
 	MIGLayouts string
 }
@@ -115,6 +117,7 @@ func (a *Agent) values() (values, error) {
 	}
 	v.NodeConfigs, v.MIG.Layouts = a.NodeConfigs, a.MIGLayouts
 	v.DeviceClasses.Seat.Enabled = true
+	v.Monitoring.Service.Enabled = a.MetricsService
 	v.CDI.Dir = c.CDIDir
 	v.Kubelet.RootDir = filepath.Dir(c.PluginsDir)
 	v.Agent.ExtraArgs, v.Agent.Logging.Verbosity = a.flags, 4

@@ -87,6 +87,12 @@ func (c *Cluster) ListenOnNode() (net.Listener, error) {
 	return listenIn(filepath.Join("/run/netns", c.NetNS), net.JoinHostPort(c.NodeIP, "0"))
 }
 
+// ListenOnLoopback listens on an address of the node's loopback interface, which is not the
+// host's. The container runtime needs no TLS for registries there.
+func (c *Cluster) ListenOnLoopback(address string) (net.Listener, error) {
+	return listenIn(filepath.Join("/run/netns", c.NetNS), address)
+}
+
 // Close ends the load balancer and its connections.
 func (f *Frontend) Close() {
 	f.server.CloseClientConnections()

@@ -50,6 +50,11 @@ type values struct {
 			Enabled bool `json:"enabled"`
 		} `json:"seat"`
 	} `json:"deviceClasses"`
+	Monitoring struct {
+		Service struct {
+			Enabled bool `json:"enabled"`
+		} `json:"service"`
+	} `json:"monitoring"`
 	Agent struct {
 		ExtraArgs []string `json:"extraArgs,omitempty"`
 		Logging   logging  `json:"logging"`
@@ -96,6 +101,12 @@ func (c *Cluster) LoadImages(ctx context.Context) error {
 // with that reference. `cluster load-program` has the flags.
 func (c *Cluster) LoadProgram(ctx context.Context, program, reference string, flags ...string) error {
 	return c.tool(ctx, append([]string{"load-program", program, reference}, flags...)...)
+}
+
+// TagImage adds a name to an image of the node's container runtime. So the image replaces one
+// of a registry.
+func (c *Cluster) TagImage(ctx context.Context, reference, name string) error {
+	return run(ctx, filepath.Join(c.BinDir, "ctr"), "--address", c.ContainerdSocket, "--namespace", "k8s.io", "images", "tag", "--force", reference, name)
 }
 
 // image is an entry of the images.json that `make images` writes.

@@ -9,6 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -92,6 +95,31 @@ func (r *reader) serve(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("serve a registry: it says nothing of a port: %s", line), err)
 	}
 	r.registry = "127.0.0.1:" + port[1]
+	return r.share()
+}
+
+// share makes the registry reachable for the node, at the same address.
+func (r *reader) share() error {
+	listener, err := r.cluster.ListenOnLoopback(r.registry)
+	if err != nil {
+		r.close()
+		return fmt.Errorf("serve the registry on the node: %w", err)
+	}
+	server := &http.Server{
+		Handler:           httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: r.registry}),
+		ReadHeaderTimeout: time.Minute,
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(listener) // until Close
+	}()
+	end := r.close
+	r.close = func() {
+		_ = server.Close() // no request is worth waiting for
+		<-served
+		end()
+	}
 	return nil
 }
 

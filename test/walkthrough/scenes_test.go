@@ -20,6 +20,8 @@ type scene struct {
 	// pulled says that the node has the driver's images from the reader's
 	// registry.
 	pulled bool
+	// published says that the reader's registry has the images and the chart of a release.
+	published bool
 	// pushed says that the reader's registry has the chart.
 	pushed bool
 	// applied are manifests; of a document, its DeviceClasses.
@@ -128,15 +130,20 @@ var scenes = map[string]scene{
 		"Guaranteed",
 		"GPU3 NV12 NV12 NV12 X 16-31,144-159",
 		`"GPU_CPUS_07_00": "48-63,176-191"`,
-		`"path": "/dev/shm"`,
 	}},
 	"demo/whole-gpu/README.md":                  {installed: true, printed: []string{"cannot allocate all claims", "productName"}},
 	"deployments/container/README.md":           {printed: []string{"gpu-kubelet-plugin:v0.1.0: digest:"}},
 	"deployments/helm/gpu-dra-driver/README.md": {pulled: true},
 	"docs/admin/runtimes.md":                    {installed: true},
 	"docs/admin/rights.md":                      {installed: true},
+	"docs/admin/ai-conformance.md":              {installed: true, printed: []string{"gpu-1b-00 570.124.6 12.8.0"}},
 	"docs/user/attributes.md":                   {installed: true, printed: []string{`"persistenceMode": {`}},
-	"docs/dev/simulator.md":                     {printed: []string{"LOST"}},
+	"docs/admin/install-from-registry.md": {published: true, printed: []string{
+		"Pulled: 127.0.0.1",
+		"pod/first condition met",
+		`"/dev/nvidia0"`,
+	}},
+	"docs/dev/simulator.md": {printed: []string{"LOST"}},
 	"docs/admin/install.md": {printed: []string{
 		"gpu-kubelet-plugin:v0.1.0: digest:",
 		"Phase: Succeeded",
@@ -156,7 +163,7 @@ var scenes = map[string]scene{
 	}},
 	"docs/user/output.md": {installed: true, printed: []string{"GPUList"}},
 	"docs/user/explain.md": {installed: true, printed: []string{
-		"request gpus: 1 of 9 devices",
+		"held by claim demo/by-memory-gpu-",
 		"request fewer devices: no node has so many",
 		"exit status 2",
 	}},
@@ -178,18 +185,24 @@ var scenes = map[string]scene{
 		"Read it before you publish it",
 		"problems: 0, warnings: ",
 	}},
-	"docs/admin/failed-gpus.md": {installed: true, applied: []string{"demo/whole-gpu/one-gpu.yaml"}, printed: []string{"is drained: no claim has it"}},
-	"docs/admin/migrate-from-device-plugin.md": {pulled: true, printed: []string{
-		"Phase: Succeeded",
-		"name: gpu-1b-00",
+	"docs/admin/failed-gpus.md":                {installed: true, applied: []string{"demo/whole-gpu/one-gpu.yaml"}, printed: []string{"is drained: no claim has it"}},
+	"docs/admin/migrate-from-device-plugin.md": {pulled: true, printed: []string{"Phase: Succeeded"}},
+	"docs/admin/migrate-from-nvidia-dra.md":    {installed: true, printed: []string{"name: gpu-1b-00"}},
+	"docs/admin/extended-resources.md":         {installed: true, printed: []string{"nvidia.com/gpu gpu.nvidia.com"}},
+	"docs/admin/policy.md":                     {installed: true, applied: []string{"docs/admin/policy.md"}, printed: []string{"10Gi"}},
+	"docs/admin/sharing.md":                    {installed: true},
+	"docs/admin/tenancy.md":                    {installed: true, applied: []string{"demo/tenancy/team-class.yaml"}},
+	"docs/user/troubleshooting.md":             {installed: true, applied: []string{"demo/whole-gpu/nine-gpus.yaml"}, printed: []string{"cannot allocate all claims"}},
+	"docs/user/choose.md":                      {installed: true, offer: "share,timeslice", printed: []string{"share.nvidia.com 10.0Gi gpu-dra-"}},
+	"docs/admin/on-gpu-operator.md": {pulled: true, printed: []string{
+		`daemon set "gpu-dra-driver-agent" successfully rolled out`,
 	}},
-	"docs/admin/migrate-from-nvidia-dra.md": {installed: true, printed: []string{"name: gpu-1b-00"}},
-	"docs/admin/extended-resources.md":      {installed: true, printed: []string{"nvidia.com/gpu gpu.nvidia.com"}},
-	"docs/admin/policy.md":                  {installed: true, applied: []string{"docs/admin/policy.md"}, printed: []string{"10Gi"}},
-	"docs/admin/sharing.md":                 {installed: true},
-	"docs/admin/tenancy.md":                 {installed: true, applied: []string{"demo/tenancy/team-class.yaml"}},
-	"docs/user/troubleshooting.md":          {installed: true, applied: []string{"demo/whole-gpu/nine-gpus.yaml"}, printed: []string{"cannot allocate all claims"}},
-	"docs/user/choose.md":                   {installed: true, offer: "share,timeslice", printed: []string{"share.nvidia.com 10.0Gi gpu-dra-"}},
+	"docs/admin/on-air-gapped.md": {pulled: true, printed: []string{
+		"team/gpu-mps-supervisor:v0.1.0",
+	}},
+	"docs/admin/on-openshift.md": {printed: []string{
+		"kind: SecurityContextConstraints",
+	}},
 	"docs/user/jupyter.md": {installed: true, offer: "share,timeslice", programs: true, printed: []string{
 		"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=3584M",
 		"TF_FORCE_GPU_ALLOW_GROWTH=true",
@@ -229,6 +242,9 @@ func (s scene) set(ctx context.Context, t *testing.T, file string) {
 	t.Helper()
 	if s.pulled {
 		must(t, pull(ctx, file))
+	}
+	if s.published {
+		must(t, publish(ctx, file))
 	}
 	if s.pushed {
 		must(t, push(ctx, file))
@@ -284,6 +300,33 @@ func pull(ctx context.Context, file string) error {
 		}
 	}
 	return nil
+}
+
+// publish pushes the images and the chart of a release. Without a release that has been
+// built, these are the images of this machine.
+func publish(ctx context.Context, file string) error {
+	registry := desk.own(file) + "/team"
+	run := func(program string, args ...string) error {
+		cmd := exec.CommandContext(ctx, program, args...)
+		cmd.Dir, cmd.Env = cluster.Root, desk.environment(desk.dir)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, out)
+		}
+		return nil
+	}
+	if *release != "" {
+		return run("go", "-C", "deployments/container", "run", ".", "push", "--from", *release, "--prefix", registry)
+	}
+	for name := range cluster.References {
+		if err := run(desk.path("bin", "crane"), "push", filepath.Join(cluster.Images, name+".tar"), registry+"/"+name+":v0.1.0"); err != nil {
+			return err
+		}
+	}
+	helm := cluster.Program("helm")
+	if err := run(helm, "package", "deployments/helm/gpu-dra-driver", "--destination", desk.dir); err != nil {
+		return err
+	}
+	return run(helm, "push", "--plain-http", desk.path("gpu-dra-driver-0.1.0.tgz"), "oci://"+registry+"/charts")
 }
 
 // push pushes the chart to the registry that the document names.

@@ -190,9 +190,33 @@ func TestTheProgramsOfANodeAreTheClusters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The default of --oci-runtime is not in the table.
+	want, packages = append(want, "runc"), append(packages, "runc")
 	for _, text := range []string{"for program in " + strings.Join(want, " ") + ";", "cluster:debian) echo " + strings.Join(packages, " ") + " ;;"} {
 		if !strings.Contains(string(script), text) {
 			t.Errorf("needs.sh has no %q", text)
 		}
+	}
+}
+
+// The container for development has every tool of the table.
+func TestTheDevelopmentContainerHasThePackages(t *testing.T) {
+	dockerfile, err := os.ReadFile("../../.devcontainer/Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, err := os.ReadFile("needs.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, m := range regexp.MustCompile(`(?m)^  (cluster|chromium):debian\) echo (.*) ;;$`).FindAllStringSubmatch(string(script), -1) {
+		found++
+		if !strings.Contains(string(dockerfile), " "+m[2]+" ") {
+			t.Errorf(".devcontainer/Dockerfile does not install %q, which %s needs", m[2], m[1])
+		}
+	}
+	if found != 2 {
+		t.Errorf("needs.sh has %d lists of packages", found)
 	}
 }

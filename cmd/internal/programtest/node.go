@@ -12,6 +12,26 @@ import (
 // that were not made for the simulator use it as they use a driver.
 func Node(t testing.TB, folder, model string) (root string) {
 	t.Helper()
+	root = filepath.Join(folder, "driver")
+	makeNode(t, buildSimulator(t), root, model)
+	return root
+}
+
+// Nodes makes a simulated node of each model in a folder. It returns their driver roots by
+// model.
+func Nodes(t testing.TB, folder string, models ...string) (roots map[string]string) {
+	t.Helper()
+	built, roots := buildSimulator(t), map[string]string{}
+	for _, model := range models {
+		roots[model] = filepath.Join(folder, model)
+		makeNode(t, built, roots[model], model)
+	}
+	return roots
+}
+
+// buildSimulator returns a folder with gpu-sim and its library.
+func buildSimulator(t testing.TB) string {
+	t.Helper()
 	built := t.TempDir()
 	for _, args := range [][]string{
 		{"build", "-o", built + "/", "github.com/gpu-dra/gpu-dra-driver/simulator/cmd/gpu-sim"},
@@ -21,9 +41,12 @@ func Node(t testing.TB, folder, model string) (root string) {
 			t.Fatalf("build the simulator: %v\n%s", err, out)
 		}
 	}
-	root = filepath.Join(folder, "driver")
-	if out, err := exec.CommandContext(t.Context(), filepath.Join(built, "gpu-sim"), "create", "--state", root, "--model", model).CombinedOutput(); err != nil {
+	return built
+}
+
+func makeNode(t testing.TB, simulator, root, model string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), filepath.Join(simulator, "gpu-sim"), "create", "--state", root, "--model", model).CombinedOutput(); err != nil {
 		t.Fatalf("gpu-sim create: %v\n%s", err, out)
 	}
-	return root
 }

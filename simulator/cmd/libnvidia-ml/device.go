@@ -129,6 +129,21 @@ func nvmlDeviceGetPciInfoExt(device handle, info unsafe.Pointer) status {
 	return readVersion(device, info, 1, nvml.Device.GetPciInfoExt)
 }
 
+//export nvmlDeviceGetUtilizationRates
+func nvmlDeviceGetUtilizationRates(device handle, utilization unsafe.Pointer) status {
+	return read(device, utilization, nvml.Device.GetUtilizationRates)
+}
+
+//export nvmlDeviceGetTemperature
+func nvmlDeviceGetTemperature(device handle, sensor uint32, celsius *uint32) status {
+	return read(device, unsafe.Pointer(celsius), func(d nvml.Device) (uint32, nvml.Return) { return d.GetTemperature(nvml.TemperatureSensors(sensor)) })
+}
+
+//export nvmlDeviceGetPowerUsage
+func nvmlDeviceGetPowerUsage(device handle, milliwatts *uint32) status {
+	return read(device, unsafe.Pointer(milliwatts), nvml.Device.GetPowerUsage)
+}
+
 //export nvmlDeviceGetNumaNodeId
 func nvmlDeviceGetNumaNodeId(device handle, node *uint32) status {
 	return readNumber(device, node, nvml.Device.GetNumaNodeId)

@@ -27,6 +27,7 @@ func structs() map[string]any {
 		"nvmlPciInfo_t": nvml.PciInfo{}, "nvmlPciInfoExt_t": nvml.PciInfoExt{}, "nvmlFieldValue_t": nvml.FieldValue{},
 		"nvmlProcessInfo_v1_t": nvml.ProcessInfo_v1{}, "nvmlProcessInfo_v2_t": nvml.ProcessInfo_v2{}, "nvmlProcessInfo_t": nvml.ProcessInfo{},
 		"nvmlProcessUtilizationSample_t": nvml.ProcessUtilizationSample{},
+		"nvmlUtilization_t":              nvml.Utilization{},
 		"nvmlGpuFabricInfo_t":            nvml.GpuFabricInfo{}, "nvmlGpuFabricInfo_v2_t": nvml.GpuFabricInfo_v2{},
 		"nvmlGpuFabricInfo_v3_t": nvml.GpuFabricInfo_v3{}, "nvmlGpuFabricInfo_v4_t": nvml.GpuFabricInfo_v4{},
 		"nvmlGpuInstancePlacement_t":   nvml.GpuInstancePlacement{},

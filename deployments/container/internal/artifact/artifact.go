@@ -23,8 +23,10 @@ type Blob struct {
 	Content []byte
 }
 
-// Empty is the configuration of artifacts that have none.
-var Empty = Blob{Type: "application/vnd.oci.empty.v1+json", Content: []byte("{}")}
+// Empty returns the configuration of artifacts that have none.
+func Empty() Blob {
+	return Blob{Type: "application/vnd.oci.empty.v1+json", Content: []byte("{}")}
+}
 
 // Artifact is one file, and what a registry says of it.
 type Artifact struct {

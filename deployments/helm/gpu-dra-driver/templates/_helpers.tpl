@@ -33,6 +33,18 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if contains "-gke." .Capabilities.KubeVersion.Version }}true{{ end -}}
 {{- end -}}
 
+{{- define "gpu-dra-driver.isOpenShift" -}}
+{{- if .Capabilities.APIVersions.Has "security.openshift.io/v1" }}true{{ end -}}
+{{- end -}}
+
+{{/* The annotation of pods that names their security context constraint. Without it OpenShift
+     could admit them under a wider one that their account may use as well. */}}
+{{- define "gpu-dra-driver.requiredSCC" -}}
+{{- if and .Values.openshift.ownSCC (include "gpu-dra-driver.isOpenShift" .) -}}
+openshift.io/required-scc: {{ include "gpu-dra-driver.fullname" . }}
+{{- end -}}
+{{- end -}}
+
 {{/* The folder of the driver container that the GPU operator runs; empty if it
      runs none, or the cluster cannot be queried. */}}
 {{- define "gpu-dra-driver.operatorDriver" -}}

@@ -242,3 +242,7 @@ _Static_assert(sizeof(nvmlSetMemoryLimits_v1_t) == 24, "nvmlSetMemoryLimits_v1_t
 _Static_assert(offsetof(nvmlSetMemoryLimits_v1_t, nameSpace) == 0, "nvmlSetMemoryLimits_v1_t.nameSpace");
 _Static_assert(offsetof(nvmlSetMemoryLimits_v1_t, softLimit) == 8, "nvmlSetMemoryLimits_v1_t.softLimit");
 _Static_assert(offsetof(nvmlSetMemoryLimits_v1_t, hardLimit) == 16, "nvmlSetMemoryLimits_v1_t.hardLimit");
+
+_Static_assert(sizeof(nvmlUtilization_t) == 8, "nvmlUtilization_t");
+_Static_assert(offsetof(nvmlUtilization_t, gpu) == 0, "nvmlUtilization_t.gpu");
+_Static_assert(offsetof(nvmlUtilization_t, memory) == 4, "nvmlUtilization_t.memory");

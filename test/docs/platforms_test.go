@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docs
+
+import (
+	"errors"
+	"io"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/utils/ptr"
+)
+
+const autoscalers = "docs/admin/on-autoscalers.md"
+
+// Most platforms are not available to the project, so each page must list its tests.
+func TestEveryPlatformIsInTheTableAndListsItsTests(t *testing.T) {
+	pages, err := filepath.Glob(filepath.Join(root, "docs/admin/on-*.md"))
+	if err != nil || len(pages) < 10 {
+		t.Fatalf("%d pages: %v", len(pages), err)
+	}
+	table := read(t, "docs/admin/platforms.md")
+	for _, page := range pages {
+		name := filepath.Base(page)
+		if !strings.Contains(table, "]("+name+")") {
+			t.Errorf("docs/admin/platforms.md does not link %s", name)
+		}
+		if !strings.Contains(readFile(t, page), "**Tried:**") {
+			t.Errorf("%s does not list its tests after **Tried:**", name)
+		}
+	}
+}
+
+// karpentersGPU is a GPU as Karpenter's AWS provider models it with
+// nvidia-consumable-capacity: memory, by the list of attributes in its documentation.
+func karpentersGPU() cel.Device {
+	text := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: &s} }
+	return cel.Device{
+		Driver: "gpu.nvidia.com", AllowMultipleAllocations: ptr.To(true),
+		Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+			"type": text("gpu"), "productName": text("NVIDIA H100 80GB HBM3"), "brand": text("Nvidia"), "architecture": text("Hopper"),
+			"cudaComputeCapability": {VersionValue: ptr.To("9.0.0")},
+		},
+		Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"memory": {Value: resource.MustParse("81152Mi")}},
+	}
+}
+
+func TestKarpenterFindsTheClassesThatThePageNames(t *testing.T) {
+	var found []string
+	gpu, compiler := karpentersGPU(), cel.GetCompiler(cel.Features{EnableConsumableCapacity: true})
+	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(read(t, "deployments/static/install.yaml")), 4096)
+	for {
+		var class resourceapi.DeviceClass
+		err := decoder.Decode(&class)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if class.Kind != "DeviceClass" {
+			continue
+		}
+		matches := true
+		for _, s := range class.Spec.Selectors {
+			selector := compiler.CompileCELExpression(s.CEL.Expression, cel.Options{})
+			if selector.Error != nil {
+				t.Fatalf("%s: %v", class.Name, selector.Error)
+			}
+			ok, _, err := selector.DeviceMatches(t.Context(), gpu)
+			if err != nil {
+				t.Errorf("%s: an error ends the simulation of the pod: %v", class.Name, err)
+			}
+			matches = matches && ok
+		}
+		if matches {
+			found = append(found, class.Name)
+		}
+	}
+	var documented []string
+	for _, row := range regexp.MustCompile("(?m)^\\| class `([^`]+)`[^|]*\\| expected").FindAllStringSubmatch(read(t, autoscalers), -1) {
+		documented = append(documented, row[1])
+	}
+	slices.Sort(documented)
+	if diff := cmp.Diff(slices.Compact(documented), found); diff != "" {
+		t.Errorf("classes whose claims let Karpenter add a node (-%s +chart):\n%s", autoscalers, diff)
+	}
+}
