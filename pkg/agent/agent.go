@@ -101,12 +101,12 @@ type agent struct {
 	rivals        *plugin.Rivals
 	accounts      attribution.Accounts
 	usage         *attribution.Reader
-	// readGauges reads the use, the temperature and the power of a GPU, and readPower its energy
-	// and its clocks.
+	// readGauges reads the use, the temperature and the power of a GPU.
 	readGauges func(ctx context.Context, address gpu.PCIAddress) (gpu.Gauges, error)
-	readPower  func(ctx context.Context, address gpu.PCIAddress) (gpu.Power, error)
-	foreign    *usage.Foreign
-	facts      *nodefacts.Reader
+	// readPower reads the energy and the clocks of a GPU.
+	readPower func(ctx context.Context, address gpu.PCIAddress) (gpu.Power, error)
+	foreign   *usage.Foreign
+	facts     *nodefacts.Reader
 	// viewers may read the facts; nil if no user may.
 	viewers *viewers.Viewers
 }
