@@ -322,18 +322,14 @@ func publish(ctx context.Context, file string) error {
 			return err
 		}
 	}
-	helm := cluster.Program("helm")
-	if err := run(helm, "package", "deployments/helm/gpu-dra-driver", "--destination", desk.dir); err != nil {
-		return err
-	}
-	return run(helm, "push", "--plain-http", desk.path("gpu-dra-driver-0.1.0.tgz"), "oci://"+registry+"/charts")
+	return push(ctx, file)
 }
 
 // push pushes the chart to the registry that the document names.
 func push(ctx context.Context, file string) error {
 	for _, args := range [][]string{
 		{"package", filepath.Join(cluster.Root, "deployments/helm/gpu-dra-driver"), "--destination", desk.dir},
-		{"push", desk.path("gpu-dra-driver-0.1.0.tgz"), "oci://" + desk.own(file) + "/team", "--plain-http"},
+		{"push", desk.path("gpu-dra-driver-0.1.0.tgz"), "oci://" + desk.own(file) + "/team/charts", "--plain-http"},
 	} {
 		if out, err := exec.CommandContext(ctx, cluster.Program("helm"), args...).CombinedOutput(); err != nil {
 			return fmt.Errorf("helm %s: %w: %s", args[0], err, out)
