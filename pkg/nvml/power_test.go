@@ -23,7 +23,7 @@ func TestPowerHasTheEnergyAndTheReasonForSlowClocks(t *testing.T) {
 	if err := sim.SlowDown(1, "HwThermalSlowdown"); err != nil {
 		t.Fatal(err)
 	}
-	// 100 watts are a joule in 10 ms.
+	// 70 watts are a joule in 15 ms.
 	second, err := l.Power(t.Context(), secondH100)
 	for err == nil && *second.Joules < *first.Joules+1 {
 		second, err = l.Power(t.Context(), secondH100)

@@ -86,11 +86,8 @@ func (s *Sim) SlowDown(index int, reason string) error {
 	})
 }
 
-// simulatedWatts is the power of every GPU, whether it computes or not.
-const simulatedWatts = 100
-
-// GetTotalEnergyConsumption reports the energy since the machine was booted, in
-// millijoules. Like the vendor's it begins at 0 then, and GPUs before Volta have none.
+// GetTotalEnergyConsumption reports the energy of an idle GPU since the machine was booted, in
+// millijoules: the simulator does not know how long earlier programs computed. Like the vendor's it begins at 0 then, and GPUs before Volta have none.
 func (d device) GetTotalEnergyConsumption() (uint64, nvml.Return) {
 	c, ret := d.enterGPU("DeviceGetTotalEnergyConsumption")
 	if ret != nvml.SUCCESS {
@@ -100,5 +97,5 @@ func (d device) GetTotalEnergyConsumption() (uint64, nvml.Return) {
 	if err != nil || c.spec.kind.highestClock() == 0 {
 		return 0, nvml.ERROR_NOT_SUPPORTED
 	}
-	return simulatedWatts * uint64(max(time.Since(info.ModTime()), 0).Milliseconds()), nvml.SUCCESS
+	return idleMilliwatts * uint64(max(time.Since(info.ModTime()), 0).Milliseconds()) / 1000, nvml.SUCCESS
 }
