@@ -232,6 +232,7 @@ func TestEveryMethodReturnsWhenItsContextEnds(t *testing.T) {
 			return err
 		},
 		"SetMemoryLimit": func(ctx context.Context, l *nvml.Library) error { return l.SetMemoryLimit(ctx, address, "/", 0) },
+		"Power":          func(ctx context.Context, l *nvml.Library) error { _, err := l.Power(ctx, address); return err },
 		"Processes":      func(ctx context.Context, l *nvml.Library) error { _, err := l.Processes(ctx, address); return err },
 		"SMUse": func(ctx context.Context, l *nvml.Library) error {
 			_, err := l.SMUse(ctx, address, time.Time{})
