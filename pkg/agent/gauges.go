@@ -8,28 +8,40 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/telemetry"
 )
 
-// gpuHealth returns the health and the gauges of each GPU for the metrics. It reads all GPUs
-// at once. A GPU that does not answer has no gauges.
-func (a *agent) gpuHealth() []telemetry.GPUHealth {
+// readAll reads all GPUs at once, within the patience of a scrape. The reading of a GPU that
+// does not answer is the zero value. The log calls the readings by their name.
+func readAll[T any](gpus []state.DeviceHealth, name string, read func(context.Context, gpu.PCIAddress) (T, error)) []T {
 	ctx, cancel := context.WithTimeout(context.Background(), usagePatience)
 	defer cancel()
-	health := a.state.Snapshot().Health()
-	all := make([]telemetry.GPUHealth, len(health))
+	readings := make([]T, len(gpus))
 	var reads sync.WaitGroup
-	for i, d := range health {
-		all[i] = telemetry.GPUHealth{Device: d.Name.String(), UUID: d.UUID, Cause: d.Reason}
+	for i, d := range gpus {
 		reads.Go(func() {
-			gauges, err := a.readGauges(ctx, d.Name.Address)
+			reading, err := read(ctx, d.Name.Address)
 			if err != nil {
-				klog.FromContext(ctx).V(2).Info("Cannot read the use of a GPU", "device", d.Name, "err", err)
+				klog.FromContext(ctx).V(2).Info("Cannot read a GPU for the metrics", "reading", name, "device", d.Name, "err", err)
 				return
 			}
-			all[i].Gauges = telemetry.Gauges(gauges)
+			readings[i] = reading
 		})
 	}
 	reads.Wait()
+	return readings
+}
+
+// gpuHealth returns the health and the gauges of each GPU for the metrics. A GPU that does not
+// answer has no gauges.
+func (a *agent) gpuHealth() []telemetry.GPUHealth {
+	health := a.state.Snapshot().Health()
+	all := make([]telemetry.GPUHealth, len(health))
+	for i, gauges := range readAll(health, "use", a.readGauges) {
+		d := health[i]
+		all[i] = telemetry.GPUHealth{Device: d.Name.String(), UUID: d.UUID, Cause: d.Reason, Gauges: telemetry.Gauges(gauges)}
+	}
 	return all
 }

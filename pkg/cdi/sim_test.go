@@ -22,7 +22,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
-func TestASpecForASimulatedNode(t *testing.T) {
+// h100 returns a simulated DGX H100.
+func h100(t *testing.T) *nvmlsim.Sim {
+	t.Helper()
 	model, err := nvmlsim.LoadModel("dgx-h100")
 	if err != nil {
 		t.Fatal(err)
@@ -31,6 +33,11 @@ func TestASpecForASimulatedNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return sim
+}
+
+func TestASpecForASimulatedNode(t *testing.T) {
+	sim := h100(t)
 	edits := cdi.NewDriverEdits(nvml.New(sim.NVML()), cdi.Roots{Driver: sim.Root(), Dev: sim.Root()}, "/usr/bin/nvidia-cdi-hook")
 	dir := t.TempDir()
 	w, err := cdi.NewWriter(cdi.Options{Dir: dir, DriverName: "gpu.nvidia.com", DevRoot: sim.Root(), Edits: edits})
@@ -67,14 +74,7 @@ func TestASpecForASimulatedNode(t *testing.T) {
 // The nodes of GPUDirect come with the kernel modules, which may be loaded later than the
 // agent starts.
 func TestInterfacesOfGPUDirectAreInTheSpecOnceTheirModuleIsLoaded(t *testing.T) {
-	model, err := nvmlsim.LoadModel("dgx-h100")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sim, err := nvmlsim.Create(filepath.Join(t.TempDir(), "sim"), model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sim := h100(t)
 	if info, err := os.Stat(filepath.Join(sim.Root(), "dev/gdrdrv")); err != nil || info.Mode()&os.ModeCharDevice == 0 {
 		t.Skip("only root can make device nodes, and nvcdi takes no other files")
 	}
@@ -133,14 +133,7 @@ func TestInterfacesOfGPUDirectAreInTheSpecOnceTheirModuleIsLoaded(t *testing.T) 
 // An image with a newer CUDA than the driver's has libraries for forward compatibility,
 // which the hook makes usable.
 func TestTheHookForForwardCompatibilityIsInEverySpec(t *testing.T) {
-	model, err := nvmlsim.LoadModel("dgx-h100")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sim, err := nvmlsim.Create(filepath.Join(t.TempDir(), "sim"), model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sim := h100(t)
 	edits, err := cdi.NewDriverEdits(nvml.New(sim.NVML()), cdi.Roots{Driver: sim.Root(), Dev: sim.Root()}, "/usr/bin/nvidia-cdi-hook").Edits(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -149,21 +142,14 @@ func TestTheHookForForwardCompatibilityIsInEverySpec(t *testing.T) {
 	for _, h := range edits.Hooks {
 		hooks = append(hooks, strings.Join(h.Args, " "))
 	}
-	want := "nvidia-cdi-hook enable-cuda-compat --host-driver-version=" + model.DriverVersion
+	want := "nvidia-cdi-hook enable-cuda-compat --host-driver-version=" + sim.Model().DriverVersion
 	if !slices.Contains(hooks, want) {
 		t.Errorf("hooks %q, want %q among them", hooks, want)
 	}
 }
 
 func TestNoSpecIsWrittenWhileADeviceNodeIsMissing(t *testing.T) {
-	model, err := nvmlsim.LoadModel("dgx-h100")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sim, err := nvmlsim.Create(filepath.Join(t.TempDir(), "sim"), model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sim := h100(t)
 	edits := cdi.NewDriverEdits(nvml.New(sim.NVML()), cdi.Roots{Driver: sim.Root(), Dev: sim.Root()}, "/usr/bin/nvidia-cdi-hook")
 	w, err := cdi.NewWriter(cdi.Options{
 		Dir: t.TempDir(), DriverName: "gpu.nvidia.com", DevRoot: "/host", LocalDevRoot: sim.Root(), Edits: edits,
@@ -206,14 +192,7 @@ func TestNoSpecIsWrittenWhileADeviceNodeIsMissing(t *testing.T) {
 // One GPU that hangs in every call must not keep claims for others from being
 // prepared.
 func TestTheDriversEditsNeedNoGPUToAnswer(t *testing.T) {
-	model, err := nvmlsim.LoadModel("dgx-h100")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sim, err := nvmlsim.Create(filepath.Join(t.TempDir(), "sim"), model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sim := h100(t)
 	t.Cleanup(func() { _ = sim.ClearFaults() })
 	edits := func() *cdi.DriverEdits {
 		return cdi.NewDriverEdits(nvml.New(sim.NVML()), cdi.Roots{Driver: sim.Root(), Dev: sim.Root()}, "/usr/bin/nvidia-cdi-hook")

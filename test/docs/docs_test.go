@@ -229,22 +229,30 @@ func TestTheChartKnowsEveryMIGProfileOfEachModel(t *testing.T) {
 	}
 }
 
-func TestEveryDeviceClassOfTheChartIsInTheReferenceAndNoOther(t *testing.T) {
-	var names []string
-	text := section(t, claimPage, "## DeviceClasses and extended resources")
+// chartClasses returns the DeviceClasses of the chart with its default values.
+func chartClasses(t *testing.T) []resourceapi.DeviceClass {
+	t.Helper()
+	var classes []resourceapi.DeviceClass
 	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(read(t, "deployments/static/install.yaml")), 4096)
 	for {
 		var class resourceapi.DeviceClass
 		err := decoder.Decode(&class)
 		if errors.Is(err, io.EOF) {
-			break
+			return classes
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if class.Kind != "DeviceClass" {
-			continue
+		if class.Kind == "DeviceClass" {
+			classes = append(classes, class)
 		}
+	}
+}
+
+func TestEveryDeviceClassOfTheChartIsInTheReferenceAndNoOther(t *testing.T) {
+	var names []string
+	text := section(t, claimPage, "## DeviceClasses and extended resources")
+	for _, class := range chartClasses(t) {
 		names = append(names, class.Name)
 		// Profiles have a rule instead of a column.
 		if e := class.Spec.ExtendedResourceName; e != nil && *e != "nvidia.com/"+class.Name {

@@ -3,8 +3,6 @@
 package docs
 
 import (
-	"errors"
-	"io"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/utils/ptr"
 )
@@ -56,19 +53,7 @@ func karpentersGPU() cel.Device {
 func TestKarpenterFindsTheClassesThatThePageNames(t *testing.T) {
 	var found []string
 	gpu, compiler := karpentersGPU(), cel.GetCompiler(cel.Features{EnableConsumableCapacity: true})
-	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(read(t, "deployments/static/install.yaml")), 4096)
-	for {
-		var class resourceapi.DeviceClass
-		err := decoder.Decode(&class)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if class.Kind != "DeviceClass" {
-			continue
-		}
+	for _, class := range chartClasses(t) {
 		matches := true
 		for _, s := range class.Spec.Selectors {
 			selector := compiler.CompileCELExpression(s.CEL.Expression, cel.Options{})
