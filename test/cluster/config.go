@@ -122,6 +122,10 @@ func kubeletConfiguration(l Layout, n network, featureGates map[string]bool) *ku
 		VolumePluginDir: l.path("volume-plugins"),
 		// cAdvisor finds no file system statistics for some root disks.
 		LocalStorageCapacityIsolation: ptr.To(false),
+		// A test may pull an image that is loaded under another name too. By default the
+		// kubelet then verifies the credentials for all names of that image, and pods that
+		// must not pull it do not start.
+		ImagePullCredentialsVerificationPolicy: kubeletconfig.NeverVerify,
 		// Images come from archives only: one that is collected is lost.
 		ImageGCHighThresholdPercent: ptr.To[int32](100),
 		ImageGCLowThresholdPercent:  ptr.To[int32](99),
