@@ -48,8 +48,8 @@ func (b *Baseline) names(ctx context.Context) ([]string, error) {
 	return strings.Fields(out), err
 }
 
-// Restore removes the objects that are newer, and ends the simulated driver and
-// the drivers of other devices.
+// Restore removes the objects that are newer. If the driver did not run when the baseline was
+// noted, it ends the driver, the simulated hardware and the drivers of other devices too.
 func (b *Baseline) Restore(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
@@ -67,23 +67,11 @@ func (b *Baseline) restore(ctx context.Context) error {
 		return err
 	}
 	left := slices.DeleteFunc(names, func(name string) bool { return b.objects[name] })
-	for _, name := range left {
-		namespace, is := strings.CutPrefix(name, "namespace/")
-		if !is || namespace == Namespace {
-			continue
-		}
-		if err := b.cluster.DeleteNamespace(ctx, namespace); err != nil {
-			return err
-		}
-	}
-	if err := b.cluster.EmptyNamespace(ctx, metav1.NamespaceDefault); err != nil {
+	if err := b.removePods(ctx, left); err != nil {
 		return err
 	}
-	if err := b.cluster.Uninstall(ctx); err != nil {
-		return err
-	}
-	for _, program := range []string{driverProgram, secondDriverProgram} {
-		if err := b.cluster.tool(ctx, "stop", program); err != nil {
+	if !b.hasDriver() {
+		if err := b.removeDriver(ctx); err != nil {
 			return err
 		}
 	}
@@ -92,11 +80,37 @@ func (b *Baseline) restore(ctx context.Context) error {
 			return err
 		}
 	}
-	// The kubelet deletes them only half a minute later.
-	if _, err := b.cluster.Kubectl(ctx, "delete", "resourceslices", "--all"); err != nil {
+	return b.restoreNode(ctx)
+}
+
+func (b *Baseline) hasDriver() bool { return b.objects["namespace/"+Namespace] }
+
+// removePods removes the default namespace's pods, and all namespaces among names but the driver's.
+func (b *Baseline) removePods(ctx context.Context, names []string) error {
+	for _, name := range names {
+		namespace, is := strings.CutPrefix(name, "namespace/")
+		if !is || namespace == Namespace {
+			continue
+		}
+		if err := b.cluster.DeleteNamespace(ctx, namespace); err != nil {
+			return err
+		}
+	}
+	return b.cluster.EmptyNamespace(ctx, metav1.NamespaceDefault)
+}
+
+func (b *Baseline) removeDriver(ctx context.Context) error {
+	if err := b.cluster.Uninstall(ctx); err != nil {
 		return err
 	}
-	return b.restoreNode(ctx)
+	for _, program := range []string{driverProgram, secondDriverProgram} {
+		if err := b.cluster.tool(ctx, "stop", program); err != nil {
+			return err
+		}
+	}
+	// The kubelet deletes them only half a minute later.
+	_, err := b.cluster.Kubectl(ctx, "delete", "resourceslices", "--all")
+	return err
 }
 
 func (b *Baseline) restoreNode(ctx context.Context) error {

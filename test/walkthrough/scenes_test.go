@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -237,7 +238,13 @@ var scenes = map[string]scene{
 	}},
 }
 
-// set brings the cluster into the state that the document requires.
+// common says that the scene is only the driver on the reader's hardware.
+func (s scene) common() bool {
+	s.printed = nil
+	return reflect.DeepEqual(s, scene{installed: true})
+}
+
+// set brings an empty cluster into the scene of a document.
 func (s scene) set(ctx context.Context, t *testing.T, file string) {
 	t.Helper()
 	if s.pulled {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 	"github.com/gpu-dra/gpu-dra-driver/test/markdown"
 )
 
@@ -20,6 +21,7 @@ func TestTheDocuments(t *testing.T) {
 	must(t, err)
 	var notRun []markdown.Fence
 	unused := maps.Clone(scenes)
+	var apart, together []string
 	for _, file := range files {
 		found := fences(t, file)
 		for _, f := range found {
@@ -27,11 +29,21 @@ func TestTheDocuments(t *testing.T) {
 				notRun = append(notRun, f)
 			}
 		}
-		if parts := markdown.Parts(found); len(parts) > 0 {
-			delete(unused, file)
-			t.Run(file, func(t *testing.T) { follow(t, file, parts, found) })
+		if len(markdown.Parts(found)) == 0 {
+			continue
+		}
+		delete(unused, file)
+		if scenes[file].common() {
+			together = append(together, file)
+		} else {
+			apart = append(apart, file)
 		}
 	}
+	s := &stage{}
+	for _, file := range slices.Concat(apart, together) {
+		t.Run(file, func(t *testing.T) { s.follow(t, file) })
+	}
+	must(t, clean.Restore(t.Context()))
 	for _, file := range slices.Sorted(maps.Keys(unused)) {
 		t.Errorf("scenes has %s, which has no commands", file)
 	}
@@ -40,24 +52,34 @@ func TestTheDocuments(t *testing.T) {
 	}
 }
 
+// stage is the cluster between documents. Those with the most common scene follow each other
+// with one installed driver, as long as none changes it.
+type stage struct {
+	// installed is the cluster with that driver, and nil without it.
+	installed *harness.Baseline
+	// release is what helm then knew of it.
+	release string
+}
+
 // follow runs the commands of a document and checks their output.
-func follow(t *testing.T, file string, parts [][]markdown.Fence, all []markdown.Fence) {
-	t.Cleanup(func() { must(t, clean.Restore(context.WithoutCancel(t.Context()))) })
+func (s *stage) follow(t *testing.T, file string) {
+	scene, all := scenes[file], fences(t, file)
+	t.Cleanup(func() { must(t, s.clear(context.WithoutCancel(t.Context()))) })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	var printed strings.Builder
-	for i, part := range parts {
+	for i, part := range markdown.Parts(all) {
 		if i > 0 {
-			must(t, clean.Restore(ctx))
+			must(t, s.clear(ctx))
 		}
-		scenes[file].set(ctx, t, file)
+		s.set(ctx, t, file)
 		out, err := desk.run(ctx, file, part, t.Output())
 		if err != nil {
 			t.Fatal(err)
 		}
 		printed.WriteString(out)
 	}
-	for _, promise := range scenes[file].printed {
+	for _, promise := range scene.printed {
 		if !strings.Contains(spaced(untraced.ReplaceAllString(printed.String(), "")), promise) {
 			t.Errorf("no command of %s has printed %q", file, promise)
 		}
@@ -67,6 +89,39 @@ func follow(t *testing.T, file string, parts [][]markdown.Fence, all []markdown.
 			wantAnswer(t, printed.String(), f, all[i+1])
 		}
 	}
+}
+
+// set brings an empty cluster into the scene of a document.
+func (s *stage) set(ctx context.Context, t *testing.T, file string) {
+	t.Helper()
+	if s.installed != nil {
+		return // only common scenes are left
+	}
+	scenes[file].set(ctx, t, file)
+	if !scenes[file].common() {
+		return
+	}
+	var err error
+	s.release, err = driverRelease(ctx)
+	must(t, err)
+	s.installed, err = harness.NewBaseline(ctx, cluster)
+	must(t, err)
+}
+
+// clear removes what a document has left.
+func (s *stage) clear(ctx context.Context) error {
+	if s.installed != nil {
+		if now, err := driverRelease(ctx); err == nil && now == s.release {
+			return s.installed.Restore(ctx)
+		}
+	}
+	s.installed = nil
+	return clean.Restore(ctx)
+}
+
+// driverRelease is helm's entry of the driver, which each upgrade changes.
+func driverRelease(ctx context.Context) (string, error) {
+	return cluster.Helm(ctx, "list", "--all-namespaces", "--output", "json")
 }
 
 // untraced matches the lines in which bash prints a command before it runs.
