@@ -103,8 +103,11 @@ func (s *scene) deallocate(ctx context.Context, as who, name string) error {
 }
 
 func (s *scene) labelNode(ctx context.Context, as who, node string, subresources ...string) error {
-	_, err := s.clients[as].CoreV1().Nodes().Patch(ctx, node, types.MergePatchType,
-		[]byte(`{"metadata":{"labels":{"gpu.nvidia.com/offer":"mig"}}}`), metav1.PatchOptions{DryRun: dryRun()}, subresources...)
+	return s.patchNode(ctx, as, node, `{"metadata":{"labels":{"gpu.nvidia.com/offer":"mig"}}}`, subresources...)
+}
+
+func (s *scene) patchNode(ctx context.Context, as who, node, patch string, subresources ...string) error {
+	_, err := s.clients[as].CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(patch), metav1.PatchOptions{DryRun: dryRun()}, subresources...)
 	return err
 }
 
