@@ -515,20 +515,9 @@ check-tools: ## Check this machine for the tools of make unit, demo and test, an
 need-cc:
 	@tools/needs/needs.sh --install go cc
 
-# Debian names the compiler for x86-64 by its triplet on arm64, and otherwise as well.
 .PHONY: need-cross-cc
 need-cross-cc: need-cc
-	@missing=$$(for triplet in aarch64-linux-gnu x86_64-linux-gnu; do \
-	  command -v $$triplet-gcc >/dev/null || echo gcc-$${triplet/_/-} libc6-dev-$$([ $$triplet = aarch64-linux-gnu ] && echo arm64 || echo amd64)-cross; \
-	done); \
-	if ! command -v apt-get >/dev/null; then \
-	  echo 'A release needs Debian or a derivative: deployments/container/README.md says how to build it in a container.' >&2; exit 1; \
-	elif [ -n "$$missing" ] && [ "$$(id -u)" = 0 ]; then \
-	  echo '==> installing compilers for the other architectures'; \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
-	elif [ -n "$$missing" ]; then \
-	  echo "Compilers for both architectures are needed: apt-get install" $$missing >&2; exit 1; \
-	fi
+	@tools/needs/needs.sh --install cross
 
 .PHONY: need-chromium
 need-chromium:

@@ -13,6 +13,8 @@
 set -euo pipefail
 
 all='make git go cc root cluster chromium'
+# Not in the table: most machines never build a release.
+special='cross'
 top=$(cd "${BASH_SOURCE[0]%/*}/../.." && pwd)
 
 # purpose prints which targets need it.
@@ -22,7 +24,8 @@ purpose() {
   cc) echo 'make unit, make demo, make test' ;;
   root | cluster) echo 'make demo, make test' ;;
   chromium) echo 'make test, make browser' ;;
-  *) printf 'needs.sh: no such need: %s; it knows: %s\n' "$1" "$all" >&2; return 2 ;;
+  cross) echo 'make release' ;;
+  *) printf 'needs.sh: no such need: %s; it knows: %s\n' "$1" "$all $special" >&2; return 2 ;;
   esac
 }
 
@@ -67,6 +70,15 @@ wantedGo() {
   while read -r word version; do
     if [ "$word" = go ]; then echo "$version"; return; fi
   done <"$top/go.mod"
+}
+
+# crossPackages prints Debian's packages of the missing compilers of a release. On arm64
+# Debian names the compiler for x86-64 by its triplet, and otherwise as well.
+crossPackages() {
+  local list=''
+  command -v aarch64-linux-gnu-gcc >/dev/null || list='gcc-aarch64-linux-gnu libc6-dev-arm64-cross'
+  command -v x86_64-linux-gnu-gcc >/dev/null || list="$list gcc-x86-64-linux-gnu libc6-dev-amd64-cross"
+  echo "${list# }"
 }
 
 # look prints the version or path of a need, or fails and prints its name.
@@ -123,6 +135,10 @@ look() {
   chromium)
     command -v chromium || command -v google-chrome || { echo 'chromium, in which the pages of kubectl gpu ui are tested'; return 1; }
     ;;
+  cross)
+    if [ -n "$(crossPackages)" ]; then echo 'compilers for arm64 and for x86-64, with which a release is built'; return 1; fi
+    echo 'compilers for both architectures'
+    ;;
   esac
 }
 
@@ -137,6 +153,7 @@ packages() {
   cluster:fedora) echo busybox conntrack-tools iproute iptables-nft util-linux runc ;;
   chromium:debian) echo chromium fonts-dejavu-core ;;
   chromium:fedora) echo chromium dejavu-sans-fonts ;;
+  cross:debian) crossPackages ;;
   *) return 1 ;;
   esac
 }
@@ -157,6 +174,7 @@ remedy() {
     return
   fi
   case $1:$found in
+  cross:*) echo 'a machine with Debian or a derivative; deployments/container/README.md has the same in a container' ;;
   go:mac) echo "brew install go, or https://go.dev/dl/" ;;
   go:*) echo 'https://go.dev/doc/install; distributions have older ones. Go 1.21 and newer download the right version by themselves' ;;
   make:mac) echo 'brew install make, and call it as gmake' ;;
