@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/build"
 	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/host"
 	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/process"
 )
@@ -16,6 +17,7 @@ import (
 const (
 	etcd                  = "etcd"
 	containerd            = "containerd"
+	crio                  = "crio"
 	kubeAPIServer         = "kube-apiserver"
 	kubeControllerManager = "kube-controller-manager"
 	kubeScheduler         = "kube-scheduler"
@@ -26,10 +28,19 @@ const (
 // frontProxyUser is who the API server is to aggregated API servers.
 const frontProxyUser = "front-proxy-client"
 
-// Components lists the daemons in the order in which they are started.
-func Components() []string {
-	return []string{etcd, containerd, kubeAPIServer, kubeControllerManager, kubeScheduler, kubeProxy, kubelet}
+// Components lists the daemons of a cluster with containerd in the order in which they are
+// started.
+func Components() []string { return componentsWith(containerd) }
+
+func componentsWith(containerRuntime string) []string {
+	return []string{etcd, containerRuntime, kubeAPIServer, kubeControllerManager, kubeScheduler, kubeProxy, kubelet}
 }
+
+// components lists the daemons of this cluster.
+func (l Layout) components() []string { return componentsWith(l.containerRuntime()) }
+
+// isComponent reports whether a daemon of any cluster has the name.
+func isComponent(name string) bool { return name == crio || slices.Contains(Components(), name) }
 
 // arguments returns the command line of a daemon without its name. The API server serves
 // the versions in addition to its own.
@@ -49,6 +60,9 @@ func arguments(component string, l Layout, n network, versions []string, feature
 		}
 	case containerd:
 		return []string{"--config=" + l.containerdConfig()}
+	case crio:
+		// The folder does not exist. The default is the machine's own.
+		return []string{"--config=" + l.crioConfig(), "--config-dir=" + l.path("crio", "conf.d")}
 	case kubeAPIServer:
 		args = []string{
 			"--etcd-servers=http://127.0.0.1:2379",
@@ -153,8 +167,8 @@ func daemon(component string, args []string, l Layout, programs programs, cgroup
 			programs.shell, "-c", joinCgroup, cgroup,
 			programs.nsenter, "--net=" + host.NetNSPath(l.NetNS()), "--", l.binary(component),
 		}, args...),
-		// containerd finds its shim on the path, and the kubelet iptables and
-		// mount.
+		// containerd finds its shim on the path, CRI-O pinns, and the kubelet
+		// iptables and mount.
 		Env: []string{"PATH=" + l.Bin + ":" + host.Path(), "HOME=/root"},
 		Log: l.logFile(component),
 	}
@@ -163,14 +177,20 @@ func daemon(component string, args []string, l Layout, programs programs, cgroup
 // programs of the machine, as absolute paths.
 type programs struct {
 	shell, nsenter, runtime, busybox string
+	// conmon is CRI-O's; with containerd it is empty.
+	conmon string
 }
 
-// Runtimes are the OCI runtimes that containerd can use.
+// Runtimes are the OCI runtimes that a container runtime can use.
 func Runtimes() []string { return host.Runtimes() }
 
-func findPrograms(runtime string) (programs, error) {
+func findPrograms(o Options) (programs, error) {
 	var p programs
-	for name, path := range map[string]*string{"sh": &p.shell, "nsenter": &p.nsenter, runtime: &p.runtime, "busybox": &p.busybox} {
+	wanted := map[string]*string{"sh": &p.shell, "nsenter": &p.nsenter, o.Runtime: &p.runtime, "busybox": &p.busybox}
+	if o.ContainerRuntime == build.CRIO {
+		wanted["conmon"] = &p.conmon
+	}
+	for name, path := range wanted {
 		var err error
 		if *path, err = host.LookPath(name); err != nil {
 			return programs{}, err

@@ -11,6 +11,7 @@ import (
 	"text/template"
 	"time"
 
+	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/build"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeproxyconfig "k8s.io/kube-proxy/config/v1alpha1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
@@ -24,21 +25,11 @@ var configTemplates embed.FS
 const kubeletHealthPort = 10248
 
 // renderConfig returns the configuration files of all components by path.
-func renderConfig(l Layout, n network, featureGates map[string]bool, runtime string) (map[string][]byte, error) {
-	containerd, err := renderTemplate("containerd.toml", map[string]string{
-		"Root":        l.path("containerd", "root"),
-		"State":       l.containerdState(),
-		"Socket":      l.ContainerdSocket(),
-		"TTRPCSocket": l.ContainerdSocket() + ".ttrpc",
-		"Opt":         l.path("containerd", "opt"),
-		"ShimSockets": l.path("s"),
-		"PauseImage":  pauseImage,
-		"CDIDir":      l.CDIDir(),
-		"Runtime":     runtime,
-		"RuntimeRoot": l.path("containerd", "runc"),
-		"Bin":         l.Bin,
-		"CNIConf":     l.cniDir(),
-	})
+func renderConfig(l Layout, n network, o Options, p programs) (map[string][]byte, error) {
+	files, socket, err := renderContainerd(l, p)
+	if o.ContainerRuntime == build.CRIO {
+		files, socket, err = renderCRIO(l, p)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -50,20 +41,37 @@ func renderConfig(l Layout, n network, featureGates map[string]bool, runtime str
 	if err != nil {
 		return nil, err
 	}
-	kubeletYAML, err := yaml.Marshal(kubeletConfiguration(l, n, featureGates))
+	kubeletYAML, err := yaml.Marshal(kubeletConfiguration(l, n, socket, o.FeatureGates))
 	if err != nil {
 		return nil, fmt.Errorf("kubelet configuration: %w", err)
 	}
-	kubeProxyYAML, err := yaml.Marshal(kubeProxyConfiguration(l, featureGates))
+	kubeProxyYAML, err := yaml.Marshal(kubeProxyConfiguration(l, o.FeatureGates))
 	if err != nil {
 		return nil, fmt.Errorf("kube-proxy configuration: %w", err)
 	}
-	return map[string][]byte{
-		l.containerdConfig():                         containerd,
-		filepath.Join(l.cniDir(), "10-ptp.conflist"): cni,
-		l.kubeletConfig():                            kubeletYAML,
-		l.kubeProxyConfig():                          kubeProxyYAML,
-	}, nil
+	files[filepath.Join(l.cniDir(), "10-ptp.conflist")] = cni
+	files[l.kubeletConfig()] = kubeletYAML
+	files[l.kubeProxyConfig()] = kubeProxyYAML
+	return files, nil
+}
+
+// renderContainerd returns containerd's files and its socket.
+func renderContainerd(l Layout, p programs) (files map[string][]byte, socket string, err error) {
+	config, err := renderTemplate("containerd.toml", map[string]string{
+		"Root":        l.path("containerd", "root"),
+		"State":       l.containerdState(),
+		"Socket":      l.ContainerdSocket(),
+		"TTRPCSocket": l.ContainerdSocket() + ".ttrpc",
+		"Opt":         l.path("containerd", "opt"),
+		"ShimSockets": l.path("s"),
+		"PauseImage":  pauseImage,
+		"CDIDir":      l.CDIDir(),
+		"Runtime":     p.runtime,
+		"RuntimeRoot": l.path("containerd", "runc"),
+		"Bin":         l.Bin,
+		"CNIConf":     l.cniDir(),
+	})
+	return map[string][]byte{l.containerdConfig(): config}, l.ContainerdSocket(), err
 }
 
 func (l Layout) containerdConfig() string { return filepath.Join(l.configDir(), "containerd.toml") }
@@ -89,10 +97,10 @@ func renderTemplate(name string, values map[string]string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-func kubeletConfiguration(l Layout, n network, featureGates map[string]bool) *kubeletconfig.KubeletConfiguration {
+func kubeletConfiguration(l Layout, n network, socket string, featureGates map[string]bool) *kubeletconfig.KubeletConfiguration {
 	return &kubeletconfig.KubeletConfiguration{
 		TypeMeta:                 metav1.TypeMeta{APIVersion: kubeletconfig.SchemeGroupVersion.String(), Kind: "KubeletConfiguration"},
-		ContainerRuntimeEndpoint: "unix://" + l.ContainerdSocket(),
+		ContainerRuntimeEndpoint: "unix://" + socket,
 		FeatureGates:             featureGates,
 
 		Address: n.Node.String(),

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/build"
 	"github.com/pelletier/go-toml/v2"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -26,8 +27,13 @@ func testNetwork() network {
 
 func rendered(t *testing.T, gates map[string]bool) (Layout, map[string][]byte) {
 	t.Helper()
+	return renderedWith(t, Options{FeatureGates: gates})
+}
+
+func renderedWith(t *testing.T, o Options) (Layout, map[string][]byte) {
+	t.Helper()
 	l := testLayout(t, "e2e")
-	files, err := renderConfig(l, testNetwork(), gates, "/usr/sbin/runc")
+	files, err := renderConfig(l, testNetwork(), o, programs{runtime: "/usr/sbin/runc", conmon: "/usr/bin/conmon"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,14 +73,34 @@ func TestKubeProxyAcceptsItsConfiguration(t *testing.T) {
 
 func TestContainerdWritesOnlyBelowTheStateDirectory(t *testing.T) {
 	l, files := rendered(t, nil)
+	assertPathsOutside(t, l, files[l.containerdConfig()], "/opt/bin", "/usr/sbin/runc")
+}
+
+func TestCRIOWritesOnlyBelowTheStateDirectory(t *testing.T) {
+	l, files := renderedWith(t, Options{ContainerRuntime: build.CRIO})
+	assertPathsOutside(t, l, files[l.crioConfig()], "/opt/bin", "/opt/bin/pinns", "/pause", "/usr/bin/conmon")
+}
+
+// assertPathsOutside checks the paths in TOML that are not below the state directory: programs
+// are read, everything else is written.
+func assertPathsOutside(t *testing.T, l Layout, text []byte, want ...string) {
+	t.Helper()
 	var config any
-	if err := toml.Unmarshal(files[l.containerdConfig()], &config); err != nil {
+	if err := toml.Unmarshal(text, &config); err != nil {
 		t.Fatal(err)
 	}
-	// Programs are read, everything else is written.
 	outside := slices.DeleteFunc(paths(config), func(path string) bool { return strings.HasPrefix(path, l.State+"/") })
-	if diff := cmp.Diff([]string{"/opt/bin", "/usr/sbin/runc"}, outside); diff != "" {
+	if diff := cmp.Diff(want, outside); diff != "" {
 		t.Errorf("paths outside of the state directory (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheKubeletUsesTheContainerRuntime(t *testing.T) {
+	for containerRuntime, want := range map[string]string{build.Containerd: "containerd.sock", build.CRIO: "crio.sock"} {
+		l, files := renderedWith(t, Options{ContainerRuntime: containerRuntime})
+		if endpoint := "containerRuntimeEndpoint: unix://" + l.path(want) + "\n"; !strings.Contains(string(files[l.kubeletConfig()]), endpoint) {
+			t.Errorf("%s: the kubelet's configuration lacks %q", containerRuntime, endpoint)
+		}
 	}
 }
 
@@ -132,7 +158,7 @@ func TestEachFileInTheArgumentsOfADaemonIsWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, component := range Components() {
+	for _, component := range l.components() {
 		for _, arg := range arguments(component, l, testNetwork(), nil, nil) {
 			flag, value, _ := strings.Cut(arg, "=")
 			if flag == "--runtime-config" { // versions of the API

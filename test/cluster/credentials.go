@@ -3,7 +3,9 @@
 package cluster
 
 import (
+	"bytes"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -78,7 +80,11 @@ func writeFiles(files map[string][]byte) error {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(path, data, 0o600); err != nil {
+		mode := fs.FileMode(0o600)
+		if bytes.HasPrefix(data, []byte("#!")) {
+			mode = 0o700
+		}
+		if err := os.WriteFile(path, data, mode); err != nil {
 			return fmt.Errorf("write configuration: %w", err)
 		}
 	}

@@ -23,7 +23,7 @@ const (
 	// guestGrace is the kubelet's default grace period for a pod.
 	guestGrace = 30 * time.Second
 	// cniResults is the directory in which libcni keeps the results for each pod.
-	// containerd has no setting for it.
+	// The container runtimes have no setting for it.
 	cniResults = "/var/lib/cni/results"
 	// containerLogs is where a kubelet links to its pods' logs, for log
 	// collectors; its place is not configurable.
@@ -79,8 +79,8 @@ func release(ctx context.Context, l Layout) error {
 	}
 	killTasks(ctx, l)
 	errs = append(errs,
-		stop(ctx, l, containerd, etcd),
-		// This kills shims and containers whose containerd had died.
+		stop(ctx, l, containerd, crio, etcd),
+		// This kills CRI-O's containers, and the shims and containers whose containerd had died.
 		cgroups.Kill(ctx, l.Cgroup()),
 		host.UnmountBelow(l.State),
 		cgroups.Remove(ctx, l.Cgroup()),

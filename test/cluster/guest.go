@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/host"
 	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/process"
@@ -19,7 +18,7 @@ import (
 // driver. It outlives the caller, and ends with the cluster at the latest, as all
 // that it starts. args begins with the path of the program.
 func StartGuest(l Layout, name, log string, args []string) error {
-	if !clusterName.MatchString(name) || slices.Contains(Components(), name) {
+	if !clusterName.MatchString(name) || isComponent(name) {
 		return fmt.Errorf("start %s: want a name of lower-case letters, digits and dashes that no component has", name)
 	}
 	if _, err := ReadInfo(l); err != nil {
@@ -52,7 +51,7 @@ func StartGuest(l Layout, name, log string, args []string) error {
 // StopGuest ends a guest: with SIGTERM and a wait, or at once if now is true. It
 // succeeds if the guest is not running.
 func StopGuest(ctx context.Context, l Layout, name string, now bool) error {
-	if slices.Contains(Components(), name) {
+	if isComponent(name) {
 		return fmt.Errorf("stop %s: it is a component of the cluster", name)
 	}
 	record, err := process.Read(l.processesDir(), name)
@@ -76,7 +75,7 @@ func stopGuests(ctx context.Context, l Layout) error {
 	}
 	var guests []string
 	for _, r := range records {
-		if !slices.Contains(Components(), r.Name) {
+		if !isComponent(r.Name) {
 			guests = append(guests, r.Name)
 		}
 	}

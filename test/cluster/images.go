@@ -48,6 +48,9 @@ func BuildImages(ctx context.Context, l Layout, dir string) ([]string, error) {
 // LoadImage imports an archive, as "docker save" or an OCI tool writes it,
 // into the cluster.
 func LoadImage(ctx context.Context, l Layout, archive string) error {
+	if l.containerRuntime() == crio {
+		return loadWithSkopeo(ctx, l, archive)
+	}
 	if _, err := l.ctr(ctx, "images", "import", archive); err != nil {
 		return fmt.Errorf("load image %s: %w", archive, err)
 	}

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/build"
 )
 
 // Info is cluster.json: what another program needs in order to use a running
@@ -18,7 +20,9 @@ type Info struct {
 	NodeName          string          `json:"nodeName"`
 	KubernetesVersion string          `json:"kubernetesVersion"`
 	FeatureGates      map[string]bool `json:"featureGates,omitempty"`
-	// OCIRuntime is the runtime of containerd: runc or crun.
+	// ContainerRuntime is containerd or cri-o.
+	ContainerRuntime string `json:"containerRuntime"`
+	// OCIRuntime is runc or crun.
 	OCIRuntime string `json:"ociRuntime"`
 	// Kubeconfig has the rights of an administrator.
 	Kubeconfig string `json:"kubeconfig"`
@@ -32,9 +36,10 @@ type Info struct {
 	KubeletRoot        string `json:"kubeletRoot"`
 	PluginsDir         string `json:"pluginsDir"`
 	PluginsRegistryDir string `json:"pluginsRegistryDir"`
-	// CDIDir is containerd's directory for CDI specs.
-	CDIDir           string `json:"cdiDir"`
-	ContainerdSocket string `json:"containerdSocket"`
+	// CDIDir is the container runtime's directory for CDI specs.
+	CDIDir string `json:"cdiDir"`
+	// ContainerdSocket is empty with CRI-O.
+	ContainerdSocket string `json:"containerdSocket,omitempty"`
 	StateDir         string `json:"stateDir"`
 	BinDir           string `json:"binDir"`
 	LogsDir          string `json:"logsDir"`
@@ -43,11 +48,12 @@ type Info struct {
 }
 
 func (l Layout) info(n network, o Options) Info {
-	return Info{
+	info := Info{
 		Name:               l.Name,
 		NodeName:           l.NodeName(),
 		KubernetesVersion:  o.Release.Version,
 		FeatureGates:       o.FeatureGates,
+		ContainerRuntime:   o.ContainerRuntime,
 		OCIRuntime:         o.Runtime,
 		Kubeconfig:         l.Kubeconfig(),
 		APIServer:          n.apiserverURL(),
@@ -63,6 +69,10 @@ func (l Layout) info(n network, o Options) Info {
 		LogsDir:            l.LogsDir(),
 		ProbeImage:         ProbeImage,
 	}
+	if o.ContainerRuntime == build.CRIO {
+		info.ContainerdSocket = ""
+	}
+	return info
 }
 
 // ReadInfo reads cluster.json. The error wraps [fs.ErrNotExist] where no

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/build"
 )
 
 var testTime = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
@@ -30,7 +31,7 @@ func TestClusterJSONKeepsItsNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"apiserver", "binDir", "cdiDir", "containerdSocket", "featureGates", "kubeconfig", "kubeletRoot", "kubernetesVersion",
+		"apiserver", "binDir", "cdiDir", "containerRuntime", "containerdSocket", "featureGates", "kubeconfig", "kubeletRoot", "kubernetesVersion",
 		"logsDir", "name", "netns", "nodeIP", "nodeName", "ociRuntime", "pluginsDir", "pluginsRegistryDir", "probeImage", "stateDir",
 	}
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(fields))); diff != "" {
@@ -41,6 +42,14 @@ func TestClusterJSONKeepsItsNames(t *testing.T) {
 		if err := json.Unmarshal(fields[field], &path); err != nil || !filepath.IsAbs(path) {
 			t.Errorf("%s is %s, want an absolute path", field, fields[field])
 		}
+	}
+}
+
+// A program that needs containerd sees that it is not there.
+func TestClusterJSONHasNoSocketOfContainerdWithCRIO(t *testing.T) {
+	info := testLayout(t, "e2e").info(testNetwork(), Options{ContainerRuntime: build.CRIO})
+	if info.ContainerRuntime != "cri-o" || info.ContainerdSocket != "" {
+		t.Errorf("got %+v", info)
 	}
 }
 

@@ -94,7 +94,7 @@ func (l Layout) NodeName() string { return "gpu-dra-" + l.Name }
 // KubeletRoot is the kubelet's --root-dir.
 func (l Layout) KubeletRoot() string { return l.path("kubelet") }
 
-// CDIDir returns the only directory from which containerd reads CDI specs.
+// CDIDir returns the only directory from which the container runtime reads CDI specs.
 func (l Layout) CDIDir() string { return l.path("cdi") }
 
 // LogsDir holds one file per component, and the pods' logs below "pods".

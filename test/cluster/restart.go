@@ -16,8 +16,8 @@ import (
 // Restart ends one daemon and starts it again with the same arguments. The other
 // daemons and the pods keep running. It returns when the cluster is healthy again.
 func Restart(ctx context.Context, l Layout, component string, say func(format string, args ...any)) error {
-	if !slices.Contains(Components(), component) {
-		return fmt.Errorf("restart %s: want one of %s", component, strings.Join(Components(), ", "))
+	if components := l.components(); !slices.Contains(components, component) {
+		return fmt.Errorf("restart %s: want one of %s", component, strings.Join(components, ", "))
 	}
 	unlock, err := lock(ctx, say)
 	if err != nil {
@@ -43,7 +43,7 @@ func Restart(ctx context.Context, l Layout, component string, say func(format st
 	if _, err := process.Start(l.processesDir(), record.Spec); err != nil {
 		return err
 	}
-	if err := await(ctx, l, 60*time.Second, component, Components(), func(ctx context.Context) error {
+	if err := await(ctx, l, 60*time.Second, component, l.components(), func(ctx context.Context) error {
 		return healthy(ctx, l, info, began)
 	}); err != nil {
 		return errors.Join(fmt.Errorf("restart %s", component), err)

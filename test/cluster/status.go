@@ -38,7 +38,7 @@ type Status struct {
 // GetStatus returns the status of a cluster. It does not change the cluster.
 func GetStatus(ctx context.Context, l Layout) Status {
 	var status Status
-	for _, name := range Components() {
+	for _, name := range l.components() {
 		component := ComponentStatus{Name: name, Log: l.logFile(name)}
 		if record, err := process.Read(l.processesDir(), name); err == nil {
 			component.PID, component.Running = record.PID, record.Alive()
@@ -60,7 +60,7 @@ func GetStatus(ctx context.Context, l Layout) Status {
 // healthy returns nil if the cluster is healthy, and otherwise the problem. It
 // ignores older reports of the kubelet.
 func healthy(ctx context.Context, l Layout, info Info, since time.Time) error {
-	if err := running(l, Components()...); err != nil {
+	if err := running(l, l.components()...); err != nil {
 		return err
 	}
 	client, err := newClient(l)

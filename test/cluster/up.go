@@ -26,7 +26,9 @@ type Options struct {
 	Source string
 	// Release of Kubernetes.
 	Release build.Release
-	// Runtime is the OCI runtime of containerd: runc or crun.
+	// ContainerRuntime is the kubelet's: containerd or cri-o.
+	ContainerRuntime string
+	// Runtime is the OCI runtime: runc or crun.
 	Runtime string
 	// FeatureGates of all Kubernetes components.
 	FeatureGates map[string]bool
@@ -52,6 +54,9 @@ func Up(ctx context.Context, l Layout, o Options) (Info, error) {
 		}
 		if err == nil && info.OCIRuntime != o.Runtime {
 			return Info{}, fmt.Errorf("cluster %s is up with the OCI runtime %s: take it down first", l.Name, info.OCIRuntime)
+		}
+		if err == nil && info.ContainerRuntime != o.ContainerRuntime {
+			return Info{}, fmt.Errorf("cluster %s is up with the container runtime %s: take it down first", l.Name, info.ContainerRuntime)
 		}
 		if err == nil && !maps.Equal(info.FeatureGates, o.FeatureGates) {
 			return Info{}, fmt.Errorf("cluster %s is up with other feature gates (%q): take it down first", l.Name, formatFeatureGates(info.FeatureGates))
@@ -98,13 +103,17 @@ func refuseForeignKubelet() error {
 
 // prepareMachine installs missing packages and builds missing binaries.
 func prepareMachine(ctx context.Context, l Layout, o Options) error {
-	if missing := host.MissingPackages(o.Runtime); len(missing) > 0 {
+	others := []string{o.Runtime}
+	if o.ContainerRuntime == build.CRIO {
+		others = append(others, crioPrograms...)
+	}
+	if missing := host.MissingPackages(others...); len(missing) > 0 {
 		o.Say("installing Debian packages: %s", strings.Join(missing, " "))
 		if err := host.InstallPackages(ctx, missing); err != nil {
 			return err
 		}
 	}
-	stale, err := build.Stale(o.Source, l.Bin, o.Release)
+	stale, err := build.Stale(o.Source, l.Bin, build.Targets(o.Release, o.ContainerRuntime))
 	if err != nil {
 		return err
 	}
@@ -113,7 +122,7 @@ func prepareMachine(ctx context.Context, l Layout, o Options) error {
 
 // bringUp starts everything on a machine that holds nothing of the cluster.
 func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
-	programs, err := findPrograms(o.Runtime)
+	programs, err := findPrograms(o)
 	if err != nil {
 		return Info{}, err
 	}
@@ -134,7 +143,7 @@ func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	config, err := renderConfig(l, n, o.FeatureGates, programs.runtime)
+	config, err := renderConfig(l, n, o, programs)
 	if err != nil {
 		return Info{}, err
 	}
@@ -166,7 +175,8 @@ func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
 		return nil
 	}
 
-	if err := start(etcd, containerd, kubeAPIServer); err != nil {
+	containerRuntime := l.containerRuntime()
+	if err := start(etcd, containerRuntime, kubeAPIServer); err != nil {
 		return Info{}, err
 	}
 	if err := loadImages(ctx, l); err != nil {
@@ -176,7 +186,7 @@ func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	if err := await(ctx, l, 90*time.Second, kubeAPIServer, []string{etcd, containerd, kubeAPIServer}, func(ctx context.Context) error {
+	if err := await(ctx, l, 90*time.Second, kubeAPIServer, []string{etcd, containerRuntime, kubeAPIServer}, func(ctx context.Context) error {
 		return apiserverReady(ctx, client)
 	}); err != nil {
 		return Info{}, err
@@ -200,7 +210,11 @@ func loadImages(ctx context.Context, l Layout) error {
 	if err != nil {
 		return err
 	}
-	if err := await(ctx, l, 30*time.Second, containerd, []string{containerd}, func(ctx context.Context) error {
+	containerRuntime := l.containerRuntime()
+	if err := await(ctx, l, 30*time.Second, containerRuntime, []string{containerRuntime}, func(ctx context.Context) error {
+		if containerRuntime == crio {
+			return answers(ctx, l.crioSocket())
+		}
 		_, err := l.ctr(ctx, "version")
 		return err
 	}); err != nil {
@@ -215,12 +229,12 @@ func loadImages(ctx context.Context, l Layout) error {
 }
 
 func awaitNode(ctx context.Context, l Layout, client kubernetes.Interface) error {
-	if err := await(ctx, l, 60*time.Second, kubelet, Components(), func(ctx context.Context) error {
+	if err := await(ctx, l, 60*time.Second, kubelet, l.components(), func(ctx context.Context) error {
 		return nodeReady(ctx, client, l.NodeName(), time.Time{})
 	}); err != nil {
 		return err
 	}
-	return await(ctx, l, 30*time.Second, kubeControllerManager, Components(), func(ctx context.Context) error {
+	return await(ctx, l, 30*time.Second, kubeControllerManager, l.components(), func(ctx context.Context) error {
 		return serviceAccountExists(ctx, client)
 	})
 }

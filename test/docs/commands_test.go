@@ -60,6 +60,7 @@ func TestListOfCommandsThatNoTestRuns(t *testing.T) {
 		"docs/dev/hardware.md: ./gpu-conformance -test.v -hardware=nvml -capture my-node.yaml",
 		"docs/dev/hardware.md: sudo ./gpu-conformance record --output my-machine.yaml",
 		"docs/dev/releases-of-kubernetes.md: .build/bin/cluster --kubernetes=1.36 up",
+		"docs/dev/releases-of-kubernetes.md: .build/bin/cluster up --container-runtime=cri-o",
 		"docs/user/jupyter.md: kubectl logs --namespace demo notebook",
 		"docs/user/kuberay.md: helm repo add kuberay https://ray-project.github.io/kuberay-helm/",
 		"docs/user/kuberay.md: HEAD=$(kubectl get pods --namespace demo --selector ray.io/node-type=head --output name)",

@@ -32,10 +32,11 @@ type Cluster struct {
 	PluginsDir         string `json:"pluginsDir"`
 	PluginsRegistryDir string `json:"pluginsRegistryDir"`
 	CDIDir             string `json:"cdiDir"`
-	ContainerdSocket   string `json:"containerdSocket"`
-	StateDir           string `json:"stateDir"`
-	LogsDir            string `json:"logsDir"`
-	BinDir             string `json:"binDir"`
+	// ContainerdSocket is empty with CRI-O.
+	ContainerdSocket string `json:"containerdSocket"`
+	StateDir         string `json:"stateDir"`
+	LogsDir          string `json:"logsDir"`
+	BinDir           string `json:"binDir"`
 
 	// Bin is the folder with our own binaries, and Images the folder with the
 	// archives of our images.

@@ -218,14 +218,16 @@ func TestABrokenClusterIsMadeAnew(t *testing.T) {
 	before := lookAtMachine(t, name)
 	up(t, name)
 	runPod(t, name)
-	kill(t, name, "containerd")
-	if _, err := run(t, name, "status"); err == nil || !strings.Contains(err.Error(), "containerd has ended") {
-		t.Errorf("status: %v, want it to name containerd", err)
+	// With CLUSTER_CONTAINER_RUNTIME=cri-o it is not containerd.
+	containerRuntime := status(t, name).Components[1].Name
+	kill(t, name, containerRuntime)
+	if _, err := run(t, name, "status"); err == nil || !strings.Contains(err.Error(), containerRuntime+" has ended") {
+		t.Errorf("status: %v, want it to name %s", err, containerRuntime)
 	}
 	mustRun(t, name, "up")
 	runPod(t, name)
-	// Without containerd the pod cannot be ended in the usual way.
-	kill(t, name, "containerd")
+	// Without its runtime the pod cannot be ended in the usual way.
+	kill(t, name, containerRuntime)
 	mustRun(t, name, "down")
 	assertNothingLeft(t, before, name)
 }

@@ -32,6 +32,10 @@ func lookAtMachine(t *testing.T, ours ...string) machine {
 		entries(t, "namespace", "/run/netns"),
 		entries(t, "log link", "/var/log/containers"),
 		entries(t, "CNI result", "/var/lib/cni/results"),
+		entries(t, "CRI-O", "/run/crio"),
+		entries(t, "CRI-O", "/var/lib/crio"),
+		entries(t, "images", "/run/containers"),
+		entries(t, "images", "/var/lib/containers"),
 		entries(t, "state", cluster.StateRoot),
 		entries(t, "device plugin", "/var/lib/kubelet/device-plugins"),
 	)

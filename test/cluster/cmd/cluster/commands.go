@@ -36,7 +36,8 @@ func newCommand() *cobra.Command {
 		Use:   "cluster",
 		Short: "A real single-machine Kubernetes for tests and demos",
 		Long: `A real single-machine Kubernetes for tests and demos: etcd, control plane, kubelet,
-containerd and runc in a network namespace of their own. Needs root on Linux.
+containerd and runc in a network namespace of their own. "up" has flags for CRI-O and
+crun. Needs root on Linux.
 
 After "up", other programs read the paths of the cluster from STATE/cluster.json.`,
 		SilenceUsage:  true,
@@ -52,7 +53,7 @@ After "up", other programs read the paths of the cluster from STATE/cluster.json
 
 func (o *options) up() *cobra.Command {
 	gates := map[string]bool{}
-	var ociRuntime string
+	var containerRuntime, ociRuntime string
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Bring the cluster up; a healthy one is left alone, a broken one made anew",
@@ -69,7 +70,10 @@ func (o *options) up() *cobra.Command {
 			if !slices.Contains(cluster.Runtimes(), ociRuntime) {
 				return fmt.Errorf("unknown OCI runtime %q: want one of %s", ociRuntime, strings.Join(cluster.Runtimes(), ", "))
 			}
-			info, err := cluster.Up(cmd.Context(), l, cluster.Options{Source: source, Release: release, Runtime: ociRuntime, FeatureGates: gates, Say: o.say})
+			if !slices.Contains(build.ContainerRuntimes(), containerRuntime) {
+				return fmt.Errorf("unknown container runtime %q: want one of %s", containerRuntime, strings.Join(build.ContainerRuntimes(), ", "))
+			}
+			info, err := cluster.Up(cmd.Context(), l, cluster.Options{Source: source, Release: release, ContainerRuntime: containerRuntime, Runtime: ociRuntime, FeatureGates: gates, Say: o.say})
 			if err != nil {
 				return err
 			}
@@ -78,7 +82,8 @@ func (o *options) up() *cobra.Command {
 		},
 	}
 	cmd.Flags().Var(flag.NewMapStringBool(&gates), "feature-gates", "feature gates of all Kubernetes components, as NAME=true|false,...")
-	cmd.Flags().StringVar(&ociRuntime, "oci-runtime", cmp.Or(os.Getenv("CLUSTER_OCI_RUNTIME"), "runc"), "OCI runtime of containerd: "+strings.Join(cluster.Runtimes(), " or ")+" (default $CLUSTER_OCI_RUNTIME, or runc)")
+	cmd.Flags().StringVar(&containerRuntime, "container-runtime", cmp.Or(os.Getenv("CLUSTER_CONTAINER_RUNTIME"), build.Containerd), "container runtime: "+strings.Join(build.ContainerRuntimes(), " or ")+" (default $CLUSTER_CONTAINER_RUNTIME, or "+build.Containerd+")")
+	cmd.Flags().StringVar(&ociRuntime, "oci-runtime", cmp.Or(os.Getenv("CLUSTER_OCI_RUNTIME"), "runc"), "OCI runtime: "+strings.Join(cluster.Runtimes(), " or ")+" (default $CLUSTER_OCI_RUNTIME, or runc)")
 	return cmd
 }
 
@@ -263,7 +268,7 @@ func (o *options) buildBinaries(ctx context.Context, l cluster.Layout, source st
 	if err != nil {
 		return err
 	}
-	stale, err := build.Stale(source, l.Bin, release)
+	stale, err := build.Stale(source, l.Bin, build.Targets(release, build.Containerd))
 	if err != nil {
 		return err
 	}

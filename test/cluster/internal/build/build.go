@@ -27,7 +27,8 @@ import (
 type Target struct {
 	// Name of the binary.
 	Name string
-	// Module is the directory of its Go module, relative to test/cluster.
+	// Module is the directory of its Go module, relative to test/cluster, or another module
+	// as PATH@VERSION.
 	Module string
 	// Package to build, as go build takes it.
 	Package string
@@ -36,12 +37,25 @@ type Target struct {
 
 const plainFlags = "-s -w"
 
-// Targets returns all binaries of a cluster of the release. The flags are part of the Go
-// build cache's key: changing one costs every machine a full build.
-func Targets(release Release) []Target {
+// The container runtimes that a cluster can have.
+const (
+	Containerd = "containerd"
+	CRIO       = "cri-o"
+)
+
+// ContainerRuntimes are all container runtimes that a cluster can have.
+func ContainerRuntimes() []string { return []string{Containerd, CRIO} }
+
+// Targets returns all binaries of a cluster of the release with the container runtime. The
+// flags are part of the Go build cache's key: changing one costs every machine a full build.
+func Targets(release Release, containerRuntime string) []Target {
 	targets := release.targets()
-	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr"} {
-		targets = append(targets, Target{name, "runtime", "github.com/containerd/containerd/v2/cmd/" + name, plainFlags})
+	if containerRuntime == CRIO {
+		targets = append(targets, crioTargets()...)
+	} else {
+		for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr"} {
+			targets = append(targets, Target{name, "runtime", "github.com/containerd/containerd/v2/cmd/" + name, plainFlags})
+		}
 	}
 	for _, name := range []string{"ipam/host-local", "main/ptp"} {
 		targets = append(targets, Target{path.Base(name), "runtime", "github.com/containernetworking/plugins/plugins/" + name, plainFlags})
@@ -69,12 +83,12 @@ func FindSource(dir string) string {
 	}
 }
 
-// Stale returns the targets of the release that must be built: targets that are missing
-// from bin, and if there is a source tree, targets built from other sources.
-func Stale(source, bin string, release Release) ([]Target, error) {
+// Stale returns the targets that must be built: targets that are missing from bin, and if
+// there is a source tree, targets built from other sources.
+func Stale(source, bin string, targets []Target) ([]Target, error) {
 	built := readBuilt(bin)
 	var stale []Target
-	for _, t := range Targets(release) {
+	for _, t := range targets {
 		if _, err := os.Stat(filepath.Join(bin, t.Name)); err != nil {
 			stale = append(stale, t)
 			continue
@@ -125,8 +139,14 @@ func compile(ctx context.Context, goTool, source, bin string, t Target, say func
 		return err
 	}
 	target := filepath.Join(bin, t.Name)
-	cmd := exec.CommandContext(ctx, goTool, "build", "-trimpath", "-ldflags", t.ldflags, "-o", target, t.Package)
-	cmd.Dir = filepath.Join(source, t.Module)
+	args, dir := []string{goTool, "build", "-trimpath", "-ldflags", t.ldflags, "-o", target, t.Package}, filepath.Join(source, t.Module)
+	if t.isForeign() {
+		if args, dir, err = foreignCommand(ctx, goTool, target, t); err != nil {
+			return fmt.Errorf("build %s: %w", t.Name, err)
+		}
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false")
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
@@ -156,7 +176,10 @@ func compile(ctx context.Context, goTool, source, bin string, t Target, say func
 func fingerprint(source string, t Target) (string, error) {
 	dir := filepath.Join(source, t.Module)
 	files := []string{filepath.Join(dir, "go.mod"), filepath.Join(dir, "go.sum")}
-	if strings.HasPrefix(t.Package, "./") {
+	if t.isForeign() {
+		files = nil // the version and the flags say all
+	}
+	if strings.HasPrefix(t.Package, "./") && !t.isForeign() {
 		// The programs of ours use the standard library only.
 		own, err := filepath.Glob(filepath.Join(dir, t.Package, "*.go"))
 		if err != nil {
@@ -166,6 +189,9 @@ func fingerprint(source string, t Target) (string, error) {
 	}
 	digest := sha256.New()
 	fmt.Fprintln(digest, t.Package, t.ldflags) //nolint:errcheck // a hash never fails
+	if t.isForeign() {
+		fmt.Fprintln(digest, t.Module, crioTags) //nolint:errcheck // a hash never fails
+	}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {

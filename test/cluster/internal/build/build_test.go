@@ -63,7 +63,7 @@ func TestTheSourceTreeIsFoundFromInsideOnly(t *testing.T) {
 
 func TestOnlyMissingAndChangedTargetsAreBuilt(t *testing.T) {
 	source, bin, release := source(t), t.TempDir(), defaultRelease(t)
-	for _, target := range Targets(release) {
+	for _, target := range Targets(release, Containerd) {
 		if err := os.WriteFile(filepath.Join(bin, target.Name), nil, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,7 @@ func TestOnlyMissingAndChangedTargetsAreBuilt(t *testing.T) {
 	}
 	stale := func(source string) string {
 		t.Helper()
-		targets, err := Stale(source, bin, release)
+		targets, err := Stale(source, bin, Targets(release, Containerd))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestOnlyMissingAndChangedTargetsAreBuilt(t *testing.T) {
 }
 
 func TestWithoutASourceTreeTheErrorNamesTheMissingTargets(t *testing.T) {
-	stale, err := Stale("", t.TempDir(), defaultRelease(t))
+	stale, err := Stale("", t.TempDir(), Targets(defaultRelease(t), Containerd))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,12 +112,14 @@ func TestWithoutASourceTreeTheErrorNamesTheMissingTargets(t *testing.T) {
 }
 
 func TestTargetsHaveDifferentNames(t *testing.T) {
-	var all []string
-	for _, target := range Targets(defaultRelease(t)) {
-		all = append(all, target.Name)
-	}
-	slices.Sort(all)
-	if len(slices.Compact(slices.Clone(all))) != len(all) {
-		t.Errorf("got %v", all)
+	for _, containerRuntime := range ContainerRuntimes() {
+		var all []string
+		for _, target := range Targets(defaultRelease(t), containerRuntime) {
+			all = append(all, target.Name)
+		}
+		slices.Sort(all)
+		if len(slices.Compact(slices.Clone(all))) != len(all) {
+			t.Errorf("%s: got %v", containerRuntime, all)
+		}
 	}
 }

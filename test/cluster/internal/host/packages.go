@@ -25,14 +25,19 @@ var programs = []struct{ program, pkg string }{
 	{"nsenter", "util-linux"},
 }
 
-// MissingPackages names the Debian packages that must be installed for a node with the OCI
-// runtime.
-func MissingPackages(runtime string) []string {
+// MissingPackages names the Debian packages that must be installed for a node. Each of the
+// others is a program that is in the package of its name.
+func MissingPackages(others ...string) []string {
 	var missing []string
-	for _, p := range append(slices.Clone(programs), struct{ program, pkg string }{runtime, runtime}) {
+	for _, p := range programs {
 		path, err := LookPath(p.program)
 		if err != nil || p.program == "busybox" && !isStatic(path) {
 			missing = append(missing, p.pkg)
+		}
+	}
+	for _, program := range others {
+		if _, err := LookPath(program); err != nil {
+			missing = append(missing, program)
 		}
 	}
 	slices.Sort(missing)

@@ -1,0 +1,2 @@
+#!/bin/sh
+exec {{.Adapter}} {{.Runtime}} "$@"
