@@ -20,9 +20,9 @@ const baselineKinds = "nodes,namespaces,deviceclasses,devicetaintrules,validatin
 
 // Baseline is what a cluster had at one time, to which it can be brought back.
 type Baseline struct {
-	cluster *Cluster
-	objects map[string]bool // by the name that kubectl prints
-	labels  map[string]string
+	cluster             *Cluster
+	objects             map[string]bool   // by the name that kubectl prints
+	labels, annotations map[string]string // of the node
 }
 
 // NewBaseline notes what the cluster has.
@@ -39,7 +39,7 @@ func NewBaseline(ctx context.Context, c *Cluster) (*Baseline, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.labels = node.Labels
+	b.labels, b.annotations = node.Labels, node.Annotations
 	return b, nil
 }
 
@@ -118,12 +118,17 @@ func (b *Baseline) restoreNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, key := range slices.Sorted(maps.Keys(node.Labels)) {
-		if _, was := b.labels[key]; was {
-			continue
-		}
-		if _, err := b.cluster.Kubectl(ctx, "label", "node", b.cluster.NodeName, key+"-"); err != nil {
-			return err
+	for _, of := range []struct {
+		command     string
+		now, before map[string]string
+	}{{"label", node.Labels, b.labels}, {"annotate", node.Annotations, b.annotations}} {
+		for _, key := range slices.Sorted(maps.Keys(of.now)) {
+			if _, was := of.before[key]; was {
+				continue
+			}
+			if _, err := b.cluster.Kubectl(ctx, of.command, "node", b.cluster.NodeName, key+"-"); err != nil {
+				return err
+			}
 		}
 	}
 	_, err = b.cluster.Kubectl(ctx, "uncordon", b.cluster.NodeName)
