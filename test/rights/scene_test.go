@@ -361,6 +361,6 @@ func (s *scene) waitForPolicies(ctx context.Context) error {
 		claim := s.deallocate(ctx, almightyA, "claim-b")
 		event := s.createEvent(ctx, almightyA, s.healthEvent(nodeB))
 		label := s.labelNode(ctx, almightyLabels, s.nodeA)
-		return slice != nil && claim != nil && event != nil && label != nil, "a policy lets an account of the driver write what is not its own", nil
+		return slice != nil && claim != nil && event != nil && label != nil, "a policy lets an account of the driver write objects of others", nil
 	})
 }
