@@ -246,14 +246,12 @@ e2e-kubernetes: need-root build images helm prometheus foreign ## End to end on 
 	CLUSTER_KUBERNETES=$(KUBERNETES) go test -count=1 -timeout 60m -v ./test/e2e -bin $(abspath $(BIN)) -cluster e2e-$(subst .,-,$(KUBERNETES)) -run '$(E2E_$(KUBERNETES))'
 
 # The release of CRI-O is pinned in test/cluster/internal/build.
-E2E_CRIO     := TestTheDemoOfWholeGPUs|TestSharesThatTheDriverHolds|TestTheDemoOfMIG|TestTwentyPods
-# These need MPS, whose clients do not reach their daemon: CRI-O replaces the mount at /dev/shm.
-E2E_CRIO_MPS := TestSharesThatTheDriverHolds/(a_container_that_raises|a_client_of_MPS|a_container_that_cannot|the_metrics)
+E2E_CRIO := TestTheDemoOf|TestSharesThatTheDriverHolds|TestTwenty
 
 .PHONY: e2e-crio
 e2e-crio: need-root need-cc build images helm prometheus foreign ## End to end with CRI-O instead of containerd: whole GPUs, shares and MIG (RUN=regexp)
 	$(say) "end to end with CRI-O"
-	CLUSTER_CONTAINER_RUNTIME=cri-o go test -count=1 -timeout 60m -v ./test/e2e -bin $(abspath $(BIN)) -cluster e2e-crio -run '$(or $(RUN),$(E2E_CRIO))' $(if $(RUN),,-skip '$(E2E_CRIO_MPS)')
+	CLUSTER_CONTAINER_RUNTIME=cri-o go test -count=1 -timeout 60m -v ./test/e2e -bin $(abspath $(BIN)) -cluster e2e-crio -run '$(or $(RUN),$(E2E_CRIO))'
 
 .PHONY: walkthrough
 walkthrough: need-root build images helm ## Every command of the documents, run on a real cluster

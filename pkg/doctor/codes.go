@@ -153,6 +153,7 @@ var codes = []Code{
 	{"cdi-may-be-off", "kubelets", Warning, "CDI is off in the container runtime unless its configuration enables it", "admin/runtimes.md"},
 	{"runtime-without-cdi", "kubelets", Problem, "the container runtime has no CDI", "admin/runtimes.md"},
 	{"cdi-folder-not-read", "kubelets", Problem, "the container runtime does not read the folder of the agent's CDI specs", "admin/runtimes.md"},
+	{"shm-may-be-replaced", "kubelets", Warning, "the container runtime may replace the /dev/shm of MPS shares", "admin/runtimes.md#cri-o"},
 	{"runtime-unknown", "kubelets", Unknown, "the container runtime is one that the check does not know", "admin/runtimes.md"},
 	{"huge-pages-not-counted", "kubelets", Warning, "the kubelet reports fewer huge pages than the kernel has", ""},
 

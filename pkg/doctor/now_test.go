@@ -139,7 +139,13 @@ func TestNodesInTrouble(t *testing.T) {
 		"ECC that is off": {func(c *doctor.Cluster) { c.Facts["b"].Facts.GPUs[0].ECC = fact("off") }, []string{
 			"warning | ecc-off | node b | error correction (ECC) is off (gpu-1b-00)",
 		}},
-		"CRI-O": {func(c *doctor.Cluster) { c.Nodes[1].Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.2" }, nil},
+		"CRI-O": {func(c *doctor.Cluster) { c.Nodes[1].Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.35.2" }, nil},
+		"a CRI-O that replaces the folder of MPS": {func(c *doctor.Cluster) {
+			c.Nodes[1].Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.2"
+		}, []string{"warning | shm-may-be-replaced | node b | CRI-O 1.34.2"}},
+		"the same without MPS": {func(c *doctor.Cluster) {
+			c.Nodes[2].Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.2"
+		}, nil},
 		"an old CRI-O": {func(c *doctor.Cluster) { c.Nodes[1].Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.22.5" }, []string{
 			"problem | runtime-without-cdi | node b | cri-o 1.22.5",
 		}},

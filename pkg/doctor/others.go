@@ -151,6 +151,9 @@ func checkKubelets(c *Cluster) []Finding {
 		if f := runtimeOf(node, facts); f != nil {
 			findings = append(findings, *f)
 		}
+		if f := c.replacedShm(node); f != nil {
+			findings = append(findings, *f)
+		}
 		if f := c.unreadSpecs(node, facts); f != nil {
 			findings = append(findings, *f)
 		}

@@ -22,6 +22,10 @@ func containerdCDI() *version.Version   { return version.MustParseGeneric("1.7.0
 func containerdCDIOn() *version.Version { return version.MustParseGeneric("2.0.0") }
 func crioCDI() *version.Version         { return version.MustParseGeneric("1.23.0") }
 
+// crioCDILast returns the first release of CRI-O that applies CDI specs after its own mounts. Patch
+// releases of older ones may do so too: https://github.com/cri-o/cri-o/pull/9292.
+func crioCDILast() *version.Version { return version.MustParseGeneric("1.35.0") }
+
 // runtimeOf returns a finding if containers of the node may not get their GPUs by CDI; nil
 // otherwise. facts is nil if they are not known.
 func runtimeOf(node *corev1.Node, facts *agentv1.Node) *Finding {
@@ -57,6 +61,26 @@ func runtimeOf(node *corev1.Node, facts *agentv1.Node) *Finding {
 		f.Remedy = "read in the documentation of the runtime whether it has CDI, and mute the finding if it has"
 	}
 	return &f
+}
+
+// replacedShm returns a finding if CRI-O may replace the /dev/shm of MPS shares. It returns nil if
+// the agent of the node uses no MPS.
+func (c *Cluster) replacedShm(node *corev1.Node) *Finding {
+	text, isCRIO := strings.CutPrefix(node.Status.NodeInfo.ContainerRuntimeVersion, "cri-o://")
+	release, err := version.ParseGeneric(text)
+	if !isCRIO || err != nil || release.LessThan(crioCDI()) || release.AtLeast(crioCDILast()) {
+		return nil
+	}
+	if !slices.ContainsFunc(c.Agents, func(p *corev1.Pod) bool {
+		return p.Spec.NodeName == node.Name && Argument(&p.Spec, "mps-supervisor") != ""
+	}) {
+		return nil
+	}
+	return &Finding{
+		Object: onNode(node.Name), Code: "shm-may-be-replaced", State: Warning, Found: "CRI-O " + text,
+		Meaning: "CRI-O before 1.35 may replace the /dev/shm of MPS; programs with MPS shares then fail with MPS_CONNECTION_FAILED",
+		Remedy:  "upgrade to CRI-O 1.35 or newer, or set mps.enabled=false; mute the finding if a program with an MPS share runs there",
+	}
 }
 
 // unreadSpecs returns a finding if the container runtime does not read the agent's CDI specs. It
