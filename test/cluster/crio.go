@@ -17,7 +17,7 @@ import (
 
 // crioPrograms are programs of Debian that CRI-O and its images need. Each is in the package
 // of its name.
-var crioPrograms = []string{"conmon", "skopeo"}
+func crioPrograms() []string { return []string{"conmon", "skopeo"} }
 
 // containerRuntime returns the component that is the container runtime. A cluster with CRI-O
 // has a configuration of CRI-O.

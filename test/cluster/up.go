@@ -105,7 +105,7 @@ func refuseForeignKubelet() error {
 func prepareMachine(ctx context.Context, l Layout, o Options) error {
 	others := []string{o.Runtime}
 	if o.ContainerRuntime == build.CRIO {
-		others = append(others, crioPrograms...)
+		others = append(others, crioPrograms()...)
 	}
 	if missing := host.MissingPackages(others...); len(missing) > 0 {
 		o.Say("installing Debian packages: %s", strings.Join(missing, " "))

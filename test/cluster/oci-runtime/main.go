@@ -99,15 +99,15 @@ func thisMachine() (m machine, err error) {
 	return m, nil
 }
 
-// names of capabilities by their numbers. Source: linux/capability.h.
-var names = strings.Fields(`CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP
+// names of capabilities, each at its number. Source: linux/capability.h.
+const names = `CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP
 LINUX_IMMUTABLE NET_BIND_SERVICE NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO
 SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE
 AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON
-BPF CHECKPOINT_RESTORE`)
+BPF CHECKPOINT_RESTORE`
 
 func (m machine) has(capability string) bool {
-	number := slices.Index(names, strings.TrimPrefix(capability, "CAP_"))
+	number := slices.Index(strings.Fields(names), strings.TrimPrefix(capability, "CAP_"))
 	return number >= 0 && m.capabilities&(1<<number) != 0
 }
 

@@ -7,6 +7,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -15,7 +16,7 @@ func TestAContainerIsAdaptedToItsMachine(t *testing.T) {
 		"linux": {"resources": {"hugepageLimits": [{"limit": 0}], "memory": {"limit": 9223372036854771712}}},
 		"process": {"args": ["a"], "capabilities": {"bounding": ["CAP_CHOWN", "CAP_SYS_RESOURCE"]}, "oomScoreAdj": -998}
 	}`
-	full := machine{capabilities: 1<<len(names) - 1, oomScoreAdj: -1000, hugetlb: true}
+	full := machine{capabilities: 1<<len(strings.Fields(names)) - 1, oomScoreAdj: -1000, hugetlb: true}
 	small := machine{capabilities: 1}
 	for name, tc := range map[string]struct {
 		machine machine
