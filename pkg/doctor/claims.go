@@ -133,7 +133,15 @@ func (c *Cluster) hasNode(name string) bool {
 }
 
 func (c *Cluster) hasAgent(node string) bool {
-	return slices.ContainsFunc(c.Agents, func(p *corev1.Pod) bool { return p.Spec.NodeName == node })
+	return c.agentOn(node) != nil
+}
+
+// agentOn returns the agent's pod on a node, or nil.
+func (c *Cluster) agentOn(node string) *corev1.Pod {
+	if i := slices.IndexFunc(c.Agents, func(p *corev1.Pod) bool { return p.Spec.NodeName == node }); i >= 0 {
+		return c.Agents[i]
+	}
+	return nil
 }
 
 // usersReasons are the reasons of refusals that the user of a claim can end. The others are of the

@@ -71,9 +71,7 @@ func (c *Cluster) replacedShm(node *corev1.Node) *Finding {
 	if !isCRIO || err != nil || release.LessThan(crioCDI()) || release.AtLeast(crioCDILast()) {
 		return nil
 	}
-	if !slices.ContainsFunc(c.Agents, func(p *corev1.Pod) bool {
-		return p.Spec.NodeName == node.Name && Argument(&p.Spec, "mps-supervisor") != ""
-	}) {
+	if agent := c.agentOn(node.Name); agent == nil || Argument(&agent.Spec, "mps-supervisor") == "" {
 		return nil
 	}
 	return &Finding{
@@ -86,15 +84,15 @@ func (c *Cluster) replacedShm(node *corev1.Node) *Finding {
 // unreadSpecs returns a finding if the container runtime does not read the agent's CDI specs. It
 // returns nil if its configuration has the agent's folder, or names none.
 func (c *Cluster) unreadSpecs(node *corev1.Node, facts *agentv1.Node) *Finding {
-	i := slices.IndexFunc(c.Agents, func(p *corev1.Pod) bool { return p.Spec.NodeName == node.Name })
-	if facts == nil || i < 0 {
+	agent := c.agentOn(node.Name)
+	if facts == nil || agent == nil {
 		return nil
 	}
 	dirs := facts.ContainerdSpecDirs
 	if strings.HasPrefix(node.Status.NodeInfo.ContainerRuntimeVersion, "cri-o://") {
 		dirs = facts.CRIOSpecDirs
 	}
-	own := cmp.Or(Argument(&c.Agents[i].Spec, "cdi-dir"), "/var/run/cdi")
+	own := cmp.Or(Argument(&agent.Spec, "cdi-dir"), "/var/run/cdi")
 	if !dirs.IsKnown() || len(dirs.Value) == 0 || slices.ContainsFunc(dirs.Value, func(dir string) bool { return samePath(dir, own) }) {
 		return nil
 	}
