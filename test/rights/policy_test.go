@@ -50,13 +50,7 @@ func TestThePoliciesAloneHoldTheAgentToItsOwn(t *testing.T) {
 		"reserve a claim of its node":                      {func(ctx context.Context) error { return world.reserve(ctx, almightyA, "claim-a") }, "may not change status.reservedFor"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := tc.try(t.Context())
-			switch {
-			case tc.says == "" && err != nil:
-				t.Errorf("refused: %v", err)
-			case tc.says != "" && (!refused(err) || !strings.Contains(err.Error(), "own-claims") || !strings.Contains(err.Error(), tc.says)):
-				t.Errorf("the answer is %v, want a refusal by the policy own-claims that says %q", err, tc.says)
-			}
+			wantAnswer(t, tc.try(t.Context()), "own-claims", tc.says)
 		})
 	}
 	t.Run("without a node, nothing", func(t *testing.T) {
@@ -100,13 +94,7 @@ func TestThePolicyOfEventsAloneHoldsTheAgentToItsOwn(t *testing.T) {
 		"of an administrator":      {event(admin, func(e *eventsv1.Event) { e.ReportingController = "kubelet" }), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := tc.try(t.Context())
-			switch {
-			case tc.says == "" && err != nil:
-				t.Errorf("refused: %v", err)
-			case tc.says != "" && (!refused(err) || !strings.Contains(err.Error(), "own-events") || !strings.Contains(err.Error(), tc.says)):
-				t.Errorf("the answer is %v, want a refusal by the policy own-events that says %q", err, tc.says)
-			}
+			wantAnswer(t, tc.try(t.Context()), "own-events", tc.says)
 		})
 	}
 }
@@ -134,13 +122,7 @@ func TestThePolicyOfNodeLabelsHoldsTheControllerToItsOwn(t *testing.T) {
 		"a status":                {`{"status":{"capacity":{"example.com/c":"1"}}}`, []string{"status"}, labelsOnly},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := world.patchNode(t.Context(), almightyLabels, world.nodeA, tc.patch, tc.subresources...)
-			switch {
-			case tc.says == "" && err != nil:
-				t.Errorf("refused: %v", err)
-			case tc.says != "" && (!refused(err) || !strings.Contains(err.Error(), tc.says)):
-				t.Errorf("the answer is %v, want a refusal that says %q", err, tc.says)
-			}
+			wantAnswer(t, world.patchNode(t.Context(), almightyLabels, world.nodeA, tc.patch, tc.subresources...), labelsAccount, tc.says)
 		})
 	}
 	t.Run("with its own rights, its labels", func(t *testing.T) {
@@ -153,4 +135,16 @@ func TestThePolicyOfNodeLabelsHoldsTheControllerToItsOwn(t *testing.T) {
 			t.Errorf("the answer is %v", err)
 		}
 	})
+}
+
+// wantAnswer fails unless the policy has refused with a reason that says the text. An empty
+// text means that the attempt is allowed.
+func wantAnswer(t *testing.T, err error, policy, says string) {
+	t.Helper()
+	switch {
+	case says == "" && err != nil:
+		t.Errorf("refused: %v", err)
+	case says != "" && (!refused(err) || !strings.Contains(err.Error(), policy) || !strings.Contains(err.Error(), says)):
+		t.Errorf("the answer is %v, want a refusal by the policy %s that says %q", err, policy, says)
+	}
 }
