@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/host"
@@ -28,9 +29,9 @@ func (l Layout) containerRuntime() string {
 	return containerd
 }
 
-func (l Layout) crioConfig() string     { return l.path("config", "crio.conf") }
-func (l Layout) crioRuntime() string    { return l.path("config", "oci-runtime.sh") }
-func (l Layout) imagePolicy() string    { return l.path("config", "policy.json") }
+func (l Layout) crioConfig() string     { return filepath.Join(l.configDir(), "crio.conf") }
+func (l Layout) crioRuntime() string    { return filepath.Join(l.configDir(), "oci-runtime.sh") }
+func (l Layout) imagePolicy() string    { return filepath.Join(l.configDir(), "policy.json") }
 func (l Layout) crioSocket() string     { return l.path("crio.sock") }
 func (l Layout) crioStorage() string    { return l.path("crio", "storage") }
 func (l Layout) crioRunStorage() string { return l.path("crio", "run") }

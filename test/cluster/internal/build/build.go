@@ -174,23 +174,21 @@ func compile(ctx context.Context, goTool, source, bin string, t Target, say func
 // fingerprint is a digest of what decides a binary's content: its module's
 // pins and the flags, and for a program of ours the source.
 func fingerprint(source string, t Target) (string, error) {
+	digest := sha256.New()
+	fmt.Fprintln(digest, t.Package, t.ldflags) //nolint:errcheck // a hash never fails
+	if t.isForeign() {
+		fmt.Fprintln(digest, t.Module, crioTags, crioRelease) //nolint:errcheck // a hash never fails
+		return fmt.Sprintf("%x", digest.Sum(nil)), nil
+	}
 	dir := filepath.Join(source, t.Module)
 	files := []string{filepath.Join(dir, "go.mod"), filepath.Join(dir, "go.sum")}
-	if t.isForeign() {
-		files = nil // the version and the flags say all
-	}
-	if strings.HasPrefix(t.Package, "./") && !t.isForeign() {
+	if strings.HasPrefix(t.Package, "./") {
 		// The programs of ours use the standard library only.
 		own, err := filepath.Glob(filepath.Join(dir, t.Package, "*.go"))
 		if err != nil {
 			return "", err
 		}
 		files = own
-	}
-	digest := sha256.New()
-	fmt.Fprintln(digest, t.Package, t.ldflags) //nolint:errcheck // a hash never fails
-	if t.isForeign() {
-		fmt.Fprintln(digest, t.Module, crioTags) //nolint:errcheck // a hash never fails
 	}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
