@@ -10,6 +10,9 @@ VERSION    ?= v0.1.0+$(shell git describe --always --dirty --exclude '*' 2>/dev/
 FUZZTIME   ?= 30s
 # As the cluster's binaries are built, so that they share compiled packages.
 CLUSTER_ENV := CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false'
+# Programs without debug information link in half the time, and lint vets the code. The flags of
+# the build let other clones use the compiled packages.
+TEST_FLAGS := -trimpath -vet=off -ldflags=-w
 LDFLAGS    := -s -w -X k8s.io/component-base/version.gitVersion=$(VERSION)
 # NVML's own header deprecates functions that go-nvml binds.
 export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
@@ -122,9 +125,11 @@ test: export GOGC := 400
 test: need-root need-cc need-chromium ## Everything that needs no GPU: lint, unit tests, and end to end on a real cluster
 	@# The cluster's own test comes first: it compares the machine before and after,
 	@# which it can only while no other cluster comes or goes.
-	$(MAKE) --no-print-directory -j2 cluster-test lint images helm foreign
-	@# Tests on a cluster mostly wait for it, and leave the processors to the others.
-	$(MAKE) --no-print-directory -j4 e2e-stories e2e-rest on-one-cluster unit chart browser kueue monitoring
+	$(MAKE) --no-print-directory -j2 cluster-test lint images helm foreign prometheus
+	@# Tests on a cluster mostly wait for it, and leave the processors to the others. What was
+	@# built above is not built again.
+	$(MAKE) --no-print-directory -j4 $(addprefix -o ,build images helm foreign prometheus golangci-lint) \
+	  e2e-stories e2e-rest on-one-cluster unit chart browser kueue monitoring
 
 # Tests that only read the tree. The race detector makes them ten times slower and
 # cannot find anything in them.
@@ -138,42 +143,42 @@ CLUSTER_TESTS := $(addprefix ./test/,admission e2e foreign images rights schedul
 .PHONY: unit
 unit: need-cc ## Unit, golden and property tests with the race detector; needs no root
 	$(say) "tests of the tree: documents, imports, language and generated files"
-	CGO_ENABLED=1 go test $(TREE_TESTS)
+	CGO_ENABLED=1 go test $(TEST_FLAGS) $(TREE_TESTS)
 	$(say) "packages without a goroutine, and property tests with all random checks"
-	CGO_ENABLED=1 go test $(PURE_TESTS) $(CHECK_TESTS)
+	CGO_ENABLED=1 go test $(TEST_FLAGS) $(PURE_TESTS) $(CHECK_TESTS)
 	$(say) "unit tests with the race detector"
 	@# Many tests wait for deadlines, so more of them run at a time than there are cores.
-	CGO_ENABLED=1 go test -race -p 3 -parallel 4 -timeout 30m $$(go list ./... | grep -vxFf <(go list $(TREE_TESTS) $(PURE_TESTS) $(CLUSTER_TESTS)))
+	CGO_ENABLED=1 go test $(TEST_FLAGS) -race -p 3 -parallel 4 -timeout 30m $$(go list ./... | grep -vxFf <(go list $(TREE_TESTS) $(PURE_TESTS) $(CLUSTER_TESTS)))
 	@# Go's cache of test results does not track files outside a test's module, so every test of a
 	@# nested module runs with -count=1. test/repository checks that.
-	CGO_ENABLED=1 go -C simulator test -count=1 -race -p 3 -parallel 4 -timeout 30m ./...
-	CGO_ENABLED=1 go -C deployments/container test -count=1 -race ./...
+	CGO_ENABLED=1 go -C simulator test -count=1 $(TEST_FLAGS) -race -p 3 -parallel 4 -timeout 30m ./...
+	CGO_ENABLED=1 go -C deployments/container test -count=1 $(TEST_FLAGS) -race ./...
 	go -C tools test -count=1 ./...
 
 .PHONY: chart
 chart: ## The Helm chart: lint, its manifests, its refusals, and that it knows every flag
 	$(say) "the Helm chart"
-	$(CLUSTER_ENV) go -C test/chart test -count=1 ./...
+	$(CLUSTER_ENV) go -C test/chart test -count=1 $(TEST_FLAGS) ./...
 
 .PHONY: kueue
 kueue: need-cc golangci-lint ## What Kueue charges for claims on our slices, by its own functions; and lint of that module
 	$(say) "Kueue's accounting of our slices"
 	@# Kueue has its own release of Kubernetes' libraries, which take three minutes of CPU to
 	@# compile: so the linter waits until the tests on clusters leave the processors idle.
-	$(CLUSTER_ENV) go -C test/kueue test -count=1 ./...
+	$(CLUSTER_ENV) go -C test/kueue test -count=1 $(TEST_FLAGS) ./...
 	cd test/kueue && $(CLUSTER_ENV) ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
 
 .PHONY: monitoring
 monitoring: golangci-lint ## The chart's alerting and recording rules and its dashboard, with Prometheus' own engine; and lint of that module
 	$(say) "rules and dashboard of the chart"
 	@# As for kueue, the linter waits until the other modules are built.
-	$(CLUSTER_ENV) go -C test/monitoring test -count=1 ./...
+	$(CLUSTER_ENV) go -C test/monitoring test -count=1 $(TEST_FLAGS) ./...
 	cd test/monitoring && $(CLUSTER_ENV) ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
 
 .PHONY: browser
 browser: need-cc need-chromium golangci-lint ## The pages of kubectl gpu ui in headless Chromium; and lint of that module
 	$(say) "the pages of kubectl gpu in a browser"
-	CGO_ENABLED=1 go -C test/browser test -count=1 -timeout 30m ./...
+	CGO_ENABLED=1 go -C test/browser test -count=1 $(TEST_FLAGS) -timeout 30m ./...
 	cd test/browser && ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
 
 .PHONY: screenshots
@@ -210,15 +215,15 @@ manifests: ## Render the chart again: deployments/static and the chart's golden 
 .PHONY: cluster-test
 cluster-test: need-root build
 	$(say) "the test cluster itself, and our ResourceSlices against the API server's own validation"
-	$(CLUSTER_ENV) go -C test/cluster test -count=1 -timeout 30m ./...
+	$(CLUSTER_ENV) go -C test/cluster test -count=1 $(TEST_FLAGS) -timeout 30m ./...
 
 # Each takes a cluster that is up already, and leaves it unchanged.
-IMAGE_TEST  := go test -count=1 -timeout 10m ./test/images -bin $(abspath $(BIN)) -images $(abspath $(BUILD)/images)
-RIGHTS      := go test -count=1 -timeout 20m -v ./test/rights -bin $(abspath $(BIN))
-ADMISSION   := go test -count=1 -timeout 20m ./test/admission -bin $(abspath $(BIN))
-SCHEDULER   := go test -count=1 -timeout 20m ./test/scheduler -bin $(abspath $(BUILD)/cluster)
-FOREIGN     := go test -count=1 -timeout 20m -v ./test/foreign -bin $(abspath $(BIN))
-WALKTHROUGH := go test -count=1 -timeout 60m -v ./test/walkthrough -bin $(abspath $(BIN))
+IMAGE_TEST  := go test -count=1 $(TEST_FLAGS) -timeout 10m ./test/images -bin $(abspath $(BIN)) -images $(abspath $(BUILD)/images)
+RIGHTS      := go test -count=1 $(TEST_FLAGS) -timeout 20m -v ./test/rights -bin $(abspath $(BIN))
+ADMISSION   := go test -count=1 $(TEST_FLAGS) -timeout 20m ./test/admission -bin $(abspath $(BIN))
+SCHEDULER   := go test -count=1 $(TEST_FLAGS) -timeout 20m ./test/scheduler -bin $(abspath $(BUILD)/cluster)
+FOREIGN     := go test -count=1 $(TEST_FLAGS) -timeout 20m -v ./test/foreign -bin $(abspath $(BIN))
+WALKTHROUGH := go test -count=1 $(TEST_FLAGS) -timeout 60m -v ./test/walkthrough -bin $(abspath $(BIN))
 
 .PHONY: on-one-cluster
 on-one-cluster: need-root build images helm foreign
@@ -232,7 +237,7 @@ judges: need-root build images helm foreign ## NVIDIA's DRA driver and compute d
 	$(say) "NVIDIA's programs on simulated machines"
 	$(FOREIGN)
 
-E2E = go test -count=1 -timeout 75m -v ./test/e2e -bin $(abspath $(BIN))
+E2E = go test -count=1 $(TEST_FLAGS) -timeout 75m -v ./test/e2e -bin $(abspath $(BIN))
 
 .PHONY: e2e
 e2e: need-root build images helm prometheus foreign ## End to end on a real cluster
@@ -261,7 +266,7 @@ E2E_1.35 := TestTheDemoOfWholeGPUs|TestTheAgentPublishes|TestDoctorReads|TestACo
 .PHONY: e2e-kubernetes
 e2e-kubernetes: need-root build images helm prometheus foreign ## End to end on another release of Kubernetes (KUBERNETES=1.35, 1.36 or 1.37.2)
 	$(say) "end to end on Kubernetes $(KUBERNETES)"
-	CLUSTER_KUBERNETES=$(KUBERNETES) go test -count=1 -timeout 60m -v ./test/e2e -bin $(abspath $(BIN)) -cluster e2e-$(subst .,-,$(KUBERNETES)) -run '$(E2E_$(KUBERNETES))'
+	CLUSTER_KUBERNETES=$(KUBERNETES) $(E2E) -cluster e2e-$(subst .,-,$(KUBERNETES)) -run '$(E2E_$(KUBERNETES))'
 
 # The release of CRI-O is pinned in test/cluster/internal/build.
 E2E_CRIO := TestTheDemoOf|TestSharesThatTheDriverHolds|TestTwenty
@@ -269,7 +274,7 @@ E2E_CRIO := TestTheDemoOf|TestSharesThatTheDriverHolds|TestTwenty
 .PHONY: e2e-crio
 e2e-crio: need-root need-cc build images helm prometheus foreign ## End to end with CRI-O instead of containerd: whole GPUs, shares and MIG (RUN=regexp)
 	$(say) "end to end with CRI-O"
-	CLUSTER_CONTAINER_RUNTIME=cri-o go test -count=1 -timeout 60m -v ./test/e2e -bin $(abspath $(BIN)) -cluster e2e-crio -run '$(or $(RUN),$(E2E_CRIO))'
+	CLUSTER_CONTAINER_RUNTIME=cri-o $(E2E) -cluster e2e-crio -run '$(or $(RUN),$(E2E_CRIO))'
 
 .PHONY: walkthrough
 walkthrough: need-root build images helm ## Every command of the documents, run on a real cluster
@@ -302,7 +307,7 @@ test-kueue: need-root build images helm ## The recipe of demo/kueue, with Kueue 
 	$(CLUSTER_ENV) go -C test/kueue build -ldflags '-s -w' -o ../../$(KUEUE)/manager sigs.k8s.io/kueue/cmd/kueue
 	ln -sfn "$$(go -C test/kueue list -m -f '{{.Dir}}' sigs.k8s.io/kueue)/charts/kueue" $(KUEUE)/chart
 	$(say) "Kueue on a real cluster"
-	go test -count=1 -timeout 20m -v ./test/e2e -run '^TestKueue' -bin $(abspath $(BIN)) -kueue $(abspath $(KUEUE))
+	$(E2E) -run '^TestKueue' -kueue $(abspath $(KUEUE))
 
 .PHONY: test-gpu
 test-gpu: build ## Build the hardware conformance suite as one binary: run it on a machine with a GPU
