@@ -121,15 +121,18 @@ cluster-down: need-root build ## Take the test cluster down, leaving nothing beh
 # garbage less often.
 test: export GOGC := 400
 
+CHECKED := $(addprefix -o ,need-root need-cc need-chromium)
+BUILT   := $(addprefix -o ,build images helm foreign prometheus golangci-lint)
+
 .PHONY: test
 test: need-root need-cc need-chromium ## Everything that needs no GPU: lint, unit tests, and end to end on a real cluster
-	@# The cluster's own test comes first: it compares the machine before and after,
-	@# which it can only while no other cluster comes or goes.
-	$(MAKE) --no-print-directory -j2 cluster-test lint images helm foreign prometheus
-	@# Tests on a cluster mostly wait for it, and leave the processors to the others. What was
-	@# built above is not built again.
-	$(MAKE) --no-print-directory -j4 $(addprefix -o ,build images helm foreign prometheus golangci-lint) \
-	  e2e-stories e2e-rest on-one-cluster unit chart browser kueue monitoring
+	@# The cluster's own test comes first: it compares the machine before and after, which it
+	@# can only while no other cluster comes or goes. Tests on a cluster come last: they mostly
+	@# wait for it, so three clusters share the processors, and compilers would take the time in
+	@# which a pod must start. What one step has built is not built again.
+	$(MAKE) --no-print-directory -j2 $(CHECKED) cluster-test lint images helm foreign prometheus
+	$(MAKE) --no-print-directory -j2 $(CHECKED) $(BUILT) unit browser chart kueue monitoring
+	$(MAKE) --no-print-directory -j3 $(CHECKED) $(BUILT) e2e-stories e2e-rest on-one-cluster
 
 # Tests that only read the tree. The race detector makes them ten times slower and
 # cannot find anything in them.
