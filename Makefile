@@ -131,7 +131,7 @@ test: need-root need-cc need-chromium ## Everything that needs no GPU: lint, uni
 	@# wait for it, so three clusters share the processors, and compilers would take the time in
 	@# which a pod must start. What one step has built is not built again.
 	$(MAKE) --no-print-directory -j2 $(CHECKED) cluster-test lint images helm foreign prometheus
-	$(MAKE) --no-print-directory -j2 $(CHECKED) $(BUILT) unit browser chart kueue monitoring
+	$(MAKE) --no-print-directory -j3 $(CHECKED) $(BUILT) unit browser chart kueue monitoring
 	$(MAKE) --no-print-directory -j3 $(CHECKED) $(BUILT) e2e-stories e2e-rest on-one-cluster
 
 # Tests that only read the tree. The race detector makes them ten times slower and
@@ -144,14 +144,24 @@ CHECK_TESTS   := ./pkg/claim
 CLUSTER_TESTS := $(addprefix ./test/,admission e2e foreign images rights scheduler walkthrough)
 
 .PHONY: unit
-unit: need-cc ## Unit, golden and property tests with the race detector; needs no root
+unit: unit-tree unit-race unit-modules ## Unit, golden and property tests with the race detector; needs no root
+
+.PHONY: unit-tree
+unit-tree: need-cc
 	$(say) "tests of the tree: documents, imports, language and generated files"
 	CGO_ENABLED=1 go test $(TEST_FLAGS) $(TREE_TESTS)
 	$(say) "packages without a goroutine, and property tests with all random checks"
 	CGO_ENABLED=1 go test $(TEST_FLAGS) $(PURE_TESTS) $(CHECK_TESTS)
+
+.PHONY: unit-race
+unit-race: need-cc
 	$(say) "unit tests with the race detector"
 	@# Many tests wait for deadlines, so more of them run at a time than there are cores.
 	CGO_ENABLED=1 go test $(TEST_FLAGS) -race -p 3 -parallel 4 -timeout 30m $$(go list ./... | grep -vxFf <(go list $(TREE_TESTS) $(PURE_TESTS) $(CLUSTER_TESTS)))
+
+.PHONY: unit-modules
+unit-modules: need-cc
+	$(say) "unit tests of the nested modules with the race detector"
 	@# Go's cache of test results does not track files outside a test's module, so every test of a
 	@# nested module runs with -count=1. test/repository checks that.
 	CGO_ENABLED=1 go -C simulator test -count=1 $(TEST_FLAGS) -race -p 3 -parallel 4 -timeout 30m ./...
