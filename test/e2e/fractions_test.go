@@ -211,7 +211,8 @@ func interval(t *testing.T, uuid string) string {
 
 func testMIGShares(t *testing.T) {
 	ns := namespaceFor(t, "fractions-mig")
-	apply(t, ns, "demo/fractions/mig-shares.yaml")
+	// Counted twice, a share of 4 GiB leaves no room for another one on the MIG device.
+	applyInTurn(t, ns, "demo/fractions/mig-shares.yaml")
 	ready(t, ns, "half-0", "half-1")
 	rows := report(t, ns)
 	uuid := oneGPU(t, rows["half-0/main"], rows["half-1/main"])
