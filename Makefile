@@ -236,7 +236,7 @@ RIGHTS      := go test -count=1 $(TEST_FLAGS) -timeout 20m -v ./test/rights -bin
 ADMISSION   := go test -count=1 $(TEST_FLAGS) -timeout 20m ./test/admission -bin $(abspath $(BIN))
 SCHEDULER   := go test -count=1 $(TEST_FLAGS) -timeout 20m ./test/scheduler -bin $(abspath $(BUILD)/cluster)
 FOREIGN     := go test -count=1 $(TEST_FLAGS) -timeout 20m -v ./test/foreign -bin $(abspath $(BIN))
-WALKTHROUGH := go test -count=1 $(TEST_FLAGS) -timeout 60m -v ./test/walkthrough -bin $(abspath $(BIN))
+WALKTHROUGH := go test -count=1 $(TEST_FLAGS) -timeout 75m -v ./test/walkthrough -bin $(abspath $(BIN))
 
 .PHONY: on-one-cluster
 on-one-cluster: need-root build images helm foreign
