@@ -257,13 +257,14 @@ e2e: need-root build images helm prometheus foreign ## End to end on a real clus
 	$(say) "end to end on a real cluster"
 	$(E2E)
 
-# e2e in two halves of about equal time, each on its own cluster.
+# e2e in two halves of about equal time, each on its own cluster. The name of a cluster is part of the
+# path of a socket, which has a limit: at most eight letters.
 E2E_STORIES := ^Test(TheDemoOf|TheFleet|Migration|Twenty|AnIdleContainer)
 
 .PHONY: e2e-stories e2e-rest
 e2e-stories: need-root build images helm foreign
 	$(say) "end to end on a real cluster: demos, migrations and faults"
-	$(E2E) -cluster e2e-stories -run '$(E2E_STORIES)'
+	$(E2E) -cluster stories -run '$(E2E_STORIES)'
 
 e2e-rest: need-root build images helm prometheus foreign
 	$(say) "end to end on a real cluster: all else"
