@@ -10,8 +10,8 @@ VERSION    ?= v0.1.0+$(shell git describe --always --dirty --exclude '*' 2>/dev/
 FUZZTIME   ?= 30s
 # As the cluster's binaries are built, so that they share compiled packages.
 CLUSTER_ENV := CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false'
-# Programs without debug information link in half the time, and lint vets the code. The flags of
-# the build let other clones use the compiled packages.
+# Programs without debug information link in half the time, and lint vets the code. Packages that
+# do not name this clone's folder are compiled once for all clones.
 TEST_FLAGS := -trimpath -vet=off -ldflags=-w
 LDFLAGS    := -s -w -X k8s.io/component-base/version.gitVersion=$(VERSION)
 # NVML's own header deprecates functions that go-nvml binds.
@@ -177,14 +177,14 @@ chart: ## The Helm chart: lint, its manifests, its refusals, and that it knows e
 kueue: need-cc golangci-lint ## What Kueue charges for claims on our slices, by its own functions; and lint of that module
 	$(say) "Kueue's accounting of our slices"
 	@# Kueue has its own release of Kubernetes' libraries, which take three minutes of CPU to
-	@# compile: so the linter waits until the tests on clusters leave the processors idle.
+	@# compile: so the linter comes after the tests, which have compiled them.
 	$(CLUSTER_ENV) go -C test/kueue test -count=1 $(TEST_FLAGS) ./...
 	cd test/kueue && $(CLUSTER_ENV) ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
 
 .PHONY: monitoring
 monitoring: golangci-lint ## The chart's alerting and recording rules and its dashboard, with Prometheus' own engine; and lint of that module
 	$(say) "rules and dashboard of the chart"
-	@# As for kueue, the linter waits until the other modules are built.
+	@# As for kueue, the linter comes after the tests.
 	$(CLUSTER_ENV) go -C test/monitoring test -count=1 $(TEST_FLAGS) ./...
 	cd test/monitoring && $(CLUSTER_ENV) ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
 
@@ -250,7 +250,7 @@ judges: need-root build images helm foreign ## NVIDIA's DRA driver and compute d
 	$(say) "NVIDIA's programs on simulated machines"
 	$(FOREIGN)
 
-E2E = go test -count=1 $(TEST_FLAGS) -timeout 75m -v ./test/e2e -bin $(abspath $(BIN))
+E2E := go test -count=1 $(TEST_FLAGS) -timeout 75m -v ./test/e2e -bin $(abspath $(BIN))
 
 .PHONY: e2e
 e2e: need-root build images helm prometheus foreign ## End to end on a real cluster
@@ -321,7 +321,7 @@ test-kueue: need-root build images helm ## The recipe of demo/kueue, with Kueue 
 	$(CLUSTER_ENV) go -C test/kueue build -ldflags '-s -w' -o ../../$(KUEUE)/manager sigs.k8s.io/kueue/cmd/kueue
 	ln -sfn "$$(go -C test/kueue list -m -f '{{.Dir}}' sigs.k8s.io/kueue)/charts/kueue" $(KUEUE)/chart
 	$(say) "Kueue on a real cluster"
-	$(E2E) -run '^TestKueue' -kueue $(abspath $(KUEUE))
+	$(E2E) -timeout 20m -run '^TestKueue' -kueue $(abspath $(KUEUE))
 
 .PHONY: test-gpu
 test-gpu: build ## Build the hardware conformance suite as one binary: run it on a machine with a GPU
