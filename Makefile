@@ -280,7 +280,7 @@ E2E_1.35 := TestTheDemoOfWholeGPUs|TestTheAgentPublishes|TestDoctorReads|TestACo
 .PHONY: e2e-kubernetes
 e2e-kubernetes: need-root build images helm prometheus foreign ## End to end on another release of Kubernetes (KUBERNETES=1.35, 1.36 or 1.37.2)
 	$(say) "end to end on Kubernetes $(KUBERNETES)"
-	CLUSTER_KUBERNETES=$(KUBERNETES) $(E2E) -cluster e2e-$(subst .,-,$(KUBERNETES)) -run '$(E2E_$(KUBERNETES))'
+	CLUSTER_KUBERNETES=$(KUBERNETES) $(E2E) -cluster k$(subst .,-,$(KUBERNETES)) -run '$(E2E_$(KUBERNETES))'
 
 # The release of CRI-O is pinned in test/cluster/internal/build.
 E2E_CRIO := TestTheDemoOf|TestSharesThatTheDriverHolds|TestTwenty
