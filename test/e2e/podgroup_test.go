@@ -61,6 +61,7 @@ spec:
 }
 
 func TestThePodsOfAPodGroupShareAClaim(t *testing.T) {
+	needsKubernetes(t, "1.37", "PodGroups that share claims")
 	runOn(t, "gpu-07-00", "dgx-a100", "--offer=share")
 	ns := namespaceFor(t, "podgroup")
 	t.Cleanup(func() { // a namespace with a group does not become empty
