@@ -33,7 +33,7 @@ const (
 // Down takes the cluster down and removes all its files. It succeeds if there is no
 // cluster.
 func Down(ctx context.Context, l Layout, say func(format string, args ...any)) error {
-	unlock, err := lock(ctx, say)
+	unlock, err := lockMachine(ctx, say)
 	if err != nil {
 		return err
 	}
@@ -45,8 +45,14 @@ func Down(ctx context.Context, l Layout, say func(format string, args ...any)) e
 	return nil
 }
 
-// takeDown needs the lock.
+// takeDown needs the lock of the machine.
 func takeDown(ctx context.Context, l Layout, say func(format string, args ...any)) error {
+	unlock, err := lockDaemons(ctx, l, say)
+	if err == nil {
+		defer unlock()
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	records, err := process.List(l.processesDir())
 	if err != nil {
 		return fmt.Errorf("take cluster %s down: %w", l.Name, err)

@@ -13,13 +13,24 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// lock keeps commands that change clusters of this machine apart: they share
+// lockMachine keeps commands that make and remove clusters of this machine apart: they share
 // addresses, kernel settings and /run/netns. It ends with the process, too.
-func lock(ctx context.Context, say func(format string, args ...any)) (unlock func(), err error) {
+func lockMachine(ctx context.Context, say func(format string, args ...any)) (unlock func(), err error) {
 	if err := os.MkdirAll(StateRoot, 0o755); err != nil {
 		return nil, fmt.Errorf("lock clusters: %w", err)
 	}
-	dir, err := os.Open(StateRoot)
+	return lockFolder(ctx, StateRoot, say)
+}
+
+// lockDaemons keeps commands that end daemons of one cluster apart. They need not wait for
+// other clusters, of which one may be built. The error wraps [fs.ErrNotExist] if there is no
+// cluster.
+func lockDaemons(ctx context.Context, l Layout, say func(format string, args ...any)) (unlock func(), err error) {
+	return lockFolder(ctx, l.State, say)
+}
+
+func lockFolder(ctx context.Context, path string, say func(format string, args ...any)) (unlock func(), err error) {
+	dir, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("lock clusters: %w", err)
 	}

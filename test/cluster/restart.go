@@ -19,15 +19,15 @@ func Restart(ctx context.Context, l Layout, component string, say func(format st
 	if components := l.components(); !slices.Contains(components, component) {
 		return fmt.Errorf("restart %s: want one of %s", component, strings.Join(components, ", "))
 	}
-	unlock, err := lock(ctx, say)
-	if err != nil {
-		return err
-	}
-	defer unlock()
 	info, err := ReadInfo(l)
 	if err != nil {
 		return err
 	}
+	unlock, err := lockDaemons(ctx, l, say)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	record, err := process.Read(l.processesDir(), component)
 	if err != nil {
 		return err

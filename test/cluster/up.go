@@ -41,7 +41,7 @@ type Options struct {
 // fails, everything is taken down again but the logs.
 func Up(ctx context.Context, l Layout, o Options) (Info, error) {
 	o.FeatureGates = withDefaults(o.Release.FeatureGates, o.FeatureGates)
-	unlock, err := lock(ctx, o.Say)
+	unlock, err := lockMachine(ctx, o.Say)
 	if err != nil {
 		return Info{}, err
 	}
