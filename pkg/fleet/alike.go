@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/utils/ptr"
 )
 
 // likeness is the same for nodes on which the allocator does the same for the same claims: a
@@ -24,47 +25,76 @@ type miss struct {
 	distance int
 }
 
-// alike returns the index of a node that is searched for each node. It is the first node on which
-// the allocator does the same for a claim, or the node itself.
-func (s *Search) alike(ctx context.Context, nodes []string, claim *resourceapi.ResourceClaim) []int {
-	same, first := make([]int, len(nodes)), map[likeness]int{}
-	for i, node := range nodes {
-		same[i] = i
-		key, ok := s.describe(ctx, node, claim)
+// alike returns the index of a node that is searched for each node of some, by their index. It is
+// the first node with the same likeness, or the node itself.
+func alike(nodes []int, likenessOf func(node int) (_ likeness, ok bool)) map[int]int {
+	same, first := make(map[int]int, len(nodes)), map[likeness]int{}
+	for _, node := range nodes {
+		same[node] = node
+		key, ok := likenessOf(node)
 		if !ok {
 			continue
 		}
 		if known, found := first[key]; found {
-			same[i] = known
+			same[node] = known
 		} else {
-			first[key] = i
+			first[key] = node
 		}
 	}
 	return same
 }
 
-// describe returns the likeness of a node. Of attributes, the allocator reads the results of the
-// selectors and the values of the constraints. ok is false if a selector was not evaluated, or if
-// the node has a slice of several nodes or another part that is not described.
-func (s *Search) describe(ctx context.Context, node string, claims ...*resourceapi.ResourceClaim) (_ likeness, ok bool) {
+// outline returns a likeness of a node for many claims: it has the values that their selectors
+// read, so none is evaluated. ok is false if a selector may read other attributes, or for the
+// reasons of [Search.describe].
+func (s *Search) outline(node string, claims ...*resourceapi.ResourceClaim) (_ likeness, ok bool) {
+	selectors, ok := s.selectorsOf(claims)
+	if !ok {
+		return likeness{}, false
+	}
+	compared := comparedBy(claims)
+	var names []Name
+	for _, selector := range slices.Concat(selectors...) {
+		if selector.CEL == nil {
+			continue
+		}
+		r := s.readsOf(selector.CEL.Expression)
+		if !r.onlyNames {
+			return likeness{}, false
+		}
+		for _, name := range r.names {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
 	var b strings.Builder
-	// The selectors of each request follow those of its class.
-	var selectors [][]resourceapi.DeviceSelector
+	ok = s.describeSlices(&b, node, func(d Device, driver string) bool {
+		describeRead(&b, names, d, driver)
+		describeCompared(&b, d, driver, compared)
+		return true
+	})
+	return sha256.Sum256([]byte(b.String())), ok
+}
+
+// selectorsOf returns the selectors of each request after those of its class, which are also
+// there alone. ok is false if a class does not exist.
+func (s *Search) selectorsOf(claims []*resourceapi.ResourceClaim) (_ [][]resourceapi.DeviceSelector, ok bool) {
+	var all [][]resourceapi.DeviceSelector
 	for _, r := range (attempt{claims: claims}).requests() {
 		class, err := s.fleet.classes.Get(r.exactly.DeviceClassName)
 		if err != nil {
-			return likeness{}, false
+			return nil, false
 		}
-		selectors = append(selectors, class.Spec.Selectors, slices.Concat(class.Spec.Selectors, r.exactly.Selectors))
+		all = append(all, class.Spec.Selectors, slices.Concat(class.Spec.Selectors, r.exactly.Selectors))
 	}
+	return all, true
+}
+
+// comparedBy returns the attributes that the constraints of claims compare.
+func comparedBy(claims []*resourceapi.ResourceClaim) []resourceapi.FullyQualifiedName {
 	var compared []resourceapi.FullyQualifiedName
 	for _, claim := range claims {
-		// A caller may change a claim, or explain a changed copy.
-		spec, err := json.Marshal(claim.Spec)
-		if err != nil {
-			return likeness{}, false
-		}
-		b.Write(spec)
 		for _, c := range claim.Spec.Devices.Constraints {
 			for _, name := range []*resourceapi.FullyQualifiedName{c.MatchAttribute, c.DistinctAttribute} {
 				if name != nil {
@@ -73,6 +103,44 @@ func (s *Search) describe(ctx context.Context, node string, claims ...*resourcea
 			}
 		}
 	}
+	return compared
+}
+
+// describe returns the likeness of a node. Of attributes, the allocator reads the results of the
+// selectors and the values of the constraints. ok is false if a selector was not evaluated, or if
+// the node has a slice of several nodes or another part that is not described.
+func (s *Search) describe(ctx context.Context, node string, claims ...*resourceapi.ResourceClaim) (_ likeness, ok bool) {
+	selectors, ok := s.selectorsOf(claims)
+	if !ok {
+		return likeness{}, false
+	}
+	var b strings.Builder
+	for _, claim := range claims {
+		// A caller may change a claim, or explain a changed copy.
+		spec, err := json.Marshal(claim.Spec)
+		if err != nil {
+			return likeness{}, false
+		}
+		b.Write(spec)
+	}
+	compared := comparedBy(claims)
+	ok = s.describeSlices(&b, node, func(d Device, driver string) bool {
+		for _, all := range selectors {
+			m := s.selects(ctx, all, d, driver)
+			if m.notExamined {
+				return false
+			}
+			fmt.Fprintf(&b, " %t%t", m.selected, m.failed)
+		}
+		describeCompared(&b, d, driver, compared)
+		return true
+	})
+	return sha256.Sum256([]byte(b.String())), ok
+}
+
+// describeSlices writes all that the allocator reads of a node but attributes, of which
+// writeAttributes writes what matters. ok is false if the node has a part that is not described.
+func (s *Search) describeSlices(b *strings.Builder, node string, writeAttributes func(d Device, driver string) bool) (ok bool) {
 	all := s.fleet.slicesFor(node)
 	type pool struct{ driver, name string }
 	poolOf := func(slice *resourceapi.ResourceSlice) pool { return pool{slice.Spec.Driver, slice.Spec.Pool.Name} }
@@ -83,17 +151,17 @@ func (s *Search) describe(ctx context.Context, node string, claims ...*resourcea
 	for _, slice := range all {
 		// Generations count the changes of a pool, so they differ between nodes. The allocator
 		// compares those of one pool only.
-		fmt.Fprintf(&b, "%d ", newest[poolOf(slice)]-slice.Spec.Pool.Generation)
-		if !s.describeSlice(ctx, &b, node, slice, selectors, compared) {
-			return likeness{}, false
+		fmt.Fprintf(b, "%d ", newest[poolOf(slice)]-slice.Spec.Pool.Generation)
+		if !s.describeSlice(b, node, slice, writeAttributes) {
+			return false
 		}
 	}
-	return sha256.Sum256([]byte(b.String())), true
+	return true
 }
 
 // describeSlice writes a slice without its generation. A pool of the node's name is alike on all
 // nodes.
-func (s *Search) describeSlice(ctx context.Context, b *strings.Builder, node string, slice *resourceapi.ResourceSlice, selectors [][]resourceapi.DeviceSelector, compared []resourceapi.FullyQualifiedName) bool {
+func (s *Search) describeSlice(b *strings.Builder, node string, slice *resourceapi.ResourceSlice, writeAttributes func(d Device, driver string) bool) bool {
 	spec := &slice.Spec
 	name := spec.Pool.Name
 	if name == node {
@@ -117,31 +185,67 @@ func (s *Search) describeSlice(ctx context.Context, b *strings.Builder, node str
 		if device.NodeName != nil || device.NodeSelector != nil || device.AllNodes != nil || device.BindsToNode != nil || len(device.BindingConditions) > 0 || len(device.NodeAllocatableResources) > 0 {
 			return false
 		}
-		d := s.fleet.device(DeviceID{spec.Driver, spec.Pool.Name, device.Name}, device)
-		fmt.Fprintf(b, "\n%s %t", device.Name, device.AllowMultipleAllocations != nil && *device.AllowMultipleAllocations)
-		for _, all := range selectors {
-			m := s.selects(ctx, all, d, spec.Driver)
-			if m.notExamined {
-				return false
-			}
-			fmt.Fprintf(b, " %t%t", m.selected, m.failed)
+		id := DeviceID{spec.Driver, spec.Pool.Name, device.Name}
+		d := Device{ID: id, Published: device, Holders: s.fleet.holders[id]}
+		fmt.Fprintf(b, "\n%s %t", device.Name, ptr.Deref(device.AllowMultipleAllocations, false))
+		if !writeAttributes(d, spec.Driver) {
+			return false
 		}
-		describeDevice(b, d, spec.Driver, compared)
+		describeDevice(b, d)
 	}
 	return true
 }
 
-func describeDevice(b *strings.Builder, d Device, driver string, compared []resourceapi.FullyQualifiedName) {
+// describeCompared writes the values of attributes that constraints compare.
+func describeCompared(b *strings.Builder, d Device, driver string, compared []resourceapi.FullyQualifiedName) {
 	for _, name := range compared {
-		value, found := d.Published.Attributes[resourceapi.QualifiedName(name)]
-		if short, ok := strings.CutPrefix(string(name), driver+"/"); ok && !found {
-			value, found = d.Published.Attributes[resourceapi.QualifiedName(short)]
-		}
-		if found {
-			text, _ := value.Marshal() // it fails for no value
-			fmt.Fprintf(b, " %s=%q", name, text)
+		domain, id, _ := strings.Cut(string(name), "/")
+		describeAttribute(b, Name{Domain: domain, ID: id}, d, driver)
+	}
+}
+
+// describeRead writes all that an expression with these names can read of a device. Before it
+// evaluates any, CEL converts all attributes, which can fail for others than these three types.
+func describeRead(b *strings.Builder, names []Name, d Device, driver string) {
+	fmt.Fprintf(b, "%s %t", driver, ptr.Deref(d.Published.AllowMultipleAllocations, false))
+	for _, name := range names {
+		if !name.Capacity {
+			describeAttribute(b, name, d, driver)
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(d.Published.Attributes)) {
+		value := d.Published.Attributes[name]
+		if value.StringValue == nil && value.BoolValue == nil && value.IntValue == nil {
+			describeValue(b, string(name), value)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Published.Capacity)) {
+		capacity := d.Published.Capacity[name]
+		fmt.Fprintf(b, " %s=%s", name, capacity.Value.String())
+	}
+}
+
+// describeAttribute writes the value of an attribute. A device may have it with the domain of its
+// driver and without.
+func describeAttribute(b *strings.Builder, name Name, d Device, driver string) {
+	published := []resourceapi.QualifiedName{resourceapi.QualifiedName(name.Domain + "/" + name.ID)}
+	if name.Domain == driver {
+		published = append(published, resourceapi.QualifiedName(name.ID))
+	}
+	for _, full := range published {
+		if value, found := d.Published.Attributes[full]; found {
+			describeValue(b, string(full), value)
+		}
+	}
+}
+
+func describeValue(b *strings.Builder, name string, value resourceapi.DeviceAttribute) {
+	text, _ := value.Marshal() // it fails for no value
+	fmt.Fprintf(b, " %s=%q", name, text)
+}
+
+// describeDevice writes what the allocator reads of a device besides its attributes.
+func describeDevice(b *strings.Builder, d Device) {
 	for _, name := range slices.Sorted(maps.Keys(d.Published.Capacity)) {
 		capacity := d.Published.Capacity[name]
 		fmt.Fprintf(b, " %s=%s", name, capacity.Value.String())

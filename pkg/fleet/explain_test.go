@@ -120,9 +120,9 @@ func TestWhyEachDeviceIsNotAllocated(t *testing.T) {
 func TestAnExclusiveDeviceIsInUse(t *testing.T) {
 	w := fleettest.New(t, "a=t4")
 	w.Hold("a", "three", "count=3")
-	got, err := w.Fleet().Free(t.Context(), fleettest.Claim("free", "").Spec.Devices, 20)
+	got, err := w.Fleet().Free(t.Context(), 20, fleettest.Claim("free", ""))
 	must(t, err)
-	if diff := cmp.Diff([]fleet.FreeOnNode{{Node: "a", Claims: 1}}, got); diff != "" {
+	if diff := cmp.Diff([][]fleet.FreeOnNode{{{Node: "a", Claims: 1}}}, got); diff != "" {
 		t.Errorf("free devices (-want +got):\n%s", diff)
 	}
 }
@@ -145,20 +145,45 @@ func TestFreeDevicesOfNodesThatAreAlike(t *testing.T) {
 	for i := range names {
 		add(all, fmt.Sprintf("n%02d", i), shapes[i%len(shapes)].held)
 	}
-	for _, words := range []string{"", "class=mps.nvidia.com memory=3Gi", "class=mig.nvidia.com"} {
-		devices := fleettest.Claim("free", words).Spec.Devices
-		got, err := all.Fleet().Free(t.Context(), devices, 100)
-		must(t, err)
-		var want []fleet.FreeOnNode
-		for i, name := range names {
-			node := fmt.Sprintf("n%02d", i)
-			alone := fleettest.New(t, name)
-			add(alone, node, shapes[i%len(shapes)].held)
-			one, err := alone.Fleet().Free(t.Context(), devices, 100)
-			must(t, err)
-			want = append(want, one...)
+	unique := func(w *fleettest.World) {
+		for _, slice := range w.Slices {
+			for i := range slice.Spec.Devices {
+				uuid := slice.Spec.Pool.Name + "-" + slice.Spec.Devices[i].Name
+				slice.Spec.Devices[i].Attributes["uuid"] = resourceapi.DeviceAttribute{StringValue: &uuid}
+			}
 		}
-		if diff := cmp.Diff(want, got); diff != "" || len(got) == 0 {
+	}
+	unique(all)
+	var alone []*fleet.Fleet
+	for i, name := range names {
+		w := fleettest.New(t, name)
+		add(w, fmt.Sprintf("n%02d", i), shapes[i%len(shapes)].held)
+		unique(w)
+		alone = append(alone, w.Fleet())
+	}
+	for _, words := range [][]string{
+		{""}, {"class=mps.nvidia.com memory=3Gi"}, {"class=mig.nvidia.com"},
+		{"", "class=mps.nvidia.com memory=3Gi", "class=mig.nvidia.com", "match=uuid"},
+		// Both nodes have this device, with other values.
+		{"", "cel=device.attributes['gpu.nvidia.com'].uuid in ['n05-gpu-18-00', 'n08-gpu-af-00']"},
+		// Which attributes it reads is not known before it is evaluated.
+		{"cel=device.attributes['gpu.nvidia.com'].exists(name, name == 'uuid' && device.attributes['gpu.nvidia.com'][name] == 'n10-gpu-18-00')", ""},
+	} {
+		var claims []*resourceapi.ResourceClaim
+		for _, w := range words {
+			claims = append(claims, fleettest.Claim("free", w))
+		}
+		got, err := all.Fleet().Free(t.Context(), 100, claims...)
+		must(t, err)
+		want := make([][]fleet.FreeOnNode, len(claims))
+		for _, node := range alone {
+			for c, claim := range claims {
+				one, err := node.Free(t.Context(), 100, claim)
+				must(t, err)
+				want[c] = append(want[c], one[0]...)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" || len(got[0]) == 0 {
 			t.Errorf("%q (-want +got):\n%s", words, diff)
 		}
 	}
@@ -243,9 +268,9 @@ func TestFreeDevices(t *testing.T) {
 		"class=mps.nvidia.com memory=100Mi": {{Node: "a", Claims: 20}, {Node: "b", Claims: 14}},
 		"class=timeslice.nvidia.com":        nil,
 	} {
-		got, err := w.Fleet().Free(t.Context(), fleettest.Claim("free", words).Spec.Devices, 20)
+		got, err := w.Fleet().Free(t.Context(), 20, fleettest.Claim("free", words))
 		must(t, err)
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := cmp.Diff([][]fleet.FreeOnNode{want}, got); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", words, diff)
 		}
 	}

@@ -36,24 +36,45 @@ func (n Name) expression() string {
 // NamesIn returns the attributes and capacities that a CEL expression reads, in the order
 // of the expression. Each is listed once. It returns nil if the expression is not valid
 // CEL.
-func NamesIn(expression string) []Name {
+func NamesIn(expression string) []Name { return readsOf(expression).names }
+
+// reads is what a CEL expression reads of a device.
+type reads struct {
+	names []Name
+	// onlyNames reports that it reads no other attributes, such as all of a domain.
+	onlyNames bool
+}
+
+func readsOf(expression string) reads {
 	env, err := celgo.NewEnv(celgo.OptionalTypes())
 	if err != nil {
-		return nil
+		return reads{}
 	}
 	parsed, issues := env.Parse(expression)
 	if issues.Err() != nil {
-		return nil
+		return reads{}
 	}
-	var names []Name
+	var r reads
+	// Each part that reads the device has one identifier of it.
+	devices, known := 0, 0
 	ast.PreOrderVisit(parsed.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
 		operand, id := member(e)
-		if name, ok := nameOf(operand, id); ok && !slices.Contains(names, name) {
-			names = append(names, name)
+		name, ok := nameOf(operand, id)
+		if ok && !slices.Contains(r.names, name) {
+			r.names = append(r.names, name)
+		}
+		if isDevice(e) {
+			devices++
+		}
+		if ok && !name.Capacity || operand != nil && isDevice(operand) && id != "attributes" {
+			known++
 		}
 	}))
-	return names
+	r.onlyNames = devices == known
+	return r
 }
+
+func isDevice(e ast.Expr) bool { return e.Kind() == ast.IdentKind && e.AsIdent() == "device" }
 
 // member returns the map and the key if the expression reads a map: x.key, x.?key, x['key'],
 // x[?'key'] or has(x.key); nil if not.
@@ -84,7 +105,7 @@ func nameOf(domain ast.Expr, id string) (Name, bool) {
 		return Name{}, false
 	}
 	device, field := member(all)
-	if device == nil || device.Kind() != ast.IdentKind || device.AsIdent() != "device" || field != "attributes" && field != "capacity" {
+	if device == nil || !isDevice(device) || field != "attributes" && field != "capacity" {
 		return Name{}, false
 	}
 	return Name{Domain: name, ID: id, Capacity: field == "capacity"}, true

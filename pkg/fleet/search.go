@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,13 +38,16 @@ type Search struct {
 	deadline time.Time
 	left     int
 	matches  map[evaluation]match
+	reads    map[string]reads // of expressions
 	// missesOf are the nearest misses of nodes by their likeness.
 	missesOf map[likeness]miss
 }
 
-// evaluation is a selector and a device: each selector is evaluated once on each device.
+// evaluation is a selector and the values of a device that it depends on: it is evaluated once on
+// devices with the same ones. If these are not known, it is the device.
 type evaluation struct {
 	expression string
+	values     string
 	device     DeviceID
 }
 
@@ -57,7 +61,7 @@ type match struct {
 // NewSearch returns a search that ends after the limit; after 20 seconds if it is 0.
 func (f *Fleet) NewSearch(limit time.Duration) *Search {
 	limit = cmp.Or(limit, defaultLimit)
-	return &Search{fleet: f, limit: limit, deadline: time.Now().Add(limit), left: mostWork, matches: map[evaluation]match{}, missesOf: map[likeness]miss{}}
+	return &Search{fleet: f, limit: limit, deadline: time.Now().Add(limit), left: mostWork, matches: map[evaluation]match{}, reads: map[string]reads{}, missesOf: map[likeness]miss{}}
 }
 
 // Fleet returns the fleet that is searched.
@@ -93,7 +97,12 @@ func (s *Search) evaluate(ctx context.Context, selector resourceapi.DeviceSelect
 	if selector.CEL == nil {
 		return match{failed: true}
 	}
-	key := evaluation{selector.CEL.Expression, d.ID}
+	key := evaluation{expression: selector.CEL.Expression, device: d.ID}
+	if r := s.readsOf(selector.CEL.Expression); r.onlyNames {
+		var b strings.Builder
+		describeRead(&b, r.names, d, driver)
+		key.device, key.values = DeviceID{}, b.String()
+	}
 	if known, ok := s.matches[key]; ok {
 		return known
 	}
@@ -112,6 +121,15 @@ func (s *Search) evaluate(ctx context.Context, selector resourceapi.DeviceSelect
 	}
 	s.matches[key] = m
 	return m
+}
+
+func (s *Search) readsOf(expression string) reads {
+	r, known := s.reads[expression]
+	if !known {
+		r = readsOf(expression)
+		s.reads[expression] = r
+	}
+	return r
 }
 
 // Verdicts returns the verdict of each node for the claims of a pod together: nodes on which

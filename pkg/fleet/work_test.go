@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,15 +21,16 @@ func selectorOf(expression string) []resourceapi.DeviceSelector {
 	return []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}}
 }
 
-// Each selector is evaluated once on each device, in a verdict and in a check. Devices of
-// another class cost one evaluation.
+// Each selector is evaluated once on each device, in a verdict and in a check; on devices with
+// the same values for it only once. Devices of another class cost one evaluation.
 func TestTheWorkOfASearch(t *testing.T) {
 	const devices = 128
 	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourceapi.ResourceSliceSpec{
 		Driver: "other.example.com", NodeName: ptr.To("a"), Pool: resourceapi.ResourcePool{Name: "a", ResourceSliceCount: 1},
 	}}
 	for i := range devices {
-		slice.Spec.Devices = append(slice.Spec.Devices, resourceapi.Device{Name: fmt.Sprintf("d-%d", i)})
+		number := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"number": {IntValue: ptr.To(int64(i))}}
+		slice.Spec.Devices = append(slice.Spec.Devices, resourceapi.Device{Name: fmt.Sprintf("d-%d", i), Attributes: number})
 	}
 	objects := Objects{
 		Slices: []*resourceapi.ResourceSlice{slice},
@@ -36,39 +39,48 @@ func TestTheWorkOfASearch(t *testing.T) {
 			{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: resourceapi.DeviceClassSpec{Selectors: selectorOf(`device.driver == "other.example.com"`)}},
 		},
 	}
-	claim := func(class string) *resourceapi.ResourceClaim {
-		exactly := &resourceapi.ExactDeviceRequest{DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1, Selectors: selectorOf(`device.driver == "none"`)}
+	claim := func(class, selector string) *resourceapi.ResourceClaim {
+		exactly := &resourceapi.ExactDeviceRequest{DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1, Selectors: selectorOf(selector)}
 		return &resourceapi.ResourceClaim{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{Name: "r", Exactly: exactly}}}}}
 	}
-	for class, tc := range map[string]struct{ evaluations, work int }{
-		"ours": {devices, devices + 20},
+	for name, tc := range map[string]struct {
+		class, selector   string
+		evaluations, work int
+	}{
+		"devices of another class": {"ours", `device.driver == "none"`, 1, 20},
 		// A device whose selector does not match costs runs of the allocator with itself alone.
-		"other": {2 * devices, 2*devices + 4*devices + 20},
+		"a selector that no device differs in": {"other", `device.driver == "none"`, 2, 4*devices + 20},
+		"a selector that all devices differ in": {
+			"other", `device.attributes["other.example.com"].number == -1`, 1 + devices, devices + 4*devices + 20,
+		},
+		"a selector that reads names which are not constant": {
+			"other", `device.attributes["other.example.com"].exists(name, name == "none")`, 1 + devices, devices + 4*devices + 20,
+		},
 	} {
 		s := New(objects, Options{Features: FeaturesOf(objects)}).NewSearch(0)
 		for range 3 {
-			if _, err := s.Verdicts(t.Context(), nil, claim(class)); err != nil {
+			if _, err := s.Verdicts(t.Context(), nil, claim(tc.class, tc.selector)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		before := mostWork - s.left
-		if class == "ours" && before > devices+60 {
-			t.Errorf("class %s: three verdicts take %d steps", class, before)
+		if tc.class == "ours" && before > 60 {
+			t.Errorf("%s: three verdicts take %d steps", name, before)
 		}
-		if _, err := s.Check(t.Context(), "a", claim(class)); err != nil {
+		if _, err := s.Check(t.Context(), "a", claim(tc.class, tc.selector)); err != nil {
 			t.Fatal(err)
 		}
 		if n := len(s.matches); n != tc.evaluations {
-			t.Errorf("class %s: %d evaluations, want %d", class, n, tc.evaluations)
+			t.Errorf("%s: %d evaluations, want %d", name, n, tc.evaluations)
 		}
 		if work := mostWork - s.left; work > tc.work+60 {
-			t.Errorf("class %s: %d steps, want at most %d", class, work, tc.work+60)
+			t.Errorf("%s: %d steps, want at most %d", name, work, tc.work+60)
 		}
 	}
 	// The search ends when the work is spent, also if time is left.
 	s := New(objects, Options{Features: FeaturesOf(objects)}).NewSearch(0)
 	s.left = 10
-	checks, err := s.Check(t.Context(), "a", claim("other"))
+	checks, err := s.Check(t.Context(), "a", claim("other", `device.driver == "none"`))
 	if err != nil || checks[0].NotExamined < devices-10 {
 		t.Errorf("got %d devices that are not examined, %v", checks[0].NotExamined, err)
 	}
@@ -170,27 +182,31 @@ func TestNodesThatAreAlikeAreSearchedOnce(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change   func(slice *resourceapi.ResourceSlice)
 		selector string
-		searched int
+		// searched is the number of nodes that are searched, and described the one of nodes that
+		// are described for each claim.
+		searched, described int
 	}{
-		"a name that no selector reads": {func(s *resourceapi.ResourceSlice) { attribute(s, "uuid", s.Name) }, "true", 1},
+		"a name that no selector reads": {func(s *resourceapi.ResourceSlice) { attribute(s, "uuid", s.Name) }, "true", 1, 1},
 		"a generation, which counts the changes of a pool": {func(s *resourceapi.ResourceSlice) {
 			if s.Name == "s-7" {
 				s.Spec.Pool.Generation = 7
 			}
-		}, "true", 1},
+		}, "true", 1, 1},
 		"a name that a selector reads": {func(s *resourceapi.ResourceSlice) { attribute(s, "uuid", s.Name) },
-			"device.attributes['gpu.nvidia.com'].uuid == 's-7'", 2},
+			"device.attributes['gpu.nvidia.com'].uuid == 's-7'", 2, nodes},
+		"a name that a selector may read": {func(s *resourceapi.ResourceSlice) { attribute(s, "uuid", s.Name) },
+			"device.attributes['gpu.nvidia.com'].all(name, device.attributes['gpu.nvidia.com'][name] != 's-7')", 2, nodes},
 		"a taint": {func(s *resourceapi.ResourceSlice) {
 			if s.Name == "s-7" {
 				s.Spec.Devices[0].Taints = []resourceapi.DeviceTaint{{Key: "a", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 			}
-		}, "true", 2},
+		}, "true", 2, 2},
 		// A selector of nodes may match one of two nodes with the same slices.
 		"a slice of several nodes": {func(s *resourceapi.ResourceSlice) {
 			if s.Name == "s-7" {
 				s.Spec.NodeName, s.Spec.AllNodes = nil, ptr.To(true)
 			}
-		}, "true", 0},
+		}, "true", 0, nodes - 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects := Objects{Classes: []*resourceapi.DeviceClass{{ObjectMeta: metav1.ObjectMeta{Name: "ours"}, Spec: resourceapi.DeviceClassSpec{Selectors: selectorOf(`device.driver == "gpu.nvidia.com"`)}}}}
@@ -212,13 +228,20 @@ func TestNodesThatAreAlikeAreSearchedOnce(t *testing.T) {
 			if len(s.missesOf) != tc.searched {
 				t.Errorf("%d nodes are searched, want %d", len(s.missesOf), tc.searched)
 			}
-			distinct := map[int]bool{}
 			names := s.fleet.NodeNames()
-			for _, i := range s.alike(t.Context(), names, claim) {
-				distinct[i] = true
+			every := make([]int, len(names))
+			for i := range every {
+				every[i] = i
 			}
-			if want := cmp.Or(tc.searched, len(names)); len(distinct) != want {
-				t.Errorf("%d nodes are distinct, want %d", len(distinct), want)
+			distinct := func(likenessOf func(node string) (likeness, bool)) int {
+				same := alike(every, func(i int) (likeness, bool) { return likenessOf(names[i]) })
+				return len(slices.Compact(slices.Sorted(maps.Values(same))))
+			}
+			if n, want := distinct(func(node string) (likeness, bool) { return s.describe(t.Context(), node, claim) }), cmp.Or(tc.searched, len(names)); n != want {
+				t.Errorf("%d nodes are distinct, want %d", n, want)
+			}
+			if n := distinct(func(node string) (likeness, bool) { return s.outline(node, claim) }); n != tc.described {
+				t.Errorf("%d nodes have an outline of their own, want %d", n, tc.described)
 			}
 			for _, v := range all {
 				alone := s.nearest(t.Context(), s.fleet.newAttempt(v.Node, claim))
@@ -247,5 +270,33 @@ func TestAChangedClaimIsSearchedAgain(t *testing.T) {
 			t.Errorf("%d devices: got %+v, %v", exactly.Count, all, err)
 		}
 		exactly.Count = 1
+	}
+}
+
+func TestWhatAnExpressionReads(t *testing.T) {
+	for expression, onlyNames := range map[string]bool{
+		"device.driver == 'a.b'":                                    true,
+		"device.attributes['a.b'].x == 1 && device.driver == 'a.b'": true,
+		"device.capacity['a.b'].x.isGreaterThan(quantity('1'))":     true,
+		"size(device.capacity) > 0":                                 true,
+		"device.allowMultipleAllocations":                           true,
+		"has(device.attributes['a.b'].x)":                           true,
+		"device.attributes['a.b'].?x.orValue(1) == 1":               true,
+		"device.attributes['a.b'].x.exists(v, v == 1)":              true,
+		"[1].all(i, device.attributes['a.b'].x == i)":               true,
+		"'x' in device.attributes['a.b']":                           false,
+		"'a.b' in device.attributes":                                false,
+		"size(device.attributes['a.b']) > 1":                        false,
+		"device.attributes['a.b']['x' + 'y'] == 1":                  false,
+		"device.attributes[device.driver].x == 1":                   false,
+		"cel.bind(all, device.attributes['a.b'], all.x == 1)":       false,
+		"device.attributes['a.b'].exists(k, k == 'x')":              false,
+		"[device].exists(d, d.attributes['a.b'].x == 1)":            false,
+		"device.attributes['a.b'].x == 1 || device == device":       false,
+		"device.attributes['a.b'.x == 1":                            false,
+	} {
+		if got := readsOf(expression); got.onlyNames != onlyNames {
+			t.Errorf("%s: got %+v, want onlyNames to be %t", expression, got, onlyNames)
+		}
 	}
 }

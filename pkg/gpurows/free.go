@@ -10,6 +10,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -42,23 +43,29 @@ func (c *Cluster) FreeOf(ctx context.Context, classes []string, memory string) (
 	if err != nil {
 		return nil, fmt.Errorf("memory %s: %w", memory, gpu.ErrInvalid)
 	}
-	rows := []Free{}
+	var claims []*resourceapi.ResourceClaim
+	memoryOf := map[string]*resource.Quantity{}
 	for _, class := range slices.SortedFunc(slices.Values(c.Objects.Classes), func(a, b *resourceapi.DeviceClass) int { return cmp.Compare(a.Name, b.Name) }) {
 		if len(classes) > 0 && !slices.Contains(classes, class.Name) {
 			continue
 		}
 		request := &resourceapi.ExactDeviceRequest{DeviceClassName: class.Name, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1}
-		var wanted *resource.Quantity
 		if class.Labels[v1alpha1.LabelShares] == "only" {
-			wanted = &amount
+			memoryOf[class.Name] = &amount
 			request.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{v1alpha1.CapacityMemory: amount}}
 		}
-		found, err := c.Free(ctx, resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{Name: "device", Exactly: request}}}, mostClaims)
-		if err != nil {
-			return nil, fmt.Errorf("class %s: %w", class.Name, err)
-		}
-		for _, free := range found {
-			rows = append(rows, Free{class.Name, wanted, free.Node, free.Claims})
+		claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: class.Name}}
+		claim.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "device", Exactly: request}}
+		claims = append(claims, claim)
+	}
+	found, err := c.Free(ctx, mostClaims, claims...)
+	if err != nil {
+		return nil, fmt.Errorf("class %w", err)
+	}
+	rows := []Free{}
+	for i, claim := range claims {
+		for _, free := range found[i] {
+			rows = append(rows, Free{claim.Name, memoryOf[claim.Name], free.Node, free.Claims})
 		}
 	}
 	return rows, nil
