@@ -54,8 +54,8 @@ func (e *explaining) addEnd(pod *corev1.Pod, claims []*resourceapi.ResourceClaim
 	if t.Reason != "" && t.Reason != "Error" {
 		text += ", " + t.Reason
 	}
-	if last := lastLine(t.Message); last != "" {
-		text += ": " + last
+	if line := tellingLine(t.Message); line != "" {
+		text += ": " + line
 	}
 	if !restarted || e.Outcome == OutcomeFailed {
 		e.Causes = append(e.Causes, text)
@@ -121,11 +121,19 @@ func (e *explaining) termsOf(pod *corev1.Pod, claims []*resourceapi.ResourceClai
 	return ": " + strings.Join(terms, "; ")
 }
 
-// lastLine returns the last line of a message that is not empty, with a limited length.
-func lastLine(message string) string {
+// tellingLine returns the last line of a message about the memory of the GPU; if there is none, the
+// last one that is not empty. A program may print more after the error, and a container runtime
+// mixes its two outputs. The length is limited.
+func tellingLine(message string) string {
 	const most = 300
 	lines := strings.Split(strings.TrimSpace(message), "\n")
-	line := []rune(strings.TrimSpace(lines[len(lines)-1]))
+	told := lines[len(lines)-1]
+	for _, l := range lines {
+		if isOutOfGPUMemory(l) {
+			told = l
+		}
+	}
+	line := []rune(strings.TrimSpace(told))
 	if len(line) > most {
 		return string(line[:most]) + "…"
 	}

@@ -331,6 +331,10 @@ func TestExplainOfAPodThatHasFailed(t *testing.T) {
 	}{
 		"memory of the container": {corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"},
 			[]string{"container main failed 5m ago: exit code 137, OOMKilled", "not of the GPU, was used up: raise resources.limits.memory of container main (resources.limits.memory is 4Gi)"}},
+		"memory of the GPU, and more output": {
+			corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "{\nCUDA_ERROR_OUT_OF_MEMORY: 20 MiB\n}\n"},
+			[]string{"exit code 1: CUDA_ERROR_OUT_OF_MEMORY: 20 MiB\n", "the memory of the GPU within the limits was used up"},
+		},
 		"memory of the GPU": {corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "Traceback\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20 MiB\n"},
 			[]string{"exit code 1: torch.OutOfMemoryError: CUDA out of memory", "claim more memory: a process may allocate 6.5Gi (7.0Gi less 512Mi for its context)"}},
 		"a signal": {corev1.ContainerStateTerminated{ExitCode: 137, Reason: "Error"}, []string{"a signal ended it (SIGKILL)"}},

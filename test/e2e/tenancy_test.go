@@ -131,6 +131,7 @@ func testTeamClass(t *testing.T) {
 }
 
 func testReserved(t *testing.T) {
+	needsKubernetes(t, "1.37", "DeviceTaintRules")
 	ours, others := twoTeams(t)
 	cleared(t, "validatingadmissionpolicybinding/gpu-reservations", "validatingadmissionpolicy/gpu-reservations", "devicetaintrule/vision-1b", "devicetaintrule/vision-43", "devicetaintrule/repair")
 	apply(t, "", "demo/tenancy/reserved.yaml")

@@ -29,6 +29,8 @@ type fault struct {
 	remedies []string
 	// mend does what a remedy says without a command; it may be nil.
 	mend func(t *testing.T, ns string)
+	// rules is set if the fault or a remedy needs DeviceTaintRules, as kubectl gpu drain does.
+	rules bool
 	// stays is set if the mistake is in the command of the reader, so that nothing is mended.
 	stays bool
 }
@@ -48,6 +50,9 @@ func TestTwentyFaults(t *testing.T) {
 }
 
 func (f fault) test(t *testing.T, ns string) {
+	if f.rules {
+		needsKubernetes(t, "1.37", "DeviceTaintRules")
+	}
 	names := strings.NewReplacer("NODE", cluster.NodeName, "NS", ns)
 	t.Cleanup(func() {
 		if err := cluster.EmptyNamespace(context.WithoutCancel(t.Context()), ns); err != nil {
@@ -174,24 +179,24 @@ func faultsOfHardware() []fault {
 			},
 		},
 		{
-			name: "a GPU off the bus", command: "doctor", code: "xid-79", make: breaks("fault", "lost"),
+			name: "a GPU off the bus", command: "doctor", code: "xid-79", rules: true, make: breaks("fault", "lost"),
 			words:    []string{broken + " has the taint ", "then restart the node"},
 			remedies: []string{"kubectl gpu drain " + gpu}, mend: restartNode,
 		},
 		foreignProcess(),
 		{
-			name: "a memory error", command: "doctor", code: "ecc", make: breaks("fault", "ecc"),
+			name: "a memory error", command: "doctor", code: "ecc", rules: true, make: breaks("fault", "ecc"),
 			words:    []string{broken + " has the taint "},
 			remedies: []string{"kubectl gpu drain " + gpu, "nvidia-smi --gpu-reset --id "},
 		},
 		{
-			name: "a GPU that hangs", command: "doctor", code: "timeout", make: breaks("fault", "hang"),
+			name: "a GPU that hangs", command: "doctor", code: "timeout", rules: true, make: breaks("fault", "hang"),
 			words:    []string{broken + " has the taint ", "or restart the node"},
 			remedies: []string{"kubectl gpu drain " + gpu},
 			mend:     func(t *testing.T, _ string) { heal(t) },
 		},
 		{
-			name: "a cordoned GPU", command: "explain all --namespace NS",
+			name: "a cordoned GPU", command: "explain all --namespace NS", rules: true,
 			make: func(t *testing.T, ns string) {
 				_, err := cluster.GPU(t.Context(), "cordon", cluster.NodeName+"/"+broken)
 				must(t, err)
@@ -202,7 +207,7 @@ func faultsOfHardware() []fault {
 			mend:     func(t *testing.T, ns string) { ready(t, ns, "all") },
 		},
 		{
-			name: "a taint of a rule", command: "doctor", code: "taint-of-rule",
+			name: "a taint of a rule", command: "doctor", code: "taint-of-rule", rules: true,
 			make: func(t *testing.T, _ string) {
 				cleared(t, "devicetaintrule/fan")
 				apply(t, "", `
