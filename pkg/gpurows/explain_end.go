@@ -121,9 +121,9 @@ func (e *explaining) termsOf(pod *corev1.Pod, claims []*resourceapi.ResourceClai
 	return ": " + strings.Join(terms, "; ")
 }
 
-// tellingLine returns the last line of a message about the memory of the GPU; if there is none, the
-// last one that is not empty. A program may print more after the error, and a container runtime
-// mixes its two outputs. The length is limited.
+// tellingLine returns the last line of a message about the memory of the GPU. If there is none, it
+// returns the last line that is not empty. A program may print more after the error, and a
+// container runtime mixes its two outputs. The length is limited.
 func tellingLine(message string) string {
 	const most = 300
 	lines := strings.Split(strings.TrimSpace(message), "\n")

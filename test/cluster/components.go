@@ -157,16 +157,27 @@ func formatFeatureGates(gates map[string]bool) string {
 // daemon and all its descendants are then known as the cluster's.
 const joinCgroup = `echo $$ >"$0/cgroup.procs" && exec "$@"`
 
+// ownDevicePlugins mounts the folder $0 at the path $1 for the kubelet alone. All kubelets have the
+// same path, and no flag for it. Mounts below the kubelet's root reach the container runtime,
+// because the root is a shared mount.
+const ownDevicePlugins = `at=$1 && shift && mkdir -p "$at" && mount --make-private / && mount --bind "$0" "$at" && exec "$@"`
+
 // daemon returns a component as a process in the cluster's cgroup and network
 // namespace. It uses nsenter, because "ip netns exec" mounts a new /sys, which hides
 // the cgroups from the kubelet.
 func daemon(component string, args []string, l Layout, programs programs, cgroup string) process.Spec {
+	command := []string{
+		programs.shell, "-c", joinCgroup, cgroup,
+		programs.nsenter, "--net=" + host.NetNSPath(l.NetNS()), "--",
+	}
+	if component == kubelet {
+		command = append(command,
+			programs.unshare, "--mount", "--propagation", "unchanged", "--",
+			programs.shell, "-c", ownDevicePlugins, l.DevicePluginsDir(), host.DevicePluginDir)
+	}
 	return process.Spec{
 		Name: component,
-		Args: append([]string{
-			programs.shell, "-c", joinCgroup, cgroup,
-			programs.nsenter, "--net=" + host.NetNSPath(l.NetNS()), "--", l.binary(component),
-		}, args...),
+		Args: append(append(command, l.binary(component)), args...),
 		// containerd finds its shim on the path, CRI-O pinns, and the kubelet
 		// iptables and mount.
 		Env: []string{"PATH=" + l.Bin + ":" + host.Path(), "HOME=/root"},
@@ -176,7 +187,7 @@ func daemon(component string, args []string, l Layout, programs programs, cgroup
 
 // programs of the machine, as absolute paths.
 type programs struct {
-	shell, nsenter, runtime, busybox string
+	shell, nsenter, unshare, runtime, busybox string
 	// conmon is CRI-O's; with containerd it is empty.
 	conmon string
 }
@@ -186,7 +197,7 @@ func Runtimes() []string { return host.Runtimes() }
 
 func findPrograms(o Options) (programs, error) {
 	var p programs
-	wanted := map[string]*string{"sh": &p.shell, "nsenter": &p.nsenter, o.Runtime: &p.runtime, "busybox": &p.busybox}
+	wanted := map[string]*string{"sh": &p.shell, "nsenter": &p.nsenter, "unshare": &p.unshare, o.Runtime: &p.runtime, "busybox": &p.busybox}
 	if o.ContainerRuntime == build.CRIO {
 		wanted["conmon"] = &p.conmon
 	}

@@ -182,5 +182,7 @@ func restoreMachine() error {
 	if err != nil || len(others) > 0 {
 		return err
 	}
-	return errors.Join(host.RestoreSysctls(sysctlsFile()), host.RemoveDevicePluginDir())
+	// The folders of kubelets were mounted here.
+	host.RemoveIfEmpty(host.DevicePluginDir, filepath.Dir(host.DevicePluginDir))
+	return host.RestoreSysctls(sysctlsFile())
 }

@@ -36,6 +36,8 @@ type Info struct {
 	KubeletRoot        string `json:"kubeletRoot"`
 	PluginsDir         string `json:"pluginsDir"`
 	PluginsRegistryDir string `json:"pluginsRegistryDir"`
+	// DevicePluginsDir is what the kubelet has at /var/lib/kubelet/device-plugins.
+	DevicePluginsDir string `json:"devicePluginsDir"`
 	// CDIDir is the container runtime's directory for CDI specs.
 	CDIDir string `json:"cdiDir"`
 	// ContainerdSocket is empty with CRI-O.
@@ -62,6 +64,7 @@ func (l Layout) info(n network, o Options) Info {
 		KubeletRoot:        l.KubeletRoot(),
 		PluginsDir:         filepath.Join(l.KubeletRoot(), "plugins"),
 		PluginsRegistryDir: filepath.Join(l.KubeletRoot(), "plugins_registry"),
+		DevicePluginsDir:   l.DevicePluginsDir(),
 		CDIDir:             l.CDIDir(),
 		ContainerdSocket:   l.ContainerdSocket(),
 		StateDir:           l.State,

@@ -94,6 +94,9 @@ func (l Layout) NodeName() string { return "gpu-dra-" + l.Name }
 // KubeletRoot is the kubelet's --root-dir.
 func (l Layout) KubeletRoot() string { return l.path("kubelet") }
 
+// DevicePluginsDir is the kubelet's folder for device plugins, which it has at another path.
+func (l Layout) DevicePluginsDir() string { return l.path("device-plugins") }
+
 // CDIDir returns the only directory from which the container runtime reads CDI specs.
 func (l Layout) CDIDir() string { return l.path("cdi") }
 

@@ -91,14 +91,13 @@ func Up(ctx context.Context, l Layout, o Options) (Info, error) {
 	return info, nil
 }
 
-// refuseForeignKubelet protects a real node: a second kubelet would take its
-// device plugins away.
+// refuseForeignKubelet protects a real node: logs and CNI results of all pods of a machine are at
+// the same paths.
 func refuseForeignKubelet() error {
-	clusters, err := host.NetNSWithPrefix(netnsPrefix)
-	if err != nil || len(clusters) > 0 || !host.KubeletRuns() {
-		return err
+	if !host.KubeletRuns() {
+		return nil
 	}
-	return errors.New("a kubelet runs on this machine already, and a second one would take its device plugin socket: use another machine")
+	return fmt.Errorf("a kubelet runs on this machine already, and pods of both would share %s and %s: use another machine", containerLogs, cniResults)
 }
 
 // prepareMachine installs missing packages and builds missing binaries.
@@ -134,10 +133,13 @@ func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	for _, dir := range []string{l.State, l.LogsDir(), l.processesDir(), l.CDIDir(), l.KubeletRoot(), l.path("s")} {
+	for _, dir := range []string{l.State, l.LogsDir(), l.processesDir(), l.CDIDir(), l.KubeletRoot(), l.DevicePluginsDir(), l.path("s")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return Info{}, err
 		}
+	}
+	if err := host.ShareMount(l.KubeletRoot()); err != nil {
+		return Info{}, err
 	}
 	files, err := newCredentials(l, n, time.Now())
 	if err != nil {

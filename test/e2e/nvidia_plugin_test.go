@@ -64,11 +64,12 @@ func startPlugin(t *testing.T, want map[corev1.ResourceName]int64, config string
 // startPluginIn is startPlugin with folders of the node at other paths.
 func startPluginIn(t *testing.T, folders map[string]string, want map[corev1.ResourceName]int64, config string, args ...string) nvidiaPlugin {
 	t.Helper()
-	ownDevicePlugins(t)
+	forgetDevicePlugins(t)
 	p := nvidiaPlugin{program: nvidiaProgram(t, "device-plugin", "nvidia-device-plugin", config)}
 	p.program.Args = append(p.program.Args, "--device-list-strategy=cdi-cri", "--device-discovery-strategy=nvml",
 		"--container-driver-root="+p.program.Machine, "--driver-root="+p.program.Machine, "--nvidia-cdi-hook-path="+cluster.Program("nvidia-cdi-hook"))
 	p.program.Args = append(p.program.Args, args...)
+	p.program.Folders[filepath.Dir(deviceplugin.KubeletSocket)] = cluster.DevicePluginsDir
 	maps.Copy(p.program.Folders, folders)
 	t.Cleanup(func() {
 		p.stop(t)
@@ -145,18 +146,20 @@ func (p nvidiaPlugin) unhealthy(t *testing.T) []string {
 	return slices.Compact(ids)
 }
 
-// ownDevicePlugins has the cluster's kubelet serve device plugins. All kubelets of a
-// machine use one folder. The last one to start owns it: it empties the folder but for a
-// record of the plugins, which the kubelets overwrite in turn. A kubelet that lost its
-// record leaves the resources of an earlier plugin in the node's status, so they are removed.
-// A kubelet that starts also deletes the ResourceSlices of the node. An agent that runs
-// publishes them again half a minute later.
-func ownDevicePlugins(t *testing.T) {
+// forgetDevicePlugins starts the kubelet without its record of earlier plugins. It would have
+// their resources for minutes: a pod that requests one gets no device of an agent meanwhile. They
+// stay in the node's status, so they are removed from it. A kubelet that starts also deletes the
+// ResourceSlices of the node. An agent that runs publishes them again half a minute later.
+func forgetDevicePlugins(t *testing.T) {
 	t.Helper()
-	must(t, os.RemoveAll(deviceplugin.KubeletSocket))
+	files, err := filepath.Glob(filepath.Join(cluster.DevicePluginsDir, "*"))
+	must(t, err)
+	for _, file := range files {
+		must(t, os.Remove(file))
+	}
 	must(t, cluster.RestartKubelet(t.Context()))
 	must(t, harness.Until(t.Context(), time.Minute, func(context.Context) (bool, string, error) {
-		_, err := os.Stat(deviceplugin.KubeletSocket)
+		_, err := os.Stat(filepath.Join(cluster.DevicePluginsDir, filepath.Base(deviceplugin.KubeletSocket)))
 		return err == nil, "the kubelet serves no device plugins", nil
 	}))
 	node, err := cluster.Client.CoreV1().Nodes().Get(t.Context(), cluster.NodeName, metav1.GetOptions{})

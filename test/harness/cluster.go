@@ -31,6 +31,7 @@ type Cluster struct {
 	Kubeconfig         string `json:"kubeconfig"`
 	PluginsDir         string `json:"pluginsDir"`
 	PluginsRegistryDir string `json:"pluginsRegistryDir"`
+	DevicePluginsDir   string `json:"devicePluginsDir"`
 	CDIDir             string `json:"cdiDir"`
 	// ContainerdSocket is empty with CRI-O.
 	ContainerdSocket string `json:"containerdSocket"`

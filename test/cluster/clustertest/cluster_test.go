@@ -282,6 +282,12 @@ func TestTwoClustersStandSideBySide(t *testing.T) {
 	up(t, b)
 	runPod(t, a)
 	runPod(t, b)
+	// Each kubelet serves device plugins, which register with one by its folder.
+	for _, name := range []string{a, b} {
+		if _, err := os.Stat(filepath.Join(cluster.StateRoot, name, "device-plugins", "kubelet.sock")); err != nil {
+			t.Error(err)
+		}
+	}
 	mustRun(t, a, "down")
 	if s := status(t, b); !s.Healthy {
 		t.Errorf("after the other went: %s", s.Problem)

@@ -10,6 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// ShareMount makes a directory a mount that all mount namespaces of this machine share. Later mounts
+// below it in one of them are in all.
+func ShareMount(dir string) error {
+	err := unix.Mount(dir, dir, "", unix.MS_BIND, "")
+	if err == nil {
+		err = unix.Mount("", dir, "", unix.MS_SHARED, "")
+	}
+	if err != nil {
+		return fmt.Errorf("share mounts below %s: %w", dir, err)
+	}
+	return nil
+}
+
 // UnmountBelow unmounts everything at and below a directory, the last mounted
 // first.
 func UnmountBelow(dir string) error {
