@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,16 +31,22 @@ const serverProgram = "nvidia-cuda-mps-server"
 // of a name.
 const programComm = "nvidia-cuda-mps"
 
-// findProcesses returns a daemon and its servers. The caller unfollows them.
-func (o *Options) findProcesses(logDir string) ([]*process, error) {
+// findProcesses returns the candidates among the processes of a daemon and its servers. The
+// caller unfollows them.
+func (o *Options) findProcesses(logDir string, isCandidate func(pid int) bool) ([]*process, error) {
+	own, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return nil, err
+	}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
 	}
+	belongs := func(pid int) bool { return isCandidate(pid) && belongsTo(pid, own, logDir) }
 	var found []*process
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
-		if err != nil || !belongsTo(pid, logDir) {
+		if err != nil || !belongs(pid) {
 			continue
 		}
 		p, err := o.follow(pid, nil)
@@ -52,7 +59,7 @@ func (o *Options) findProcesses(logDir string) ([]*process, error) {
 			}
 			return nil, fmt.Errorf("process %d: %w", pid, err)
 		}
-		if !p.matches(func(pid int) bool { return belongsTo(pid, logDir) }) {
+		if !p.matches(belongs) {
 			p.stopFollowing()
 			continue
 		}
@@ -62,56 +69,81 @@ func (o *Options) findProcesses(logDir string) ([]*process, error) {
 }
 
 // belongsTo reports whether a process is the daemon with the log directory or one of its
-// servers. The servers run as the user of their client. The variable alone does not
-// prove it: a shell may have exported it.
-func belongsTo(pid int, logDir string) bool {
-	return sameProcesses(pid) && hasVariable(pid, logVariable+logDir) && runsMPS(pid)
+// servers. own is the PID namespace of this process, which daemons and servers share:
+// processes of a container can have any name and environment. The servers run as the user
+// of their client. The variable alone does not prove it: a shell may have exported it.
+//
+// The checks go from the cheapest to the environment, the longest read: a node can have
+// thousands of other processes.
+func belongsTo(pid int, own, logDir string) bool {
+	return hasNamespace(pid, own) && runsMPS(pid) && hasVariable(pid, logVariable+logDir)
 }
 
-// sameProcesses reports whether a process has the PID namespace of this one, as daemons
-// and servers do. Processes of a container, which can have any environment, have
-// another one.
-func sameProcesses(pid int) bool {
-	own, err := os.Readlink("/proc/self/ns/pid")
-	if err != nil {
-		return false
-	}
+// hasNamespace reports whether a process has a PID namespace.
+func hasNamespace(pid int, namespace string) bool {
 	its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
-	return err == nil && its == own
+	return err == nil && its == namespace
 }
 
 // hasVariable reports whether a process was started with the variable "NAME=value".
 func hasVariable(pid int, want string) bool {
-	return slices.Contains(words(fmt.Sprintf("/proc/%d/environ", pid)), want)
+	return slices.Contains(words(pid, "environ"), want)
 }
 
 // runsMPS reports whether a process runs a program of MPS. It checks the name and, for
 // scripts and their children, the words of the command line.
 func runsMPS(pid int) bool {
-	comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	comm, err := readProcess(pid, "comm")
 	if err == nil && string(bytes.TrimSpace(comm)) == programComm {
 		return true
 	}
-	return slices.ContainsFunc(words(fmt.Sprintf("/proc/%d/cmdline", pid)), func(word string) bool {
+	return slices.ContainsFunc(words(pid, "cmdline"), func(word string) bool {
 		name := filepath.Base(word)
 		return name == program || name == serverProgram
 	})
 }
 
-// words returns the words of a file in /proc that zero bytes separate. It returns none if
-// the process has ended or belongs to another user.
-func words(path string) []string {
-	data, err := os.ReadFile(path)
+// words returns the words of a file of a process that zero bytes separate. It returns none
+// if the process has ended or belongs to another user.
+func words(pid int, file string) []string {
+	data, err := readProcess(pid, file)
 	if err != nil {
 		return nil
 	}
 	return strings.Split(string(data), "\x00")
 }
 
+// readProcess returns a file of a process. Not [os.ReadFile], which offers each file to the
+// runtime's poller: that takes longer than the read.
+func readProcess(pid int, file string) ([]byte, error) {
+	path := fmt.Sprintf("/proc/%d/%s", pid, file)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer func() { _ = unix.Close(fd) }()
+	data := make([]byte, 0, 512)
+	for {
+		n, err := unix.Read(fd, data[len(data):cap(data)])
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return nil, &fs.PathError{Op: "read", Path: path, Err: err}
+		case n == 0:
+			return data, nil
+		default:
+			data = data[:len(data)+n]
+		}
+		if len(data) == cap(data) {
+			data = slices.Grow(data, len(data))
+		}
+	}
+}
+
 // isOwn reports whether a process belongs to the user of this process and did at its
 // start: a program that gains rights at its start, such as su, has another real user.
 func isOwn(pid int) bool {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	status, err := readProcess(pid, "status")
 	if err != nil {
 		return false
 	}
@@ -131,15 +163,15 @@ func leadsSession(pid int) bool {
 }
 
 // findDaemon returns the control daemon of a log directory, or nil if there is none.
-// The daemon leads its session.
+// The daemon leads its session, which excludes most processes of a node without any read.
 func (o *Options) findDaemon(logDir string) (*process, error) {
-	found, err := o.findProcesses(logDir)
+	found, err := o.findProcesses(logDir, leadsSession)
 	if err != nil {
 		return nil, err
 	}
 	var daemon *process
 	for _, p := range found {
-		if daemon == nil && p.matches(leadsSession) && p.matches(isOwn) {
+		if daemon == nil && p.matches(isOwn) {
 			daemon = p
 			continue
 		}
@@ -150,7 +182,7 @@ func (o *Options) findDaemon(logDir string) (*process, error) {
 
 // killProcesses kills a daemon and its servers, also those of an earlier supervisor.
 func (o *Options) killProcesses(ctx context.Context, logDir string) error {
-	found, err := o.findProcesses(logDir)
+	found, err := o.findProcesses(logDir, func(int) bool { return true })
 	if err != nil {
 		return err
 	}

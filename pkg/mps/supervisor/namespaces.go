@@ -244,7 +244,7 @@ func (f folders) clearPipe(ctx context.Context, namespaces []gpu.MPSNamespace) e
 
 // hasProtocol3 reports whether a process was started with protocol 3.
 func hasProtocol3(pid int) bool {
-	all := words(fmt.Sprintf("/proc/%d/cmdline", pid))
+	all := words(pid, "cmdline")
 	i := slices.Index(all, "-p")
 	return i >= 0 && i+1 < len(all) && all[i+1] == "3"
 }
