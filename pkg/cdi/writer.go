@@ -71,13 +71,20 @@ const (
 	tmpSuffix  = ".tmp" // runtimes read .json and .yaml only
 )
 
-var validUID = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,126}[A-Za-z0-9])?$`)
+// maxUID is the length of the longest UID of a claim.
+const maxUID = 128
+
+// uidForm is the form of a UID. It does not count: each count is a copy of the expression,
+// which is compiled when the program starts.
+var uidForm = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?$`)
+
+func isUID(uid string) bool { return len(uid) <= maxUID && uidForm.MatchString(uid) }
 
 func (w *Writer) prefix() string { return w.DriverName + "-" + class + "-" }
 
 func (w *Writer) path(claim types.UID) (string, error) {
-	if !validUID.MatchString(string(claim)) {
-		return "", fmt.Errorf("claim UID %q: %w: want 1 to 128 letters, digits and inner dashes", claim, gpu.ErrInvalid)
+	if !isUID(string(claim)) {
+		return "", fmt.Errorf("claim UID %q: %w: want 1 to %d letters, digits and inner dashes", claim, gpu.ErrInvalid, maxUID)
 	}
 	return filepath.Join(w.Dir, w.prefix()+string(claim)+specSuffix), nil
 }
@@ -195,7 +202,7 @@ func (w *Writer) List(_ context.Context) ([]types.UID, error) {
 	for _, e := range entries {
 		name, ours := strings.CutPrefix(strings.TrimSuffix(e.Name(), tmpSuffix), w.prefix())
 		uid, isSpec := strings.CutSuffix(name, specSuffix)
-		if ours && isSpec && validUID.MatchString(uid) {
+		if ours && isSpec && isUID(uid) {
 			claims = append(claims, types.UID(uid))
 		}
 	}

@@ -41,8 +41,15 @@ type Limit struct {
 // same time.
 type Folder string
 
-// deviceName matches the names of CDI devices, which are the names of folders here.
-var deviceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,252}$`)
+// maxName is the length of the longest name of a CDI device. The names are the names of
+// folders here.
+const maxName = 253
+
+// nameForm is the form of a name. It does not count: each count is a copy of the
+// expression, and the hook compiles it for each container.
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
+
+func isName(device string) bool { return len(device) <= maxName && nameForm.MatchString(device) }
 
 // Open makes the folder of a device, which admits containers. It succeeds if the folder
 // exists.
@@ -182,7 +189,7 @@ func (f Folder) sum(of Limit) (bytes uint64, err error) {
 // of returns the folder of a device. The error wraps [gpu.ErrInvalid] for a name that is
 // not of a CDI device.
 func (f Folder) of(device string) (string, error) {
-	if !deviceName.MatchString(device) {
+	if !isName(device) {
 		return "", fmt.Errorf("device %q: %w name", device, gpu.ErrInvalid)
 	}
 	return filepath.Join(string(f), device), nil

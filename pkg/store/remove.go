@@ -42,7 +42,7 @@ func (s *Store) Remove() error {
 	}
 	errs := []error{err}
 	for _, e := range entries {
-		if key, ok := strings.CutSuffix(e.Name(), tmpSuffix); ok && validKey.MatchString(key) && e.Type().IsRegular() {
+		if key, ok := strings.CutSuffix(e.Name(), tmpSuffix); ok && isKey(key) && e.Type().IsRegular() {
 			errs = append(errs, s.fs.Remove(filepath.Join(s.dir, e.Name())))
 		}
 	}

@@ -85,13 +85,20 @@ func leftByACrash(file fs.FileInfo) bool {
 	return false
 }
 
-var validKey = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,126}[A-Za-z0-9])?$`)
+// maxKey is the length of the longest key.
+const maxKey = 128
+
+// keyForm is the form of a key. It does not count: each count is a copy of the expression,
+// which is compiled when the program starts.
+var keyForm = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?$`)
+
+func isKey(key string) bool { return len(key) <= maxKey && keyForm.MatchString(key) }
 
 // path returns the file of a record. It returns an error for keys that could name
 // another file.
 func (s *Store) path(key string) (string, error) {
-	if !validKey.MatchString(key) {
-		return "", fmt.Errorf("record key %q: want 1 to 128 letters, digits and inner dashes", key)
+	if !isKey(key) {
+		return "", fmt.Errorf("record key %q: want 1 to %d letters, digits and inner dashes", key, maxKey)
 	}
 	return filepath.Join(s.dir, key+recordSuffix), nil
 }
@@ -167,7 +174,7 @@ func (s *Store) Keys() ([]string, error) {
 	}
 	var keys []string
 	for _, e := range entries {
-		if key, ok := strings.CutSuffix(e.Name(), recordSuffix); ok && validKey.MatchString(key) {
+		if key, ok := strings.CutSuffix(e.Name(), recordSuffix); ok && isKey(key) {
 			keys = append(keys, key)
 		}
 	}

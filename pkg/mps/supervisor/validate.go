@@ -13,8 +13,24 @@ import (
 
 const mebibyte = 1 << 20
 
-// deviceUUID matches device UUIDs, which become part of an environment variable.
-var deviceUUID = regexp.MustCompile(`^(GPU|MIG)-[0-9A-Za-z][0-9A-Za-z/-]{0,127}$`)
+// The longest UUID of a device, and the longest name of a namespace.
+const maxUUID, maxNamespace = 132, 64
+
+// The forms do not count: each count is a copy of the expression, which is compiled when
+// the program starts.
+var (
+	uuidForm      = regexp.MustCompile(`^(GPU|MIG)-[0-9A-Za-z][0-9A-Za-z/-]*$`)
+	namespaceForm = regexp.MustCompile(`^[a-z0-9_]+$`)
+)
+
+// isUUID reports whether a text is the UUID of a device. UUIDs become part of an
+// environment variable.
+func isUUID(uuid string) bool { return len(uuid) <= maxUUID && uuidForm.MatchString(uuid) }
+
+// isNamespace reports whether MPS accepts a name of a namespace.
+func isNamespace(name string) bool {
+	return len(name) <= maxNamespace && namespaceForm.MatchString(name)
+}
 
 // validate returns an error if the settings of a daemon are invalid.
 func validate(d gpu.MPSDaemon) error {
@@ -28,7 +44,7 @@ func validate(d gpu.MPSDaemon) error {
 		return refuse("it has no devices")
 	}
 	for _, uuid := range d.Devices {
-		if !deviceUUID.MatchString(uuid) {
+		if !isUUID(uuid) {
 			return refuse("device %q is not the UUID of a GPU or MIG device", uuid)
 		}
 	}
@@ -46,9 +62,6 @@ func validate(d gpu.MPSDaemon) error {
 	return validateNamespaces(d, refuse)
 }
 
-// namespaceName matches the names that MPS accepts.
-var namespaceName = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
-
 // validateNamespaces returns an error if the namespaces of a daemon are invalid.
 func validateNamespaces(d gpu.MPSDaemon, refuse func(format string, args ...any) error) error {
 	if !d.HasNamespaces() {
@@ -64,7 +77,7 @@ func validateNamespaces(d gpu.MPSDaemon, refuse func(format string, args ...any)
 	}
 	for i, n := range d.Namespaces {
 		switch {
-		case !namespaceName.MatchString(n.Name) || n.Name == defaultNamespace:
+		case !isNamespace(n.Name) || n.Name == defaultNamespace:
 			return refuse("namespace %q: want lowercase letters, digits and underscores, and not %s", n.Name, defaultNamespace)
 		case i > 0 && d.Namespaces[i-1].Name >= n.Name:
 			return refuse("namespace %s is not after %s", n.Name, d.Namespaces[i-1].Name)
