@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 	"tags.cncf.io/container-device-interface/pkg/parser"
 	specs "tags.cncf.io/container-device-interface/specs-go"
@@ -171,9 +172,11 @@ func replace(path string, data []byte) error {
 	return nil
 }
 
+// remove removes a file. Not by [os.Remove], which tries to remove a missing file as a
+// folder too.
 func remove(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	if err := unix.Unlink(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return &fs.PathError{Op: "remove", Path: path, Err: err}
 	}
 	return nil
 }

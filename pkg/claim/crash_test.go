@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
 // If the agent dies at any point of prepare, recovery leaves the claim prepared or
@@ -84,6 +86,79 @@ func TestDyingAtEveryPointOfUnprepare(t *testing.T) {
 	}
 	if points < 6 {
 		t.Errorf("only %d points to die at: is the fault injection connected?", points)
+	}
+}
+
+// countingDisk counts the removals of records.
+type countingDisk struct {
+	store.Unsynced
+	removals []string
+}
+
+func (d *countingDisk) Remove(path string) error {
+	d.removals = append(d.removals, filepath.Base(path))
+	return d.Unsynced.Remove(path)
+}
+
+// countingCDI counts the removals of specs.
+type countingCDI struct {
+	ports.CDI
+	removals int
+}
+
+func (c *countingCDI) Remove(ctx context.Context, uid types.UID) error {
+	c.removals++
+	return c.CDI.Remove(ctx, uid)
+}
+
+func TestUnprepareRemovesEachFileOnce(t *testing.T) {
+	w, disk, specs := newWorld(t, t.TempDir(), 1), &countingDisk{}, &countingCDI{}
+	w.disk = disk
+	m := w.start(func(inner ports.CDI) ports.CDI { specs.CDI = inner; return specs })
+	c := newClaim("only", "gpu-00-00")
+	if _, err := m.Prepare(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Unprepare(t.Context(), c.UID); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"uid-only.record", "uid-only.tmp"}, disk.removals); diff != "" {
+		t.Errorf("removals of records (-want +got):\n%s", diff)
+	}
+	if specs.removals != 1 {
+		t.Errorf("removed the spec %d times, want once", specs.removals)
+	}
+	if got := w.files(); got != "" {
+		t.Errorf("files are left:\n%s", got)
+	}
+}
+
+// The record of a claim with a damaged record and a damaged spec is new. The agent may die
+// before the claim has a spec again.
+func TestUnprepareRemovesASpecThatItsRecordHasNotWritten(t *testing.T) {
+	points, planned := 0, 0
+	for died := true; died; points++ {
+		w := newShareWorld(t, t.TempDir(), 1)
+		c := pieces("share", piece{device: "gpu-00-00", memory: "1Gi"})
+		w.start()
+		if err := os.WriteFile(w.specPath(c), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w.faults = &faults{dieAt: points + 1}
+		died, _ = dies(func() error { _, err := w.start().Prepare(t.Context(), c); return err })
+		w.faults = &faults{}
+		if data, err := os.ReadFile(w.recordPath(c)); err == nil && !strings.Contains(string(data), `"WriteCDI","state"`) {
+			planned++
+		}
+		if err := w.start().Unprepare(t.Context(), c.UID); err != nil {
+			t.Errorf("died at point %d: %v", points+1, err)
+		}
+		if got := w.files(); got != "" {
+			t.Errorf("died at point %d: files are left:\n%s", points+1, got)
+		}
+	}
+	if planned == 0 {
+		t.Errorf("of %d points none is before the spec", points)
 	}
 }
 

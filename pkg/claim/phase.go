@@ -157,6 +157,9 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 				}
 			}
 			klog.FromContext(ctx).Info("Unprepared", "devices", r.Names())
+			if goal == toAbsent && r.MayHaveSpec() {
+				return nil, nil // undo has removed the spec and the record
+			}
 			r = nil
 		case Outlived:
 			if err := m.journal.Clear(ctx, claim); err != nil {

@@ -77,8 +77,14 @@ func (Unsynced) SyncDir(string) error { return nil }
 // files holds the operation that is the same in both.
 type files struct{}
 
-// Remove implements [FS].
-func (files) Remove(path string) error { return os.Remove(path) }
+// Remove implements [FS]. Not [os.Remove], which tries to remove a missing file as a folder
+// too: most removals are of a temporary file that no crash has left.
+func (files) Remove(path string) error {
+	if err := unix.Unlink(path); err != nil {
+		return &fs.PathError{Op: "remove", Path: path, Err: err}
+	}
+	return nil
+}
 
 func writeFile(path string, data []byte, sync func(*os.File) error) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)

@@ -85,6 +85,12 @@ func (p Progress) IsStillLost() bool {
 	return p.Adopted && slices.ContainsFunc(p.Journal, func(e Entry) bool { return e.Step == StepWriteCDI && e.State == Planned })
 }
 
+// MayHaveSpec reports whether the step that writes the CDI spec has begun. Its undo removes
+// any spec of the claim, also a partly written one.
+func (p Progress) MayHaveSpec() bool {
+	return slices.ContainsFunc(p.Journal, func(e Entry) bool { return e.Step == StepWriteCDI && e.State != Planned })
+}
+
 // Adopt takes over the results of a claim with a lost record, whose devices the plan has
 // adopted. Until the CDI spec is written again, undoing the record keeps everything that the
 // spec describes.
