@@ -193,7 +193,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		},
 		ContextMemory: c.ContextMemory,
 		Shares:        func() catalog.ShareOffer { return known.Configuration.Get().Followed.Config.Shares },
-		Attributes:    func(name kind.Name) kind.Attributes { return known.Snapshot().Attributes(c.settings(), name) },
+		Attributes:    known.Attributes(c.settings()).Of,
 		Observer:      metrics,
 	}
 	if supervisor != nil {

@@ -2,10 +2,7 @@
 
 package state
 
-import (
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-)
+import "github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 
 // Configuration is what the node follows.
 type Configuration struct {
@@ -39,10 +36,4 @@ func (s Snapshot) Catalog(settings catalog.Settings) catalog.Catalog {
 	c := catalog.New(settings, s.Configuration.Followed.Config, s.Features.Restrictions)
 	c.Partitions, c.Conditions, c.InUse = s.Configuration.Followed.Layout, s.conditions(), s.Claimed.InUse
 	return c
-}
-
-// Attributes returns the attributes of a device, also the ones that are published only on
-// request. It returns nil if the device is not known.
-func (s Snapshot) Attributes(settings catalog.Settings, name kind.Name) kind.Attributes {
-	return s.Catalog(settings).Attributes(s.Node(), name)
 }
