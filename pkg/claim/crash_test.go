@@ -89,10 +89,16 @@ func TestDyingAtEveryPointOfUnprepare(t *testing.T) {
 	}
 }
 
-// countingDisk counts the removals of records.
+// countingDisk counts the writes and removals of records.
 type countingDisk struct {
 	store.Unsynced
+	writes   int
 	removals []string
+}
+
+func (d *countingDisk) WriteNew(path string, data []byte) error {
+	d.writes++
+	return d.Unsynced.WriteNew(path, data)
 }
 
 func (d *countingDisk) Remove(path string) error {

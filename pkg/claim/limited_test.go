@@ -214,6 +214,46 @@ func TestAnAgentWithoutTheHookKeepsTheSpec(t *testing.T) {
 	}
 }
 
+// One write is before the MPS daemon starts, one between it and the files, and one at the
+// end.
+func TestTheFilesOfALimitedShareAreRecordedAtOnce(t *testing.T) {
+	w, disk := newLimitWorld(t, 1), &countingDisk{}
+	w.computeModes, w.disk = nil, disk
+	if _, err := w.start().Prepare(once(), pieces("c", piece{device: "gpu-00-00", memory: "20Gi"})); err != nil {
+		t.Fatal(err)
+	}
+	if disk.writes != 3 {
+		t.Errorf("%d writes of the record, want 3", disk.writes)
+	}
+}
+
+// The spec of a lost record is the only evidence of a claim whose containers may run. It
+// stays while the claim is prepared again, until the step that replaces it.
+func TestTheSpecOfALostRecordStaysWhileALimitedShareIsPrepared(t *testing.T) {
+	before := 0
+	for points, died := 0, true; died; points++ {
+		w := newLimitWorld(t, 1)
+		c := pieces("c", piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain)})
+		_, err := w.start().Prepare(once(), c)
+		must(t, err)
+		must(t, os.WriteFile(w.recordPath(c), []byte("damaged"), 0o600))
+		w.faults = &faults{dieAt: points + 1}
+		died, _ = dies(func() error { _, err := w.start().Prepare(once(), c); return err })
+		record, err := os.ReadFile(w.recordPath(c))
+		if err != nil || !strings.Contains(string(record), `{"step":"LimitMemory","state":"started"}`) {
+			continue
+		}
+		before++
+		m, _ := w.restart(once())
+		if w.specText(c); w.held(m) == "" {
+			t.Errorf("died at point %d: the claim holds nothing", points+1)
+		}
+	}
+	if before == 0 {
+		t.Error("no point is in the step before the spec")
+	}
+}
+
 func TestDyingAtEveryPointOfALimitedShare(t *testing.T) {
 	for _, goal := range []string{"prepare", "unprepare"} {
 		t.Run(goal, func(t *testing.T) {

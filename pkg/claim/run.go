@@ -53,8 +53,8 @@ func (j *job) lockFor(ctx context.Context, s step.Step) error {
 }
 
 // build does all steps of a new record. Each step is in the journal before it acts,
-// and one write records the result of a step and the start of the next. If a step
-// fails, build undoes the steps.
+// and one write records the result of a step and the start of the next, or of the next
+// steps that only change files. If a step fails, build undoes the steps.
 func (m *Manager) build(ctx context.Context, j *job, in plan.Inputs) error {
 	err := m.advance(ctx, j, in)
 	if err != nil {
@@ -97,9 +97,11 @@ func (m *Manager) advance(ctx context.Context, j *job, in plan.Inputs) error {
 		if err != nil {
 			return err
 		}
-		e.State = journal.Started
-		if err := m.journal.Save(j.Record); err != nil {
-			return err
+		if e.State == journal.Planned {
+			m.begin(j, i)
+			if err := m.journal.Save(j.Record); err != nil {
+				return err
+			}
 		}
 		if !s.GPUWide() {
 			j.wide.release()
@@ -110,6 +112,19 @@ func (m *Manager) advance(ctx context.Context, j *job, in plan.Inputs) error {
 		e.State = journal.Done
 	}
 	return m.journal.Save(j.Record)
+}
+
+// begin marks a step of the journal as started. If it only changes files, begin also marks
+// the steps after it that do: their undo needs no result, and they need not have acted. The
+// spec of a lost record stays until all other steps are done, so its claim is excluded.
+func (m *Manager) begin(j *job, at int) {
+	j.Journal[at].State = journal.Started
+	if j.Adopted || !m.steps.OnlyFiles(j.Journal[at].Step) {
+		return
+	}
+	for i := at + 1; i < len(j.Journal) && m.steps.OnlyFiles(j.Journal[i].Step); i++ {
+		j.Journal[i].State = journal.Started
+	}
 }
 
 // verify does every step of a prepared claim again, which repairs lost results.

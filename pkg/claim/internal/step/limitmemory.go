@@ -23,6 +23,7 @@ import (
 type limitMemory struct{ *ports.MemoryLimits }
 
 var (
+	_ Filer    = limitMemory{}
 	_ Injector = limitMemory{}
 	_ Witness  = limitMemory{}
 	_ Sweeper  = limitMemory{}
@@ -38,6 +39,8 @@ func newLimitMemory(parts ports.Node) Step {
 func (limitMemory) Name() string { return journal.StepLimitMemory }
 
 func (limitMemory) GPUWide() bool { return false }
+
+func (limitMemory) OnlyFiles() {}
 
 func (limitMemory) Needed(p plan.Plan) []kind.Name {
 	if slices.ContainsFunc(p.Devices, func(d plan.Device) bool { return d.Limit != nil }) {

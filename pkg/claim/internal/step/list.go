@@ -53,6 +53,14 @@ func (l List) Find(name string) (Step, error) {
 	return nil, notSupported(name)
 }
 
+// OnlyFiles reports whether the step of a name is a [Filer].
+func (l List) OnlyFiles(name string) bool {
+	return slices.ContainsFunc(l, func(s Step) bool {
+		_, is := s.(Filer)
+		return is && s.Name() == name
+	})
+}
+
 // Journal returns the steps of a plan, none of them begun.
 func (l List) Journal(p plan.Plan) []journal.Entry {
 	var entries []journal.Entry

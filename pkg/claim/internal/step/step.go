@@ -16,7 +16,7 @@ import (
 // at the same time for different devices. The caller holds the locks of the claim's
 // devices and, if the step is GPU-wide, of their GPUs.
 //
-// The optional interfaces below are for steps that need them: [Noter], [Cleaner],
+// The optional interfaces below are for steps that need them: [Noter], [Filer], [Cleaner],
 // [Injector], [Witness] and [Sweeper].
 type Step interface {
 	// Name is in records, logs and metrics.
@@ -46,6 +46,10 @@ type Noter interface {
 	// nothing on the node. It is recorded before Do is called.
 	Note(ctx context.Context, w Work, e journal.Entry) (result json.RawMessage, err error)
 }
+
+// Filer is a step that only changes files of its claim, and is no [Noter]. Its undo needs no
+// result. The start of several such steps in a row is recorded at once.
+type Filer interface{ OnlyFiles() }
 
 // Cleaner is a step whose leftovers conflict with new claims that do not need the step
 // themselves.

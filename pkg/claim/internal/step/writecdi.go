@@ -33,6 +33,8 @@ func (writeCDI) Name() string { return journal.StepWriteCDI }
 
 func (writeCDI) GPUWide() bool { return false }
 
+func (writeCDI) OnlyFiles() {}
+
 func (writeCDI) Needed(plan.Plan) []kind.Name { return []kind.Name{{}} }
 
 func (s writeCDI) Do(ctx context.Context, w Work, _ journal.Entry) (json.RawMessage, error) {
