@@ -367,7 +367,7 @@ image-test: need-root build images
 	$(IMAGE_TEST)
 
 .PHONY: compare
-compare: need-root build foreign ## Our agent and NVIDIA's DRA driver on the same simulated node, in turn
+compare: need-root build foreign ## Our agent and NVIDIA's DRA driver on equal simulated nodes, in turn
 	go run ./test/bench -bin $(BIN) -compare
 
 .PHONY: scale
@@ -376,8 +376,8 @@ scale: build ## What a fleet of 1,000 nodes costs scheduler and API server, for 
 	go run ./test/scale -bin $(BUILD)/cluster $(SCALE)
 
 .PHONY: bench
-bench: need-root build ## Latency, start-up and memory of the agent, as medians and ratios
-	go run ./test/bench -bin $(BIN)
+bench: need-root build ## Latency, start-up and memory of the agent, or its ratios to the agent of another commit (AGAINST=BINARY)
+	go run ./test/bench -bin $(BIN) $(if $(AGAINST),-against '$(AGAINST)')
 
 .PHONY: lint
 lint: golangci-lint ## gofmt, vet and golangci-lint, for every module; for test/browser, test/kueue and test/monitoring see browser, kueue and monitoring

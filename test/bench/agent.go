@@ -10,10 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
-	"github.com/prometheus/procfs"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -24,20 +25,30 @@ import (
 // as the kubelet.
 type agent struct {
 	cmd     *exec.Cmd
-	log     *bytes.Buffer
 	kubelet *kubelettest.Plugin
+	// log may be read after ended is closed.
+	log *bytes.Buffer
+	// ended is closed when the process has ended with err.
+	ended chan struct{}
+	err   error
 }
 
-// start starts the agent with additional flags, and waits until its slices are
-// published. It returns the time until then.
-func (b *bench) start(ctx context.Context, flags ...string) (*agent, time.Duration, error) {
-	return b.startCommand(ctx, b.agentCommand(flags...))
+// start starts our agent with additional flags, and waits until its slices are published.
+func (b *bench) start(ctx context.Context, flags ...string) (*agent, error) {
+	a, _, err := b.startCommand(ctx, b.agentCommand(b.program(), flags...))
+	if err != nil {
+		return nil, fmt.Errorf("our agent: %w", err)
+	}
+	return a, nil
 }
 
-// agentCommand returns the command of our agent.
-func (b *bench) agentCommand(flags ...string) []string {
+// program is the path of our agent.
+func (b *bench) program() string { return filepath.Join(b.bin, "gpu-kubelet-plugin") }
+
+// agentCommand returns the command of an agent, ours or that of another commit.
+func (b *bench) agentCommand(program string, flags ...string) []string {
 	return append([]string{
-		filepath.Join(b.bin, "gpu-kubelet-plugin"),
+		program,
 		"--driver-root=" + b.root,
 		"--machine-root=" + b.root,
 		"--node-name=" + b.node,
@@ -50,17 +61,41 @@ func (b *bench) agentCommand(flags ...string) []string {
 	}, flags...)
 }
 
-// startCommand is start for the command of any driver of our name.
-func (b *bench) startCommand(ctx context.Context, args []string) (_ *agent, published time.Duration, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the agent has published nothing in a minute"))
+// checkAgent returns an error if a program is not an agent that knows all flags of the commands.
+func checkAgent(ctx context.Context, program string, commands ...[]string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	watcher, err := b.client.ResourceV1().ResourceSlices().Watch(ctx, metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorNodeName + "=" + b.node})
+	command := exec.CommandContext(ctx, program, "--help")
+	// A child of the program may keep the output open.
+	command.WaitDelay = time.Second
+	help, err := command.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s --help: %w: want a gpu-kubelet-plugin, as make build puts it into .build/bin", program, err)
+	}
+	known := strings.Fields(string(help))
+	for _, arg := range slices.Concat(commands...) {
+		flag, _, _ := strings.Cut(arg, "=")
+		if strings.HasPrefix(flag, "--") && !slices.Contains(known, flag) {
+			return fmt.Errorf("%s does not know the flag %s: want a gpu-kubelet-plugin of a commit that has it", program, flag)
+		}
+	}
+	return nil
+}
+
+// startCommand starts a driver, and waits until its slices are published. It returns the
+// time until then in milliseconds. The errors have the end of its output.
+func (b *bench) startCommand(ctx context.Context, args []string) (_ *agent, published float64, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("it has published nothing in a minute"))
+	defer cancel()
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	watcher, err := b.client.ResourceV1().ResourceSlices().Watch(ctx, b.ofNode())
 	if err != nil {
 		return nil, 0, err
 	}
 	defer watcher.Stop()
 
-	a := &agent{log: &bytes.Buffer{}}
+	a := &agent{log: &bytes.Buffer{}, ended: make(chan struct{})}
 	//nolint:noctx // the agent outlives this function and is ended by a signal
 	a.cmd = exec.Command(args[0], args[1:]...)
 	a.cmd.Stdout, a.cmd.Stderr = a.log, a.log
@@ -74,12 +109,16 @@ func (b *bench) startCommand(ctx context.Context, args []string) (_ *agent, publ
 	}
 	start := time.Now()
 	if err := a.cmd.Start(); err != nil {
-		return nil, 0, fmt.Errorf("start the agent: %w", err)
+		return nil, 0, fmt.Errorf("start: %w", err)
 	}
+	go func() {
+		a.err = a.cmd.Wait()
+		close(a.ended)
+		giveUp(fmt.Errorf("it ended before it published anything (%s)", a.cmd.ProcessState))
+	}()
 	defer func() {
 		if err != nil {
-			a.kill()
-			err = fmt.Errorf("%w; the agent said:\n%s", err, a.log)
+			err = a.failed(err)
 		}
 	}()
 	if a.kubelet, err = kubelettest.Register(ctx, filepath.Join(b.dir, "registry")); err != nil {
@@ -92,45 +131,34 @@ func (b *bench) startCommand(ctx context.Context, args []string) (_ *agent, publ
 			continue
 		}
 		if seen[slice.Name] = true; len(seen) == int(slice.Spec.Pool.ResourceSliceCount) {
-			published = time.Since(start)
-			break
+			return a, milliseconds(time.Since(start)), nil
 		}
 	}
-	if published == 0 {
-		return nil, 0, context.Cause(ctx)
-	}
-	return a, published, nil
+	return nil, 0, context.Cause(ctx)
 }
 
-// prepare prepares a claim and returns the time that it took.
-func (a *agent) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (time.Duration, error) {
-	start := time.Now()
+// ofNode selects the slices of the node.
+func (b *bench) ofNode() metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorNodeName + "=" + b.node}
+}
+
+// prepare prepares a claim.
+func (a *agent) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) error {
 	results, err := a.kubelet.Prepare(ctx, claim)
-	took := time.Since(start)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if result := results[string(claim.UID)]; result == nil || result.Error != "" || len(result.Devices) == 0 {
-		return 0, fmt.Errorf("claim %s is not prepared: %v", claim.Name, result)
+		return fmt.Errorf("claim %s is not prepared: %v", claim.Name, result)
 	}
-	return took, nil
-}
-
-// resident returns the agent's resident memory in bytes.
-func (a *agent) resident() (int64, error) {
-	process, err := procfs.NewProc(a.cmd.Process.Pid)
-	if err != nil {
-		return 0, err
-	}
-	stat, err := process.Stat()
-	return int64(stat.ResidentMemory()), err
+	return nil
 }
 
 // stop ends the agent as the kubelet does.
 func (a *agent) stop() error {
 	errs := []error{a.kubelet.Close(), a.cmd.Process.Signal(syscall.SIGTERM)}
-	if err := a.cmd.Wait(); err != nil {
-		errs = append(errs, fmt.Errorf("the agent ended with %w:\n%s", err, a.log))
+	if <-a.ended; a.err != nil {
+		errs = append(errs, fmt.Errorf("the agent ended with %w:\n%s", a.err, a.log))
 	}
 	return errors.Join(errs...)
 }
@@ -138,5 +166,12 @@ func (a *agent) stop() error {
 // kill ends the agent at once. It does nothing if the agent has ended.
 func (a *agent) kill() {
 	_ = a.cmd.Process.Kill()
-	_ = a.cmd.Wait()
+	<-a.ended
+}
+
+// failed ends the agent, and adds the end of its output to an error.
+func (a *agent) failed(err error) error {
+	a.kill()
+	said := a.log.Bytes()
+	return fmt.Errorf("%w; it said:\n%s", err, said[max(0, len(said)-4000):])
 }

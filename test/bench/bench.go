@@ -3,13 +3,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -96,117 +96,76 @@ func (b *bench) close(ctx context.Context) error {
 }
 
 func (b *bench) deleteSlices(ctx context.Context) error {
-	return b.client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{},
-		metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorNodeName + "=" + b.node})
+	return b.client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, b.ofNode())
 }
 
-// measure measures all figures.
-func (b *bench) measure(ctx context.Context) (figures, error) {
-	var f figures
-	progress("starting the agent %d times on a node without slices", b.starts)
-	// The first start reads the program from the disk and is not measured.
-	for i := range b.starts + 1 {
-		if err := b.deleteSlices(ctx); err != nil {
-			return f, err
-		}
-		a, published, err := b.start(ctx)
-		if err != nil {
-			return f, err
-		}
-		if i > 0 {
-			f.Start = append(f.Start, published)
-		}
-		if err := a.stop(); err != nil {
-			return f, err
+// measure measures all figures of our agent.
+func (b *bench) measure(ctx context.Context) (*figures, error) {
+	d := newAgent(b, "our agent", b.program())
+	f := &d.figures
+	r := runner{options: b.options, drivers: []*driver{d}}
+	for _, measure := range []func() error{
+		func() error { return r.measure(ctx, false) },
+		func() error { return b.measureLibrary(ctx, f) },
+		func() error { return b.measureShares(ctx, f) },
+		func() error { return b.measureLimits(ctx, f) },
+		func() error { return b.measurePartitions(ctx, f) },
+	} {
+		if err := measure(); err != nil {
+			return nil, err
 		}
 	}
-
-	a, _, err := b.start(ctx)
-	if err != nil {
-		return f, err
-	}
-	defer a.kill()
-	if f.ResidentIdle, err = a.resident(); err != nil {
-		return f, err
-	}
-	devices, err := b.devices(ctx)
-	if err != nil {
-		return f, err
-	}
-	if len(devices) < gpusAtOnce {
-		return f, fmt.Errorf("model %s has %d GPUs, want at least %d", b.model, len(devices), gpusAtOnce)
-	}
-	progress("preparing and unpreparing %d claims, one at a time", b.rounds)
-	for i := range b.rounds {
-		if err := b.round(ctx, a, devices[i%len(devices)], &f); err != nil {
-			return f, err
-		}
-	}
-	progress("preparing %d claims on %d GPUs at once, %d times", gpusAtOnce, gpusAtOnce, b.bursts)
-	for range b.bursts {
-		if err := b.burst(ctx, a, devices[:gpusAtOnce], &f); err != nil {
-			return f, err
-		}
-	}
-	if f.Resident, err = a.resident(); err != nil {
-		return f, err
-	}
-	if err := a.stop(); err != nil {
-		return f, err
-	}
-	if err := b.measureLibrary(ctx, &f); err != nil {
-		return f, err
-	}
-	if err := b.measureShares(ctx, &f); err != nil {
-		return f, err
-	}
-	if err := b.measureLimits(ctx, &f); err != nil {
-		return f, err
-	}
-	return f, b.measurePartitions(ctx, &f)
+	return f, nil
 }
 
-// devices returns the names of the published devices, in order.
-func (b *bench) devices(ctx context.Context) ([]string, error) {
-	list, err := b.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorNodeName + "=" + b.node})
+// devices returns the published devices, in the order of their names.
+func (b *bench) devices(ctx context.Context) ([]resourceapi.Device, error) {
+	list, err := b.client.ResourceV1().ResourceSlices().List(ctx, b.ofNode())
 	if err != nil {
 		return nil, err
 	}
-	var names []string
+	var devices []resourceapi.Device
 	for _, slice := range list.Items {
-		for _, device := range slice.Spec.Devices {
-			names = append(names, device.Name)
-		}
+		devices = append(devices, slice.Spec.Devices...)
 	}
-	slices.Sort(names)
-	return names, nil
+	slices.SortFunc(devices, func(a, b resourceapi.Device) int { return cmp.Compare(a.Name, b.Name) })
+	return devices, nil
 }
 
-// durableWrite measures the yardstick: the time to write 2 kB to this disk and sync it.
-func (b *bench) durableWrite() (time.Duration, error) {
+// deviceNames returns the names of the published devices, in order.
+func (b *bench) deviceNames(ctx context.Context) ([]string, error) {
+	devices, err := b.devices(ctx)
+	var names []string
+	for _, device := range devices {
+		names = append(names, device.Name)
+	}
+	return names, err
+}
+
+// durableWrite is the yardstick of the disk: it writes 2 kB and syncs them.
+func (b *bench) durableWrite() error {
 	dir := filepath.Join(b.dir, "state")
 	data := make([]byte, 2048)
-	start := time.Now()
 	file, err := os.CreateTemp(dir, "yardstick-")
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if _, err := file.Write(data); err != nil {
-		return 0, err
+		return err
 	}
 	if err := errors.Join(file.Sync(), file.Close()); err != nil {
-		return 0, err
+		return err
 	}
 	final := filepath.Join(dir, "yardstick")
 	if err := os.Rename(file.Name(), final); err != nil {
-		return 0, err
+		return err
 	}
 	folder, err := os.Open(dir)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if err := errors.Join(folder.Sync(), folder.Close()); err != nil {
-		return 0, err
+		return err
 	}
-	return time.Since(start), os.Remove(final)
+	return os.Remove(final)
 }

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
@@ -37,12 +37,11 @@ func (b *bench) share(ctx context.Context, device string) (*resourceapi.Resource
 // allocate creates a claim and allocates the consumed capacity of the device to it. If
 // consumed is nil, it allocates the whole device.
 func (b *bench) allocate(ctx context.Context, device string, consumed map[resourceapi.QualifiedName]resource.Quantity) (*resourceapi.ResourceClaim, error) {
-	claims := b.client.ResourceV1().ResourceClaims(b.namespace)
 	request := &resourceapi.ExactDeviceRequest{DeviceClassName: harness.DriverName}
 	if consumed != nil {
 		request.Capacity = &resourceapi.CapacityRequirements{Requests: consumed}
 	}
-	claim, err := claims.Create(ctx, &resourceapi.ResourceClaim{
+	claim, err := b.claims().Create(ctx, &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "claim-"},
 		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{
 			Name: "gpu", Exactly: request,
@@ -69,22 +68,21 @@ func (b *bench) allocate(ctx context.Context, device string, consumed map[resour
 			MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{b.node}}},
 		}}},
 	}
-	if claim, err = claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err != nil {
+	if claim, err = b.claims().UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err != nil {
 		return nil, fmt.Errorf("allocate a claim: %w", err)
 	}
 	return claim, nil
 }
 
+// published returns a published device by its name.
 func (b *bench) published(ctx context.Context, name string) (*resourceapi.Device, error) {
-	list, err := b.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorNodeName + "=" + b.node})
+	devices, err := b.devices(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for i := range list.Items {
-		for j := range list.Items[i].Spec.Devices {
-			if device := &list.Items[i].Spec.Devices[j]; device.Name == name {
-				return device, nil
-			}
+	for i := range devices {
+		if devices[i].Name == name {
+			return &devices[i], nil
 		}
 	}
 	return nil, fmt.Errorf("device %s is not published", name)
@@ -101,41 +99,38 @@ func wholeOf(device *resourceapi.Device) map[resourceapi.QualifiedName]resource.
 	return consumed
 }
 
-// round prepares and unprepares one claim. The agent writes the status of a claim
-// after a delay, so it does not write it here.
-func (b *bench) round(ctx context.Context, a *agent, device string, f *figures) error {
-	write, err := b.durableWrite()
+// claims is the client of the bench's claims.
+func (b *bench) claims() resourceclient.ResourceClaimInterface {
+	return b.client.ResourceV1().ResourceClaims(b.namespace)
+}
+
+// cycle prepares, unprepares and deletes a claim. It returns what the meter measures of the
+// first two.
+func (b *bench) cycle(ctx context.Context, a *agent, claim *resourceapi.ResourceClaim, read meter) (prepare, unprepare float64, err error) {
+	before, err := read()
 	if err != nil {
-		return fmt.Errorf("write a file: %w", err)
+		return 0, 0, err
 	}
-	claim, err := b.claim(ctx, device)
+	if err := a.prepare(ctx, claim); err != nil {
+		return 0, 0, err
+	}
+	between, err := read()
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
-	start := time.Now()
-	if _, err := b.client.ResourceV1().ResourceClaims(b.namespace).Get(ctx, claim.Name, metav1.GetOptions{}); err != nil {
-		return err
-	}
-	get := time.Since(start)
-	prepare, err := a.prepare(ctx, claim)
-	if err != nil {
-		return err
-	}
-	start = time.Now()
 	if err := a.kubelet.Unprepare(ctx, claim); err != nil {
-		return err
+		return 0, 0, err
 	}
-	unprepare := time.Since(start)
-	f.DurableWrite = append(f.DurableWrite, write)
-	f.Get = append(f.Get, get)
-	f.Prepare = append(f.Prepare, prepare)
-	f.Unprepare = append(f.Unprepare, unprepare)
-	return b.client.ResourceV1().ResourceClaims(b.namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{})
+	after, err := read()
+	if err != nil {
+		return 0, 0, err
+	}
+	return between - before, after - between, b.claims().Delete(ctx, claim.Name, metav1.DeleteOptions{})
 }
 
 // burst prepares a claim on each device at the same time, with one call for each.
 // The kubelet calls so for as many pods.
-func (b *bench) burst(ctx context.Context, a *agent, devices []string, f *figures) error {
+func (b *bench) burst(ctx context.Context, a *agent, devices []string, samples *[]float64) error {
 	claims := make([]*resourceapi.ResourceClaim, len(devices))
 	for i, device := range devices {
 		var err error
@@ -143,31 +138,31 @@ func (b *bench) burst(ctx context.Context, a *agent, devices []string, f *figure
 			return err
 		}
 	}
-	took, err := b.atOnce(ctx, a, claims)
-	f.Burst = append(f.Burst, took)
-	return err
+	return b.atOnce(ctx, a, claims, samples)
 }
 
-// atOnce prepares claims at once, one call each, and returns the time that it took. It
+// atOnce prepares claims at once, one call each, and appends the time that it took. It
 // then drops them.
-func (b *bench) atOnce(ctx context.Context, a *agent, claims []*resourceapi.ResourceClaim) (took time.Duration, err error) {
-	errs := make([]error, len(claims))
-	var all sync.WaitGroup
-	start := time.Now()
-	for i, claim := range claims {
-		all.Go(func() { _, errs[i] = a.prepare(ctx, claim) })
+func (b *bench) atOnce(ctx context.Context, a *agent, claims []*resourceapi.ResourceClaim, samples *[]float64) error {
+	time, err := took(func() error {
+		errs := make([]error, len(claims))
+		var all sync.WaitGroup
+		for i, claim := range claims {
+			all.Go(func() { errs[i] = a.prepare(ctx, claim) })
+		}
+		all.Wait()
+		return errors.Join(errs...)
+	})
+	if err != nil {
+		return err
 	}
-	all.Wait()
-	took = time.Since(start)
-	if err := errors.Join(errs...); err != nil {
-		return took, err
-	}
+	*samples = append(*samples, time)
 	for _, claim := range claims {
 		if err := b.drop(ctx, a, claim); err != nil {
-			return took, err
+			return err
 		}
 	}
-	return took, nil
+	return nil
 }
 
 // drop unprepares and deletes a claim.
@@ -175,5 +170,5 @@ func (b *bench) drop(ctx context.Context, a *agent, claim *resourceapi.ResourceC
 	if err := a.kubelet.Unprepare(ctx, claim); err != nil {
 		return err
 	}
-	return b.client.ResourceV1().ResourceClaims(b.namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{})
+	return b.claims().Delete(ctx, claim.Name, metav1.DeleteOptions{})
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -40,37 +39,38 @@ func (b *bench) measureLibrary(ctx context.Context, f *figures) error {
 		for _, m := range []struct {
 			lib            gonvml.Interface
 			node           *nvml.Library
-			call, snapshot *[]time.Duration
+			call, snapshot *[]float64
 		}{
 			{loaded, snapshots[0], &f.LibraryCall, &f.LibrarySnapshot},
 			{linked, snapshots[1], &f.LinkedCall, &f.LinkedSnapshot},
 		} {
-			took, err := callTime(m.lib)
+			calls, err := took(func() error { return readMemory(m.lib) })
 			if err != nil {
 				return err
 			}
-			*m.call = append(*m.call, took)
-			start := time.Now()
-			if _, err := m.node.Snapshot(ctx); err != nil {
+			snapshot, err := took(func() error {
+				_, err := m.node.Snapshot(ctx)
+				return err
+			})
+			if err != nil {
 				return err
 			}
-			*m.snapshot = append(*m.snapshot, time.Since(start))
+			*m.call, *m.snapshot = append(*m.call, calls), append(*m.snapshot, snapshot)
 		}
 	}
 	return nil
 }
 
-// callTime reads the memory of the first GPU callsPerSample times, and returns the whole time.
-func callTime(lib gonvml.Interface) (time.Duration, error) {
+// readMemory reads the memory of the first GPU callsPerSample times.
+func readMemory(lib gonvml.Interface) error {
 	device, ret := lib.DeviceGetHandleByIndex(0)
 	if ret != gonvml.SUCCESS {
-		return 0, fmt.Errorf("the first GPU: %w", ret)
+		return fmt.Errorf("the first GPU: %w", ret)
 	}
-	start := time.Now()
 	for range callsPerSample {
 		if _, ret := device.GetMemoryInfo(); ret != gonvml.SUCCESS {
-			return 0, fmt.Errorf("memory of the first GPU: %w", ret)
+			return fmt.Errorf("memory of the first GPU: %w", ret)
 		}
 	}
-	return time.Since(start), nil
+	return nil
 }

@@ -63,12 +63,12 @@ func (b *bench) measureLimited(ctx context.Context, root string, limited, hook b
 	if err := harness.CreateNode(ctx, b.bin, node, limitsModel); err != nil {
 		return err
 	}
-	a, _, err := b.start(ctx, "--driver-root="+node, "--machine-root="+node, "--mps-supervisor=", fmt.Sprintf("--memory-limits=%t", limited))
+	a, err := b.start(ctx, "--driver-root="+node, "--machine-root="+node, "--mps-supervisor=", fmt.Sprintf("--memory-limits=%t", limited))
 	if err != nil {
 		return err
 	}
 	defer a.kill()
-	devices, err := b.devices(ctx)
+	devices, err := b.deviceNames(ctx)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (b *bench) measureHook(ctx context.Context, a *agent, root, device string, 
 	if err != nil {
 		return err
 	}
-	if _, err := a.prepare(ctx, claim); err != nil {
+	if err := a.prepare(ctx, claim); err != nil {
 		return err
 	}
 	hook, err := b.memoryHook(string(claim.UID))
@@ -174,7 +174,7 @@ func hookRound(ctx context.Context, root string, hook *specs.Hook, alone *nvml.L
 	if err := process.Start(); err != nil {
 		return err
 	}
-	f.ProcessStart = append(f.ProcessStart, time.Since(start))
+	f.ProcessStart = append(f.ProcessStart, milliseconds(time.Since(start)))
 	defer func() {
 		_ = process.Process.Kill()
 		_ = process.Wait() // it was killed
@@ -186,16 +186,18 @@ func hookRound(ctx context.Context, root string, hook *specs.Hook, alone *nvml.L
 	}
 	command := exec.CommandContext(ctx, hook.Path, hook.Args[1:]...)
 	command.Args[0], command.Env, command.Stdin = hook.Args[0], append([]string{}, hook.Env...), bytes.NewReader(state)
-	start = time.Now()
-	if out, err := command.CombinedOutput(); err != nil {
+	var out []byte
+	hooked, err := took(func() (err error) {
+		out, err = command.CombinedOutput()
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("the memory hook: %w: %s", err, out)
 	}
-	f.Hook = append(f.Hook, time.Since(start))
-
-	start = time.Now()
-	if err := alone.SetMemoryLimit(ctx, address, folder, shareMemory); err != nil {
+	limited, err := took(func() error { return alone.SetMemoryLimit(ctx, address, folder, shareMemory) })
+	if err != nil {
 		return fmt.Errorf("the simulator alone: %w", err)
 	}
-	f.SimLimit = append(f.SimLimit, time.Since(start))
+	f.Hook, f.SimLimit = append(f.Hook, hooked), append(f.SimLimit, limited)
 	return nil
 }

@@ -8,13 +8,16 @@
 //   - the memory of the agent
 //   - the duration of the hook that limits the memory of a container
 //   - the scheduler's cost of the published devices
-//   - with -compare, what NVIDIA's DRA driver needs for the same on the same node
 //   - what a call through the simulated libnvidia-ml.so.1 costs
 //
 // The report compares each figure with the design, and latencies with a yardstick of
 // the same machine and run. A slow figure is not an error.
 //
-// The bench acts as the kubelet, for a separate node object that runs no pods.
+// With -against an agent of another commit runs on a node of its own, and with -compare
+// NVIDIA's DRA driver. Ours and the other one do each step in turn, and the report has the
+// median ratio of the pairs.
+//
+// The bench acts as the kubelet, for separate node objects that run no pods.
 package main
 
 import (
@@ -34,9 +37,9 @@ import (
 )
 
 type options struct {
-	bin, cluster, kubeconfig, dir, model, classes, output string
-	rounds, bursts, starts                                int
-	compare                                               bool
+	bin, cluster, kubeconfig, dir, model, classes, output, against string
+	rounds, bursts, starts                                         int
+	compare                                                        bool
 }
 
 func main() {
@@ -50,7 +53,8 @@ func main() {
 	flag.StringVar(&o.output, "o", "table", "output `FORMAT`: table or json")
 	flag.IntVar(&o.rounds, "rounds", 200, "prepares and unprepares of one claim, and allocations of each kind")
 	flag.IntVar(&o.bursts, "bursts", 30, "times that 8 claims, and as many partitions as there are, are prepared at once")
-	flag.IntVar(&o.starts, "starts", 5, "starts of the agent")
+	flag.IntVar(&o.starts, "starts", 5, "starts of the agent, between which the rounds and bursts are divided")
+	flag.StringVar(&o.against, "against", "", "compare with `FILE`, the agent of another commit, and measure nothing else")
 	flag.BoolVar(&o.compare, "compare", false, "compare with NVIDIA's DRA driver, which make foreign builds, and measure nothing else")
 	flag.Parse()
 
@@ -69,8 +73,21 @@ func run(ctx context.Context, o options) (err error) {
 	if o.rounds < 1 || o.bursts < 1 || o.starts < 1 {
 		return errors.New("-rounds, -bursts and -starts must be at least 1")
 	}
+	if o.compare && o.against != "" {
+		return errors.New("-compare and -against: want one of them")
+	}
 	if o.bin, err = filepath.Abs(o.bin); err != nil {
 		return err
+	}
+	if o.against != "" {
+		if o.against, err = filepath.Abs(o.against); err != nil {
+			return err
+		}
+		// Before a cluster comes up, which takes a while.
+		other := newAgent(&bench{options: o}, "", o.against)
+		if err := checkAgent(ctx, o.against, other.whole, other.mig); err != nil {
+			return fmt.Errorf("-against: %w", err)
+		}
 	}
 	if o.kubeconfig == "" {
 		progress("bringing the test cluster %s up", o.cluster)
@@ -86,27 +103,53 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	config.QPS = -1 // the bench must not measure its own client's limits
+	// The yardstick of a read is like the agent's.
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
+	}
+	switch {
+	case o.compare:
+		return compareWith(ctx, client, o, newNVIDIAs, "NVIDIA'S")
+	case o.against != "":
+		other := func(b *bench) *driver { return newAgent(b, o.against, o.against) }
+		return compareWith(ctx, client, o, other, "OTHER")
 	}
 	b, err := newBench(ctx, client, o)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close(context.WithoutCancel(ctx))) }()
-	if o.compare {
-		lines, err := b.compareDrivers(ctx)
-		if err != nil {
-			return err
-		}
-		return reportComparison(os.Stdout, o.output, lines)
-	}
 	figures, err := b.measure(ctx)
 	if err != nil {
 		return err
 	}
-	return report(os.Stdout, o.output, figures)
+	return report(os.Stdout, o.output, lineHeader(), figures.lines())
+}
+
+// compareWith measures our agent and another driver in turn, and prints the comparison.
+func compareWith(ctx context.Context, client kubernetes.Interface, o options, other func(*bench) *driver, column string) (err error) {
+	var benches []*bench
+	defer func() {
+		for _, b := range benches {
+			err = errors.Join(err, b.close(context.WithoutCancel(ctx)))
+		}
+	}()
+	for range 2 {
+		b, err := newBench(ctx, client, o)
+		if err != nil {
+			return err
+		}
+		benches = append(benches, b)
+	}
+	ours, theirs := newAgent(benches[0], "our agent", benches[0].program()), other(benches[1])
+	r := runner{options: o, drivers: []*driver{ours, theirs}}
+	if err := r.measure(ctx, true); err != nil {
+		return err
+	}
+	return report(os.Stdout, o.output, comparisonHeader(column), compare(&ours.figures, &theirs.figures))
 }
 
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

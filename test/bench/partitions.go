@@ -8,9 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
@@ -24,12 +21,12 @@ func (b *bench) measurePartitions(ctx context.Context, f *figures) error {
 	if err := b.deleteSlices(ctx); err != nil {
 		return err
 	}
-	a, _, err := b.start(ctx, "--offer=share,mig")
+	a, err := b.start(ctx, "--offer=share,mig")
 	if err != nil {
 		return err
 	}
 	defer a.kill()
-	devices, err := b.devices(ctx)
+	devices, err := b.deviceNames(ctx)
 	if err != nil {
 		return err
 	}
@@ -50,7 +47,7 @@ func (b *bench) measurePartitions(ctx context.Context, f *figures) error {
 	if err != nil {
 		return err
 	}
-	if _, err := a.prepare(ctx, keeper); err != nil {
+	if err := a.prepare(ctx, keeper); err != nil {
 		return err
 	}
 	if err := y.keep(ctx, other); err != nil {
@@ -70,14 +67,13 @@ func (b *bench) measurePartitions(ctx context.Context, f *figures) error {
 		names[i] = device.String()
 	}
 	progress("preparing %d partitions at once, %d times", len(names), b.bursts)
-	var bursts figures
+	f.Partitions = len(names)
 	for range b.bursts {
-		if err := b.burst(ctx, a, names, &bursts); err != nil {
+		if err := b.burst(ctx, a, names, &f.PartitionBurst); err != nil {
 			return err
 		}
 	}
-	f.Partitions, f.PartitionBurst = len(names), bursts.Burst
-	if f.ResidentPartitions, err = a.resident(); err != nil {
+	if f.MemoryPartitions, err = anonymousMemory(a.cmd.Process.Pid); err != nil {
 		return err
 	}
 	if err := a.stop(); err != nil {
@@ -110,20 +106,12 @@ func (b *bench) partitionRound(ctx context.Context, a *agent, y *yardstick, devi
 	if err != nil {
 		return err
 	}
-	prepare, err := a.prepare(ctx, claim)
-	if err != nil {
-		return err
-	}
-	start := time.Now()
-	if err := a.kubelet.Unprepare(ctx, claim); err != nil {
-		return err
-	}
-	unprepare := time.Since(start)
+	prepare, unprepare, err := b.cycle(ctx, a, claim, clock())
 	f.PartitionPrepare = append(f.PartitionPrepare, prepare)
 	f.PartitionUnprepare = append(f.PartitionUnprepare, unprepare)
 	f.SimCreate = append(f.SimCreate, create)
 	f.SimDestroy = append(f.SimDestroy, destroy)
-	return b.client.ResourceV1().ResourceClaims(b.namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{})
+	return err
 }
 
 // yardstick is a second simulated node of the same model, in this process and without
@@ -166,16 +154,20 @@ func (y *yardstick) keep(ctx context.Context, device kind.Name) error {
 	return err
 }
 
-// round creates and destroys a partition.
-func (y *yardstick) round(ctx context.Context, device kind.Name) (create, destroy time.Duration, err error) {
-	start := time.Now()
-	if _, err := y.library.CreatePartition(ctx, device.Address, device.Profile, device.Start); err != nil {
+// round creates and destroys a partition, and returns the times.
+func (y *yardstick) round(ctx context.Context, device kind.Name) (create, destroy float64, err error) {
+	create, err = took(func() error {
+		_, err := y.library.CreatePartition(ctx, device.Address, device.Profile, device.Start)
+		return err
+	})
+	if err != nil {
 		return 0, 0, fmt.Errorf("the simulator alone: %w", err)
 	}
-	create = time.Since(start)
-	start = time.Now()
-	if err := y.library.DestroyPartition(ctx, device.Address, device.Profile, device.Start); err != nil {
+	destroy, err = took(func() error {
+		return y.library.DestroyPartition(ctx, device.Address, device.Profile, device.Start)
+	})
+	if err != nil {
 		return 0, 0, fmt.Errorf("the simulator alone: %w", err)
 	}
-	return create, time.Since(start), nil
+	return create, destroy, nil
 }

@@ -7,49 +7,92 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
+	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// figures are the raw measurements of a run.
+// memoryLimit is the design's limit of an agent's anonymous memory, in MB.
+const memoryLimit = 25
+
+// figures are the raw measurements of a run: samples of times in milliseconds, of memory in
+// MB, and of sizes in kB.
 type figures struct {
-	Prepare, Unprepare, Burst, Start []time.Duration
+	Start, Prepare, Unprepare, Burst []float64
 	// DurableWrite and Get are yardsticks: a synced write of 2 kB to the same disk,
 	// and one read of a claim from the same API server, which prepare includes.
-	DurableWrite, Get      []time.Duration
-	ResidentIdle, Resident int64 // bytes
+	DurableWrite, Get []float64
+	// Processor is the processor time of a claim, from prepare to unprepare.
+	Processor []float64
+	// PrepareCalls and UnprepareCalls are system calls, and NVMLCalls those of NVML for a claim.
+	// The first two are empty on a kernel that cannot count them.
+	PrepareCalls, UnprepareCalls, NVMLCalls []float64
+	// MemoryIdle and Memory are anonymous memory after the start and after the claims.
+	MemoryIdle, Memory []float64
+	// SliceSize is the size of the published slices as JSON.
+	SliceSize []float64
+	// MIG devices made on demand. They are empty if only our agent is measured.
+	MIGPrepare, MIGUnprepare, MIGSliceSize []float64
 
 	// MIG, on a model that has it. Partitions is the size of a burst.
-	PartitionPrepare, PartitionUnprepare, PartitionBurst []time.Duration
+	PartitionPrepare, PartitionUnprepare, PartitionBurst []float64
 	Partitions                                           int
-	ResidentPartitions                                   int64
+	MemoryPartitions                                     float64
 	// SimCreate and SimDestroy are the simulator's own times to create and destroy the
 	// partition. Prepare and unprepare include them.
-	SimCreate, SimDestroy []time.Duration
+	SimCreate, SimDestroy []float64
 	Allocator             []allocatortest.Comparison
 
 	// MPS shares: the first on a GPU, a further one, the last to be removed, and the
 	// most clients of a GPU at once. DaemonStart and DaemonStop are the supervisor's
 	// own times, which the first and the last include.
-	FirstShare, LastShare, Share, ShareUnprepare, FullGPU []time.Duration
-	DaemonStart, DaemonStop                               []time.Duration
-	ResidentShares                                        int64
+	FirstShare, LastShare, Share, ShareUnprepare, FullGPU []float64
+	DaemonStart, DaemonStop                               []float64
+	MemoryShares                                          float64
 
 	// Memory limits: a plain share without and with them, the start of a process in a
 	// separate cgroup, and the hook of the share for it. SimLimit is the simulator's
 	// own time to set the limit, which the hook includes. All are empty on a machine
 	// without cgroups of version 2.
-	PlainShare, LimitedShare     []time.Duration
-	ProcessStart, Hook, SimLimit []time.Duration
+	PlainShare, LimitedShare     []float64
+	ProcessStart, Hook, SimLimit []float64
 
 	// Calls of NVML on the simulated node, through its libnvidia-ml.so.1 and through the
 	// simulator in this process: callsPerSample readings of a GPU's memory, and a snapshot
 	// of the whole node.
-	LibraryCall, LinkedCall         []time.Duration
-	LibrarySnapshot, LinkedSnapshot []time.Duration
+	LibraryCall, LinkedCall         []float64
+	LibrarySnapshot, LinkedSnapshot []float64
+}
+
+// figure is a figure that is measured of every driver.
+type figure struct {
+	name, unit string
+	// design is the limit of the design, or 0 if there is none.
+	design  float64
+	samples []float64
+}
+
+// ofDriver returns the figures that were measured of a driver, in the order of the reports.
+func (f *figures) ofDriver() []figure {
+	return slices.DeleteFunc([]figure{
+		{"prepare of a whole GPU", "ms", 2, f.Prepare},
+		{"unprepare of a whole GPU", "ms", 1, f.Unprepare},
+		{"8 claims on 8 GPUs at once", "ms", 10, f.Burst},
+		{"prepare of a MIG device", "ms", 0, f.MIGPrepare},
+		{"unprepare of a MIG device", "ms", 0, f.MIGUnprepare},
+		{"start to published", "ms", 1000, f.Start},
+		{"processor time of a claim", "ms", 0, f.Processor},
+		{"system calls of prepare", "", 0, f.PrepareCalls},
+		{"system calls of unprepare", "", 0, f.UnprepareCalls},
+		{"calls of NVML for a claim", "", 0, f.NVMLCalls},
+		{"anonymous memory after start", "MB", memoryLimit, f.MemoryIdle},
+		{"anonymous memory after the claims", "MB", memoryLimit, f.Memory},
+		{"slices of whole GPUs", "kB", 0, f.SliceSize},
+		{"slices with all MIG devices", "kB", 0, f.MIGSliceSize},
+	}, func(f figure) bool { return len(f.samples) == 0 })
 }
 
 // Line is one row of the report.
@@ -67,19 +110,18 @@ type Line struct {
 }
 
 func (f *figures) lines() []Line {
-	prepare, unprepare := latency("prepare of a whole GPU", f.Prepare, 2), latency("unprepare", f.Unprepare, 1)
+	var lines []Line
+	for _, figure := range f.ofDriver() {
+		lines = append(lines, line(figure.name, figure.unit, figure.samples, figure.design))
+	}
+	prepare, burst := latency("", f.Prepare, 0), latency("", f.Burst, 0)
 	write, get := latency("one durable write of 2 kB (yardstick)", f.DurableWrite, 0), latency("one read of a claim (yardstick)", f.Get, 0)
-	burst := latency("8 claims on 8 GPUs at once, all of them", f.Burst, 10)
-	start := latency("process start to slices published", f.Start, 1000)
-	lines := []Line{
-		prepare, unprepare, write, get, less("prepare less read: our own", f.Prepare, f.Get),
+	lines = append(lines,
+		write, get, less("prepare less read: our own", f.Prepare, f.Get),
 		ratio("prepare / durable write", prepare, write),
 		ratio("prepare / read of a claim", prepare, get),
-		burst, ratio("8 at once / one", burst, prepare),
-		start,
-		memory("resident memory after start", f.ResidentIdle),
-		memory("resident memory after all claims", f.Resident),
-	}
+		ratio("8 at once / one", burst, prepare),
+	)
 	lines = append(lines, f.libraryLines()...)
 	lines = append(lines, f.shareLines()...)
 	if len(f.Hook) > 0 {
@@ -101,7 +143,7 @@ func (f *figures) shareLines() []Line {
 		further, latency("unprepare of it", f.ShareUnprepare, 0),
 		last, stopped, less("last share less stop: our own", f.LastShare, f.DaemonStop),
 		full, ratio(fmt.Sprintf("%d at once / one", gpu.MPSMaxClients), full, further),
-		memory("resident memory after all shares", f.ResidentShares),
+		memory("anonymous memory after all shares", f.MemoryShares),
 	}
 }
 
@@ -133,7 +175,7 @@ func (f *figures) partitionLines() []Line {
 		prepare, create, ratio("prepare / create", prepare, create), less("prepare less create: our own", f.PartitionPrepare, f.SimCreate),
 		unprepare, destroy, ratio("unprepare / destroy", unprepare, destroy), less("unprepare less destroy: our own", f.PartitionUnprepare, f.SimDestroy),
 		burst, ratio(fmt.Sprintf("%d at once / one", f.Partitions), burst, prepare),
-		memory("resident memory after all partitions", f.ResidentPartitions),
+		memory("anonymous memory after all partitions", f.MemoryPartitions),
 	}
 	for _, c := range f.Allocator {
 		lines = append(lines,
@@ -150,32 +192,45 @@ func (f *figures) allocations() int { return len(f.PartitionPrepare) }
 // less returns the differences between two samples of the same round. The difference
 // between a call to the agent and the simulator's work is an upper limit of the
 // agent's own cost, because the agent reads the simulated GPU too.
-func less(name string, samples, others []time.Duration) Line {
-	differences := make([]time.Duration, len(samples))
+func less(name string, samples, others []float64) Line {
+	differences := make([]float64, len(samples))
 	for i := range samples {
 		differences[i] = samples[i] - others[i]
 	}
 	return latency(name, differences, 0)
 }
 
-func latency(name string, samples []time.Duration, design float64) Line {
-	sorted := slices.Sorted(slices.Values(samples))
-	ms := func(q float64) float64 { return milliseconds(sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]) }
-	line := Line{Figure: name, Median: ms(.5), Unit: "ms", Design: design, Samples: len(sorted)}
-	if len(sorted) >= 100 {
-		line.P99 = ms(.99)
+func latency(name string, samples []float64, design float64) Line {
+	return line(name, "ms", samples, design)
+}
+
+func memory(name string, amount float64) Line {
+	return line(name, "MB", []float64{amount}, memoryLimit)
+}
+
+func line(name, unit string, samples []float64, design float64) Line {
+	line := Line{Figure: name, Median: quantile(samples, .5), Unit: unit, Design: design, Samples: len(samples)}
+	if len(samples) >= 100 {
+		line.P99 = quantile(samples, .99)
 	}
 	return line.judged()
 }
 
-func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+// quantile returns a quantile of samples, between two of them if need be. It returns 0 if there
+// are no samples.
+func quantile(samples []float64, part float64) float64 {
+	if len(samples) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(samples))
+	at := part * float64(len(sorted)-1)
+	below := int(at)
+	above := min(below+1, len(sorted)-1)
+	return sorted[below] + (at-float64(below))*(sorted[above]-sorted[below])
+}
 
 func ratio(name string, a, b Line) Line {
 	return Line{Figure: name, Median: a.Median / b.Median, Unit: "times", Samples: min(a.Samples, b.Samples)}
-}
-
-func memory(name string, bytes int64) Line {
-	return Line{Figure: name, Median: float64(bytes) / 1e6, Unit: "MB", Design: 50, Samples: 1}.judged()
 }
 
 func (l Line) judged() Line {
@@ -189,28 +244,38 @@ func (l Line) judged() Line {
 	return l
 }
 
-// report prints the figures as a table or as JSON.
-func report(w io.Writer, format string, f figures) error {
-	lines := f.lines()
+// report prints rows as a table or as JSON.
+func report[T interface{ cells() []string }](w io.Writer, format string, header []string, rows []T) error {
 	if format == "json" {
 		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", "  ")
-		return encoder.Encode(lines)
+		return encoder.Encode(rows)
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "FIGURE\tMEDIAN\tP99\tDESIGN\tVERDICT\tSAMPLES") //nolint:errcheck // Flush reports it
-	for _, l := range lines {
-		//nolint:errcheck // Flush reports it
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d\n", l.Figure, amount(l.Median, l.Unit), amount(l.P99, l.Unit), limit(l), l.Verdict, l.Samples)
+	fmt.Fprintln(table, strings.Join(header, "\t")) //nolint:errcheck // Flush reports it
+	for _, row := range rows {
+		fmt.Fprintln(table, strings.Join(row.cells(), "\t")) //nolint:errcheck // Flush reports it
 	}
 	return table.Flush()
+}
+
+func lineHeader() []string {
+	return []string{"FIGURE", "MEDIAN", "P99", "DESIGN", "VERDICT", "SAMPLES"}
+}
+
+func (l Line) cells() []string {
+	return []string{l.Figure, amount(l.Median, l.Unit), amount(l.P99, l.Unit), limit(l), l.Verdict, strconv.Itoa(l.Samples)}
 }
 
 func amount(value float64, unit string) string {
 	if value == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%.3g %s", value, unit)
+	format := "%.3g %s"
+	if value >= 1000 {
+		format = "%.0f %s"
+	}
+	return strings.TrimSpace(fmt.Sprintf(format, value, unit))
 }
 
 func limit(l Line) string {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
@@ -92,12 +91,12 @@ func (b *bench) measureShares(ctx context.Context, f *figures) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.stop(context.WithoutCancel(ctx))) }()
-	a, _, err := b.start(ctx, "--mps-supervisor="+b.supervisorSocket())
+	a, err := b.start(ctx, "--mps-supervisor="+b.supervisorSocket())
 	if err != nil {
 		return err
 	}
 	defer a.kill()
-	devices, err := b.devices(ctx)
+	devices, err := b.deviceNames(ctx)
 	if err != nil {
 		return err
 	}
@@ -112,7 +111,7 @@ func (b *bench) measureShares(ctx context.Context, f *figures) (err error) {
 	if err != nil {
 		return err
 	}
-	if _, err := a.prepare(ctx, keeper); err != nil {
+	if err := a.prepare(ctx, keeper); err != nil {
 		return err
 	}
 	for range b.rounds {
@@ -131,7 +130,7 @@ func (b *bench) measureShares(ctx context.Context, f *figures) (err error) {
 			return err
 		}
 	}
-	if f.ResidentShares, err = a.resident(); err != nil {
+	if f.MemoryShares, err = anonymousMemory(a.cmd.Process.Pid); err != nil {
 		return err
 	}
 	return a.stop()
@@ -148,16 +147,17 @@ func (b *bench) firstShare(ctx context.Context, a *agent, s *supervisor, device,
 	if uuid == nil {
 		return fmt.Errorf("device %s is published without a UUID", other)
 	}
-	start := time.Now()
-	if _, err := s.client.EnsureMPS(ctx, gpu.MPSDaemon{Name: other, Devices: []string{*uuid}}); err != nil {
+	started, err := took(func() error {
+		_, err := s.client.EnsureMPS(ctx, gpu.MPSDaemon{Name: other, Devices: []string{*uuid}})
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("the supervisor alone: %w", err)
 	}
-	started := time.Since(start)
-	start = time.Now()
-	if err := s.client.StopMPS(ctx, other); err != nil {
+	stopped, err := took(func() error { return s.client.StopMPS(ctx, other) })
+	if err != nil {
 		return fmt.Errorf("the supervisor alone: %w", err)
 	}
-	stopped := time.Since(start)
 	prepare, unprepare, err := b.shareRound(ctx, a, device)
 	if err != nil {
 		return err
@@ -168,20 +168,12 @@ func (b *bench) firstShare(ctx context.Context, a *agent, s *supervisor, device,
 }
 
 // shareRound prepares and unprepares one share.
-func (b *bench) shareRound(ctx context.Context, a *agent, device string) (prepare, unprepare time.Duration, err error) {
+func (b *bench) shareRound(ctx context.Context, a *agent, device string) (prepare, unprepare float64, err error) {
 	claim, err := b.share(ctx, device)
 	if err != nil {
 		return 0, 0, err
 	}
-	if prepare, err = a.prepare(ctx, claim); err != nil {
-		return 0, 0, err
-	}
-	start := time.Now()
-	if err := a.kubelet.Unprepare(ctx, claim); err != nil {
-		return 0, 0, err
-	}
-	unprepare = time.Since(start)
-	return prepare, unprepare, b.client.ResourceV1().ResourceClaims(b.namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{})
+	return b.cycle(ctx, a, claim, clock())
 }
 
 // fullGPU prepares as many shares of a device at once as MPS has clients.
@@ -193,7 +185,5 @@ func (b *bench) fullGPU(ctx context.Context, a *agent, device string, f *figures
 			return err
 		}
 	}
-	took, err := b.atOnce(ctx, a, claims)
-	f.FullGPU = append(f.FullGPU, took)
-	return err
+	return b.atOnce(ctx, a, claims, &f.FullGPU)
 }

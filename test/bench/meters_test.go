@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestProcessorTimeIncludesThreadsThatHaveEnded(t *testing.T) {
+	before, err := processorTime(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() {
+		// The thread ends with the goroutine.
+		runtime.LockOSThread()
+		var start, now unix.Timespec
+		err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &start)
+		for err == nil && now.Nano()-start.Nano() < 50e6 {
+			err = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now)
+		}
+		ended <- err
+	}()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	after, err := processorTime(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after-before < 45 {
+		t.Errorf("a thread ran for 50 ms, and the processor time grew by %g ms", after-before)
+	}
+	if _, err := processorTime(1 << 22); err == nil {
+		t.Error("a process that cannot exist has a processor time")
+	}
+}
+
+func TestMemoryOfFilesIsNotAnonymous(t *testing.T) {
+	const size = 64 << 20
+	file := filepath.Join(t.TempDir(), "file")
+	opened, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := opened.Truncate(size); err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close() //nolint:errcheck // it was only mapped
+	for _, c := range []struct {
+		name     string
+		fd       int
+		flags    int
+		min, max float64
+	}{
+		{"of a file", int(opened.Fd()), unix.MAP_SHARED, -1000, 30},
+		{"without a file", -1, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS, 40, 1000},
+	} {
+		before, err := anonymousMemory(os.Getpid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory, err := unix.Mmap(c.fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, c.flags|unix.MAP_POPULATE)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, err := anonymousMemory(os.Getpid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Munmap(memory); err != nil {
+			t.Fatal(err)
+		}
+		if mb := after - before; mb < c.min || mb > c.max {
+			t.Errorf("67 MB %s count as %g MB", c.name, mb)
+		}
+	}
+}
+
+func TestSystemCallsOfOldAndNewThreadsAreCounted(t *testing.T) {
+	tracepoint, err := systemCallsTracepoint()
+	if err != nil {
+		t.Skip(err)
+	}
+	counter, err := countSystemCalls(tracepoint, os.Getpid())
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer counter.close() //nolint:errcheck // the test ends
+	// More threads at a time than the process has had.
+	const threads, calls = 64, 10000
+	measure := func(call func()) float64 {
+		before, err := counter.read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var started, ended sync.WaitGroup
+		started.Add(threads)
+		for range threads {
+			ended.Go(func() {
+				runtime.LockOSThread()
+				started.Done()
+				started.Wait()
+				for range calls / threads {
+					call()
+				}
+			})
+		}
+		ended.Wait()
+		after, err := counter.read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return after - before
+	}
+	if got := measure(func() { syscall.Getppid() }); got < .95*calls || got > 1.3*calls {
+		t.Errorf("%d system calls were counted as %g", calls, got)
+	}
+	if got := measure(func() { syscall.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }); got > .3*calls { //nolint:errcheck // it cannot fail
+		t.Errorf("%d calls that Go's runtime makes were counted as %g", calls, got)
+	}
+}
