@@ -31,7 +31,7 @@ func TestClusterJSONKeepsItsNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"apiserver", "binDir", "cdiDir", "containerRuntime", "containerdSocket", "featureGates", "kubeconfig", "kubeletRoot", "kubernetesVersion",
+		"apiserver", "binDir", "cdiDir", "containerRuntime", "containerdSocket", "devicePluginsDir", "featureGates", "kubeconfig", "kubeletRoot", "kubernetesVersion",
 		"logsDir", "name", "netns", "nodeIP", "nodeName", "ociRuntime", "pluginsDir", "pluginsRegistryDir", "probeImage", "stateDir",
 	}
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(fields))); diff != "" {
