@@ -128,7 +128,7 @@ func (r Root) containers() (map[containerKey]int, error) {
 }
 
 func (r Root) mounts(process string) ([]*mountinfo.Info, error) {
-	text, err := os.ReadFile(filepath.Join(string(r), "proc", process, "mountinfo"))
+	text, err := ReadFile(filepath.Join(string(r), "proc", process, "mountinfo"))
 	if err != nil {
 		return nil, fmt.Errorf("process %s: %w", process, err)
 	}

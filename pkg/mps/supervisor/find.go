@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +14,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
 )
 
 // logVariable marks the processes of a daemon: servers inherit it from the daemon, and
@@ -113,31 +114,8 @@ func words(pid int, file string) []string {
 	return strings.Split(string(data), "\x00")
 }
 
-// readProcess returns a file of a process. Not [os.ReadFile], which offers each file to the
-// runtime's poller: that takes longer than the read.
 func readProcess(pid int, file string) ([]byte, error) {
-	path := fmt.Sprintf("/proc/%d/%s", pid, file)
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
-	}
-	defer func() { _ = unix.Close(fd) }()
-	data := make([]byte, 0, 512)
-	for {
-		n, err := unix.Read(fd, data[len(data):cap(data)])
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return nil, &fs.PathError{Op: "read", Path: path, Err: err}
-		case n == 0:
-			return data, nil
-		default:
-			data = data[:len(data)+n]
-		}
-		if len(data) == cap(data) {
-			data = slices.Grow(data, len(data))
-		}
-	}
+	return procfs.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
 }
 
 // isOwn reports whether a process belongs to the user of this process and did at its
