@@ -144,7 +144,7 @@ func jobsAre(t *testing.T, ns string, want map[string]string) {
 func waitCondition(t *testing.T, ns, job, text string) {
 	t.Helper()
 	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
-		out, err := cluster.Kubectl(ctx, "get", "workloads", "-n", ns, "-o", fmt.Sprintf(`jsonpath={.items[?(@.metadata.ownerReferences[0].name==%q)].status.conditions[*].message}`, job))
+		out, err := cluster.Kubectl(ctx, "get", "workloads.kueue.x-k8s.io", "-n", ns, "-o", fmt.Sprintf(`jsonpath={.items[?(@.metadata.ownerReferences[0].name==%q)].status.conditions[*].message}`, job))
 		return strings.Contains(out, text), fmt.Sprintf("of %s Kueue says %q, want %q", job, out, text), err
 	}))
 }
