@@ -25,10 +25,10 @@ type miss struct {
 	distance int
 }
 
-// alike returns the index of a node that is searched for each node of some, by their index. It is
-// the first node with the same likeness, or the node itself.
-func alike(nodes []int, likenessOf func(node int) (_ likeness, ok bool)) map[int]int {
-	same, first := make(map[int]int, len(nodes)), map[likeness]int{}
+// alike returns the node that is searched for each of some nodes: the first one with the same
+// likeness, or the node itself.
+func alike(nodes []string, likenessOf func(node string) (_ likeness, ok bool)) map[string]string {
+	same, first := make(map[string]string, len(nodes)), map[likeness]string{}
 	for _, node := range nodes {
 		same[node] = node
 		key, ok := likenessOf(node)
@@ -52,8 +52,7 @@ func (s *Search) outline(node string, claims ...*resourceapi.ResourceClaim) (_ l
 	if !ok {
 		return likeness{}, false
 	}
-	compared := comparedBy(claims)
-	var names []Name
+	names := comparedBy(claims)
 	for _, selector := range slices.Concat(selectors...) {
 		if selector.CEL == nil {
 			continue
@@ -70,8 +69,7 @@ func (s *Search) outline(node string, claims ...*resourceapi.ResourceClaim) (_ l
 	}
 	var b strings.Builder
 	ok = s.describeSlices(&b, node, func(d Device, driver string) bool {
-		describeRead(&b, names, d, driver)
-		describeCompared(&b, d, driver, compared)
+		describeAttributes(&b, names, d, driver)
 		return true
 	})
 	return sha256.Sum256([]byte(b.String())), ok
@@ -92,13 +90,13 @@ func (s *Search) selectorsOf(claims []*resourceapi.ResourceClaim) (_ [][]resourc
 }
 
 // comparedBy returns the attributes that the constraints of claims compare.
-func comparedBy(claims []*resourceapi.ResourceClaim) []resourceapi.FullyQualifiedName {
-	var compared []resourceapi.FullyQualifiedName
+func comparedBy(claims []*resourceapi.ResourceClaim) []Name {
+	var compared []Name
 	for _, claim := range claims {
 		for _, c := range claim.Spec.Devices.Constraints {
 			for _, name := range []*resourceapi.FullyQualifiedName{c.MatchAttribute, c.DistinctAttribute} {
 				if name != nil {
-					compared = append(compared, *name)
+					compared = append(compared, publishedName("", resourceapi.QualifiedName(*name), false))
 				}
 			}
 		}
@@ -132,7 +130,9 @@ func (s *Search) describe(ctx context.Context, node string, claims ...*resourcea
 			}
 			fmt.Fprintf(&b, " %t%t", m.selected, m.failed)
 		}
-		describeCompared(&b, d, driver, compared)
+		for _, name := range compared {
+			describeAttribute(&b, name, d, driver)
+		}
 		return true
 	})
 	return sha256.Sum256([]byte(b.String())), ok
@@ -142,16 +142,11 @@ func (s *Search) describe(ctx context.Context, node string, claims ...*resourcea
 // writeAttributes writes what matters. ok is false if the node has a part that is not described.
 func (s *Search) describeSlices(b *strings.Builder, node string, writeAttributes func(d Device, driver string) bool) (ok bool) {
 	all := s.fleet.slicesFor(node)
-	type pool struct{ driver, name string }
-	poolOf := func(slice *resourceapi.ResourceSlice) pool { return pool{slice.Spec.Driver, slice.Spec.Pool.Name} }
-	newest := map[pool]int64{}
-	for _, slice := range all {
-		newest[poolOf(slice)] = max(newest[poolOf(slice)], slice.Spec.Pool.Generation)
-	}
+	newest := newestPools(all)
 	for _, slice := range all {
 		// Generations count the changes of a pool, so they differ between nodes. The allocator
 		// compares those of one pool only.
-		fmt.Fprintf(b, "%d ", newest[poolOf(slice)]-slice.Spec.Pool.Generation)
+		fmt.Fprintf(b, "%d ", newest[pool{slice.Spec.Driver, slice.Spec.Pool.Name}].generation-slice.Spec.Pool.Generation)
 		if !s.describeSlice(b, node, slice, writeAttributes) {
 			return false
 		}
@@ -196,18 +191,19 @@ func (s *Search) describeSlice(b *strings.Builder, node string, slice *resourcea
 	return true
 }
 
-// describeCompared writes the values of attributes that constraints compare.
-func describeCompared(b *strings.Builder, d Device, driver string, compared []resourceapi.FullyQualifiedName) {
-	for _, name := range compared {
-		domain, id, _ := strings.Cut(string(name), "/")
-		describeAttribute(b, Name{Domain: domain, ID: id}, d, driver)
+// describeRead writes all that an expression with these names can read of a device.
+func describeRead(b *strings.Builder, names []Name, d Device, driver string) {
+	fmt.Fprintf(b, "%s %t", driver, ptr.Deref(d.Published.AllowMultipleAllocations, false))
+	describeAttributes(b, names, d, driver)
+	for _, name := range slices.Sorted(maps.Keys(d.Published.Capacity)) {
+		capacity := d.Published.Capacity[name]
+		fmt.Fprintf(b, " %s=%s", name, capacity.Value.String())
 	}
 }
 
-// describeRead writes all that an expression with these names can read of a device. Before it
-// evaluates any, CEL converts all attributes, which can fail for others than these three types.
-func describeRead(b *strings.Builder, names []Name, d Device, driver string) {
-	fmt.Fprintf(b, "%s %t", driver, ptr.Deref(d.Published.AllowMultipleAllocations, false))
+// describeAttributes writes the attributes on which an expression with these names depends. Before
+// it evaluates any, CEL converts all attributes, which can fail for others than these three types.
+func describeAttributes(b *strings.Builder, names []Name, d Device, driver string) {
 	for _, name := range names {
 		if !name.Capacity {
 			describeAttribute(b, name, d, driver)
@@ -218,10 +214,6 @@ func describeRead(b *strings.Builder, names []Name, d Device, driver string) {
 		if value.StringValue == nil && value.BoolValue == nil && value.IntValue == nil {
 			describeValue(b, string(name), value)
 		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(d.Published.Capacity)) {
-		capacity := d.Published.Capacity[name]
-		fmt.Fprintf(b, " %s=%s", name, capacity.Value.String())
 	}
 }
 

@@ -23,42 +23,47 @@ type FreeOnNode struct {
 // there were no others, and places at most limit on a node. Nodes without free devices are
 // left out. The error wraps [gpu.ErrTimeout] or [gpu.ErrInvalid] and names the claim.
 func (f *Fleet) Free(ctx context.Context, limit int, claims ...*resourceapi.ResourceClaim) ([][]FreeOnNode, error) {
-	names, search := f.NodeNames(), f.NewSearch(0)
-	all := make([]int, len(names))
-	for i := range all {
-		all[i] = i
-	}
+	nodes, search := f.NodeNames(), f.NewSearch(0)
 	// Most nodes of a fleet have the same outline. Only the first of them is described for each claim.
-	outlines := alike(all, func(i int) (likeness, bool) { return search.outline(names[i], claims...) })
-	firsts := slices.Compact(slices.Sorted(maps.Values(outlines)))
+	outlines := alike(nodes, func(node string) (likeness, bool) { return search.outline(node, claims...) })
 	found := make([][]FreeOnNode, len(claims))
 	for c, claim := range claims {
-		same := alike(firsts, func(i int) (likeness, bool) { return search.describe(ctx, names[i], claim) })
-		free, err := f.freeOnEach(ctx, names, slices.Compact(slices.Sorted(maps.Values(same))), claim, limit)
+		same := alike(firsts(outlines), func(node string) (likeness, bool) { return search.describe(ctx, node, claim) })
+		free, err := f.freeOnEach(ctx, firsts(same), claim, limit)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", claim.Name, err)
 		}
-		for i, name := range names {
-			if n := free[same[outlines[i]]]; n > 0 {
-				found[c] = append(found[c], FreeOnNode{Node: name, Claims: n})
+		for _, node := range nodes {
+			if n := free[same[outlines[node]]]; n > 0 {
+				found[c] = append(found[c], FreeOnNode{Node: node, Claims: n})
 			}
 		}
 	}
 	return found, nil
 }
 
-// freeOnEach returns how many claims fit on some nodes, by their index.
-func (f *Fleet) freeOnEach(ctx context.Context, names []string, nodes []int, claim *resourceapi.ResourceClaim, limit int) ([]int, error) {
-	free := make([]int, len(names))
+// firsts returns the nodes that are searched for others, in order.
+func firsts(same map[string]string) []string {
+	return slices.Compact(slices.Sorted(maps.Values(same)))
+}
+
+// freeOnEach returns how many claims fit on each of some nodes.
+func (f *Fleet) freeOnEach(ctx context.Context, nodes []string, claim *resourceapi.ResourceClaim, limit int) (map[string]int, error) {
+	claims := make([]int, len(nodes))
 	searches, ctx := errgroup.WithContext(ctx)
 	searches.SetLimit(runtime.GOMAXPROCS(0))
-	for _, i := range nodes {
+	for i, node := range nodes {
 		searches.Go(func() (err error) {
-			free[i], err = f.freeOn(ctx, names[i], claim, limit)
+			claims[i], err = f.freeOn(ctx, node, claim, limit)
 			return err
 		})
 	}
-	return free, searches.Wait()
+	err := searches.Wait()
+	free := make(map[string]int, len(nodes))
+	for i, node := range nodes {
+		free[node] = claims[i]
+	}
+	return free, err
 }
 
 func (f *Fleet) freeOn(ctx context.Context, node string, claim *resourceapi.ResourceClaim, limit int) (int, error) {

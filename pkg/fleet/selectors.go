@@ -223,8 +223,7 @@ func firstLine(err error) string {
 
 // Constraint returns the problem of a constraint on an attribute that no device has.
 func (n *Names) Constraint(attribute resourceapi.FullyQualifiedName) []NameProblem {
-	domain, id, _ := strings.Cut(string(attribute), "/")
-	name := Name{Domain: domain, ID: id}
+	name := publishedName("", resourceapi.QualifiedName(attribute), false)
 	if n.published[name] > 0 || len(n.shapes) == 0 {
 		return nil
 	}

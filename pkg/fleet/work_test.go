@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"testing"
 	"time"
 
@@ -229,14 +227,7 @@ func TestNodesThatAreAlikeAreSearchedOnce(t *testing.T) {
 				t.Errorf("%d nodes are searched, want %d", len(s.missesOf), tc.searched)
 			}
 			names := s.fleet.NodeNames()
-			every := make([]int, len(names))
-			for i := range every {
-				every[i] = i
-			}
-			distinct := func(likenessOf func(node string) (likeness, bool)) int {
-				same := alike(every, func(i int) (likeness, bool) { return likenessOf(names[i]) })
-				return len(slices.Compact(slices.Sorted(maps.Values(same))))
-			}
+			distinct := func(likenessOf func(node string) (likeness, bool)) int { return len(firsts(alike(names, likenessOf))) }
 			if n, want := distinct(func(node string) (likeness, bool) { return s.describe(t.Context(), node, claim) }), cmp.Or(tc.searched, len(names)); n != want {
 				t.Errorf("%d nodes are distinct, want %d", n, want)
 			}

@@ -55,10 +55,9 @@ func (l List) Find(name string) (Step, error) {
 
 // OnlyFiles reports whether the step of a name is a [Filer].
 func (l List) OnlyFiles(name string) bool {
-	return slices.ContainsFunc(l, func(s Step) bool {
-		_, is := s.(Filer)
-		return is && s.Name() == name
-	})
+	s, err := l.Find(name)
+	_, is := s.(Filer)
+	return err == nil && is
 }
 
 // Journal returns the steps of a plan, none of them begun.
