@@ -56,6 +56,7 @@ func TestListOfCommandsThatNoTestRuns(t *testing.T) {
 		`docs/admin/on-openshift.md: export REGISTRY=registry.example.com/team    # yours`,
 		`docs/admin/on-openshift.md: oc debug node/$NODE -- chroot /host ausearch --message AVC --start recent`,
 		`docs/admin/on-schedulers.md: kubectl get resourceclaims --output custom-columns=CLAIM:.metadata.name,DEVICE:'.status.allocation.devices.results[*].device',CAPACITY:'.status.allocation.devices.results[*].consumedCapacity'`,
+		"docs/dev/benchmarks.md: git worktree add --detach /tmp/before main~1",
 		"docs/dev/first-change.md: go work init . ./simulator ./deployments/container ./test/chart ./test/cluster",
 		"docs/dev/hardware.md: ./gpu-conformance -test.v -hardware=nvml -capture my-node.yaml",
 		"docs/dev/hardware.md: sudo ./gpu-conformance record --output my-machine.yaml",
