@@ -70,11 +70,19 @@ func (m *Manager) checkPodsEnded(j *job) error {
 	if err != nil {
 		return fmt.Errorf("the claim keeps its devices, because the processes of pods cannot be listed: %w", err)
 	}
+	if err := j.checkPods(living, slices.Concat(j.Pods, j.reserved)); err != nil || len(living) == 0 {
+		return err
+	}
 	consumers, err := m.consumersOf(j.Claim)()
 	if err != nil {
 		return fmt.Errorf("the claim keeps its devices, because the containers with its devices cannot be listed: %w", err)
 	}
-	for _, pod := range slices.Concat(j.Pods, j.reserved, consumers) {
+	return j.checkPods(living, consumers)
+}
+
+// checkPods returns a stillComputing error if one of the pods is living.
+func (j *job) checkPods(living map[string]int, pods []types.UID) error {
+	for _, pod := range pods {
 		if pid := living[string(pod)]; pid != 0 {
 			return stillComputing{plan.Refuse(
 				fmt.Errorf("devices %s: %w: process %d of the claim's pod still lives, so the claim keeps them; see docs/admin/operate.md#after-a-forced-deletion", j.Names(), gpu.ErrInUse, pid),

@@ -166,7 +166,7 @@ func TestAClaimIsKeptWhileAProcessOfItsPodsLives(t *testing.T) {
 		"a pod of its PodGroup idles": {claim: whole, living: map[string]int{"pod-group": 7}, runs: func(o *occupants) {
 			o.consumers["uid-c"] = []types.UID{"pod-group"}
 		}},
-		"the containers with its devices cannot be listed": {claim: whole, runs: func(o *occupants) { o.consumersErr = errors.New("permission denied") }},
+		"the containers with its devices cannot be listed": {claim: whole, living: map[string]int{"pod-d": 7}, runs: func(o *occupants) { o.consumersErr = errors.New("permission denied") }},
 		"the pods' processes cannot be listed":             {claim: whole, runs: func(o *occupants) { o.livingErr = errors.New("permission denied") }},
 	} {
 		for _, by := range []string{"the kubelet", "the reconciliation"} {

@@ -3,14 +3,13 @@
 package procfs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
@@ -29,7 +28,11 @@ type Source struct {
 // Source returns the source of a folder at a path of this process. The path has no
 // symbolic links. The error wraps [gpu.ErrNotFound] if no mount contains it.
 func (r Root) Source(folder string) (Source, error) {
-	mounts, err := r.mounts("self")
+	text, err := ReadFile(filepath.Join(string(r), "proc", "self", "mountinfo"))
+	if err != nil {
+		return Source{}, fmt.Errorf("find the file system of %s: %w", folder, err)
+	}
+	mounts, err := mountinfo.GetMountsFromReader(bytes.NewReader(text), nil)
 	if err != nil {
 		return Source{}, fmt.Errorf("find the file system of %s: %w", folder, err)
 	}
@@ -60,6 +63,13 @@ func (s Source) contains(m *mountinfo.Info) bool {
 	return found && below != "" && m.Major == s.major && m.Minor == s.minor
 }
 
+// isIn reports whether mounts, a mountinfo, can have a file of the folder. To parse it takes several
+// times as long, and few containers on a node have a device.
+func (s Source) isIn(mounts string) bool {
+	name := path.Base(s.path)
+	return strings.ContainsAny(name, " \t\n\\") || strings.Contains(mounts, name) // the kernel escapes these
+}
+
 // cutFolder returns the part of a path below a folder.
 func cutFolder(name, folder string) (below string, found bool) {
 	if name == folder {
@@ -80,11 +90,17 @@ func (r Root) PodsWith(sources []Source) ([][]string, error) {
 	pods := make([][]string, len(sources))
 	var errs []error
 	for of, pid := range first {
-		mounts, err := r.mounts(strconv.Itoa(pid))
-		if hasEnded(err) {
+		text, err := r.file(pid, "mountinfo")
+		if hasEnded(err) || err == nil && !slices.ContainsFunc(sources, func(s Source) bool { return s.isIn(text) }) {
 			continue
 		}
-		errs = append(errs, err)
+		var mounts []*mountinfo.Info
+		if err == nil {
+			mounts, err = mountinfo.GetMountsFromReader(strings.NewReader(text), nil)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("process %d: %w", pid, err))
+		}
 		for i, s := range sources {
 			if slices.ContainsFunc(mounts, s.contains) && !slices.Contains(pods[i], of.pod) {
 				pods[i] = append(pods[i], of.pod)
@@ -101,38 +117,16 @@ type containerKey struct{ pod, id string }
 
 // containers returns the process with the smallest PID of each container of a pod.
 func (r Root) containers() (map[containerKey]int, error) {
-	entries, err := os.ReadDir(filepath.Join(string(r), "proc"))
-	if err != nil {
-		return nil, fmt.Errorf("list the processes: %w", err)
-	}
 	first := map[containerKey]int{}
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			continue
-		}
-		groups, err := r.file(pid, "cgroup")
-		if hasEnded(err) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("process %d: %w", pid, err)
-		}
+	err := r.eachGroups(func(pid int, groups string) error {
 		var of containerKey
 		of.pod, of.id = containerOf(groups)
 		if known, ok := first[of]; of.pod != "" && (!ok || pid < known) {
 			first[of] = pid
 		}
-	}
-	return first, nil
-}
-
-func (r Root) mounts(process string) ([]*mountinfo.Info, error) {
-	text, err := ReadFile(filepath.Join(string(r), "proc", process, "mountinfo"))
-	if err != nil {
-		return nil, fmt.Errorf("process %s: %w", process, err)
-	}
-	return mountinfo.GetMountsFromReader(strings.NewReader(string(text)), nil)
+		return nil
+	})
+	return first, err
 }
 
 // hasEnded reports whether a file of proc could not be read because its process has ended.

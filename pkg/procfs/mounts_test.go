@@ -79,6 +79,20 @@ func TestPodsWithAFileMounted(t *testing.T) {
 	}
 }
 
+func TestPodsWithAFileInAFolderWithABlank(t *testing.T) {
+	root := t.TempDir()
+	self(t, root, "8:1 / /")
+	process(t, root, 7, map[string]string{"cgroup": "0::/kubepods/pod" + podUID + "/" + container + "\n", "mountinfo": mountTable(`8:1 /plug\040ins/f /f`)})
+	source, err := procfs.Root(root).Source("/plug ins")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := procfs.Root(root).PodsWith([]procfs.Source{source})
+	if diff := cmp.Diff([][]string{{podUID}}, got); err != nil || diff != "" {
+		t.Errorf("%v, pods (-want +got):\n%s", err, diff)
+	}
+}
+
 // A program in a container can have its own mounts, as one that starts containers.
 func TestPodsWithAFileMountedByTheFirstProcessOnly(t *testing.T) {
 	root := t.TempDir()

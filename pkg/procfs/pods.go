@@ -3,21 +3,11 @@
 package procfs
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
-
-// readBatch is the number of entries of proc that are read at a time. A process that
-// starts during the pass has a higher PID than the entries before it, so that a later
-// batch has it.
-const readBatch = 64
 
 // Pods returns the UIDs of the pods of which a process lives, each with the PID of one. A
 // process that has ended and waits for its parent does not live. The error is not nil if
@@ -26,51 +16,22 @@ const readBatch = 64
 // The cgroup of a process decides, and no container can leave the cgroup of its pod.
 // Sources: proc/PID/cgroup of each process, and proc/PID/stat of those in pods.
 func (r Root) Pods() (map[string]int, error) {
-	dir, err := os.Open(filepath.Join(string(r), "proc"))
-	if err != nil {
-		return nil, fmt.Errorf("list processes: %w", err)
-	}
-	defer dir.Close() //nolint:errcheck // it was only read
 	pods := map[string]int{}
-	for {
-		names, err := dir.Readdirnames(readBatch)
-		if errors.Is(err, io.EOF) {
-			return pods, nil
+	err := r.eachGroups(func(pid int, groups string) error {
+		pod, _ := containerOf(groups)
+		if pod == "" || pods[pod] != 0 {
+			return nil
 		}
-		if err != nil {
-			return nil, fmt.Errorf("list processes: %w", err)
+		lives, err := r.lives(pid)
+		if lives {
+			pods[pod] = pid
 		}
-		for _, name := range names {
-			pid, err := strconv.Atoi(name)
-			if err != nil {
-				continue // not a process
-			}
-			if err := r.addPod(pods, pid); err != nil {
-				return nil, fmt.Errorf("process %d: %w", pid, err)
-			}
-		}
-	}
-}
-
-// addPod adds the pod of a process that lives.
-func (r Root) addPod(pods map[string]int, pid int) error {
-	groups, err := r.file(pid, "cgroup")
-	if hasEnded(err) {
-		return nil
-	}
+		return err
+	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	pod, _ := containerOf(groups)
-	if pod == "" || pods[pod] != 0 {
-		return nil
-	}
-	lives, err := r.lives(pid)
-	if err != nil || !lives {
-		return err
-	}
-	pods[pod] = pid
-	return nil
+	return pods, nil
 }
 
 // threadsField is the position of the number of threads in proc/PID/stat after the name:
@@ -87,7 +48,7 @@ func (r Root) lives(pid int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	fields := fieldsOf(stat)
 	if len(fields) <= threadsField {
 		return false, fmt.Errorf("%w: stat %q", gpu.ErrCorrupt, stat)
 	}

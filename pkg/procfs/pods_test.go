@@ -3,12 +3,14 @@
 package procfs_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
 )
@@ -67,6 +69,66 @@ func TestPodsOfManyProcesses(t *testing.T) {
 	got, err := procfs.Root(root).Pods()
 	if diff := cmp.Diff(map[string]int{otherPod: 300}, got); err != nil || diff != "" {
 		t.Errorf("%v, pods (-want +got):\n%s", err, diff)
+	}
+}
+
+// kernelParent writes the parent of the kernel's threads.
+func kernelParent(t *testing.T, root string, flags uint64, children string) {
+	t.Helper()
+	process(t, root, 2, map[string]string{"cgroup": "0::/\n", "stat": fmt.Sprintf("2 (kthreadd) S 0 0 0 0 -1 %d 1 0 0 0 0 0 0 0 20 0 1 0 7 0 0\n", flags)})
+	dir := filepath.Join(root, "proc", "2", "task", "2")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "children"), []byte(children), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestThreadsOfTheKernelAreNotRead(t *testing.T) {
+	const ofUsers = 4194560
+	for name, c := range map[string]struct {
+		flags uint64
+		want  map[string]int
+	}{
+		"the host": {ofUsers | 0x00200000, map[string]int{}},
+		"a PID namespace in which 2 is any process": {ofUsers, map[string]int{podUID: 7}},
+	} {
+		root := t.TempDir()
+		kernelParent(t, root, c.flags, "3 7 ")
+		process(t, root, 7, map[string]string{"cgroup": "0::/kubepods/pod" + podUID + "/x\n", "stat": inState("S", 1)})
+		got, err := procfs.Root(root).Pods()
+		if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v, pods (-want +got):\n%s", name, err, diff)
+		}
+	}
+}
+
+// A thread of the kernel ends while the processes are read, and a process gets its PID.
+func TestAProcessWithThePIDOfAThreadThatHasEnded(t *testing.T) {
+	root := t.TempDir()
+	kernelParent(t, root, 0x00200000, "3 7")
+	process(t, root, 7, map[string]string{"cgroup": "0::/kubepods/pod" + podUID + "/x\n", "stat": inState("S", 1)})
+	process(t, root, 9, nil)
+	// The pass waits here until the file is written.
+	meanwhile := filepath.Join(root, "proc", "9", "cgroup")
+	if err := unix.Mkfifo(meanwhile, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan error, 1)
+	go func() {
+		file, err := os.OpenFile(meanwhile, os.O_WRONLY, 0)
+		if err == nil {
+			err = errors.Join(os.WriteFile(filepath.Join(root, "proc", "2", "task", "2", "children"), []byte("3"), 0o644), file.Close())
+		}
+		written <- err
+	}()
+	got, err := procfs.Root(root).Pods()
+	if err := errors.Join(err, <-written); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]int{podUID: 7}, got); diff != "" {
+		t.Errorf("pods (-want +got):\n%s", diff)
 	}
 }
 

@@ -143,8 +143,7 @@ func containerIn(file, pod string) string {
 	return name
 }
 
-// startField is the position of the start time in proc/PID/stat after the name. The
-// name is in parentheses and may contain any character. The position is field 22 of
+// startField is the position of the start time in proc/PID/stat after the name: field 22 of
 // all.
 const startField = 22 - 3
 
@@ -154,7 +153,7 @@ func (r Root) started(pid int) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	fields := fieldsOf(stat)
 	if len(fields) <= startField {
 		return 0, fmt.Errorf("%w: stat %q", gpu.ErrCorrupt, stat)
 	}
