@@ -26,7 +26,7 @@ func realWorld(b *testing.B, gpus int) *world {
 }
 
 func BenchmarkPrepareUnprepare(b *testing.B) {
-	for _, others := range []int{0, 7, 55} {
+	for _, others := range []int{0, 7, 55, 255} {
 		b.Run(fmt.Sprintf("beside-%d", others), func(b *testing.B) {
 			w := realWorld(b, others+1)
 			m := w.start()

@@ -3,13 +3,16 @@
 package journal
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
+	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
@@ -18,45 +21,119 @@ import (
 // tick can have the stamp of the one before.
 const stampAge = 50 * time.Millisecond
 
-// recordCache holds records as they were last read. A record whose stamp has not
-// changed is not read and decoded again. The disk stays the truth; any
-// process may write it.
+// recordCache holds the readable records as they were last read. The disk stays the truth:
+// any process may write it. A watch lists the records that have changed. While the kernel
+// has none, a record whose stamp has not changed is not read and decoded again.
 type recordCache struct {
 	mu    sync.Mutex
+	watch *store.Watch // nil before the first use, and if the kernel has none
 	known map[types.UID]cachedRecord
+	// sorted are the values of known in the order of compareRecords. It is replaced, never
+	// changed.
+	sorted []cachedRecord
+	// unread are the records that could not be read. The next use reads them again.
+	unread map[types.UID]bool
 }
 
 type cachedRecord struct {
 	stamp  store.Stamp
-	record *Record // nil if it is gone; must not be changed
-	err    error   // why it cannot be used
+	record *Record
+	// identified is set if the stamp was older than stampAge when the record was read.
+	identified bool
 }
 
-// load returns the records of the keys, and forgets all others.
-func (c *recordCache) load(j *Journal, keys []string) map[types.UID]cachedRecord {
+// load returns the readable records, ordered by namespace, name and UID. The caller must
+// not change them.
+func (c *recordCache) load(j *Journal) ([]cachedRecord, error) {
 	c.mu.Lock()
-	known := c.known
-	c.mu.Unlock()
-	seen, keep := make(map[types.UID]cachedRecord, len(keys)), make(map[types.UID]cachedRecord, len(keys))
-	for _, key := range keys {
-		claim := types.UID(key)
-		stamp, err := j.Records.Stamp(key)
-		if errors.Is(err, fs.ErrNotExist) {
-			seen[claim] = cachedRecord{}
-			continue
-		}
-		now, ok := known[claim]
-		if err != nil || !ok || now.stamp != stamp {
-			now = cachedRecord{stamp: stamp}
-			now.record, now.err = j.Read(claim)
-		}
-		seen[claim] = now
-		if err == nil && now.err == nil && time.Since(stamp.Modified()) > stampAge {
-			keep[claim] = now
+	defer c.mu.Unlock()
+	var changed []string
+	var err error
+	if c.watch != nil {
+		if changed, err = c.watch.Changed(); err != nil {
+			_ = c.watch.Close() // nothing was written to it
+			c.watch = nil
 		}
 	}
-	c.mu.Lock()
-	c.known = keep
-	c.mu.Unlock()
-	return seen
+	if c.watch == nil {
+		err = c.readAll(j)
+		return c.sorted, err
+	}
+	c.sorted = slices.Clone(c.sorted)
+	for claim := range c.unread {
+		c.read(j, claim)
+	}
+	for _, key := range changed {
+		c.read(j, types.UID(key))
+	}
+	return c.sorted, nil
+}
+
+// readAll reads the records whose stamps have changed, and starts a watch.
+func (c *recordCache) readAll(j *Journal) error {
+	// Before the records are read, so that it has all later changes.
+	watch, watchErr := j.Records.Watch()
+	keys, err := j.Records.Keys()
+	if err != nil {
+		if watchErr == nil {
+			_ = watch.Close()
+		}
+		return err
+	}
+	before := c.known
+	c.known, c.sorted, c.unread = make(map[types.UID]cachedRecord, len(keys)), nil, map[types.UID]bool{}
+	for _, key := range keys {
+		claim := types.UID(key)
+		if was, ok := before[claim]; ok && was.identified {
+			if stamp, err := j.Records.Stamp(key); err == nil && was.stamp == stamp {
+				c.add(was)
+				continue
+			}
+		}
+		c.read(j, claim)
+	}
+	if watchErr == nil {
+		c.watch = watch
+	}
+	return nil
+}
+
+// read replaces the record of a claim by the one on the disk. The record is newer than its
+// stamp if it changes meanwhile.
+func (c *recordCache) read(j *Journal, claim types.UID) {
+	c.remove(claim)
+	delete(c.unread, claim)
+	stamp, err := j.Records.Stamp(string(claim))
+	if err == nil {
+		now := cachedRecord{stamp: stamp, identified: time.Since(stamp.Modified()) > stampAge}
+		if now.record, err = j.Read(claim); now.record != nil {
+			c.add(now)
+		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		c.unread[claim] = true
+	}
+}
+
+func (c *recordCache) add(now cachedRecord) {
+	c.known[now.record.Claim.UID] = now
+	at, _ := slices.BinarySearchFunc(c.sorted, now, compareRecords)
+	c.sorted = slices.Insert(c.sorted, at, now)
+}
+
+func (c *recordCache) remove(claim types.UID) {
+	was, ok := c.known[claim]
+	if !ok {
+		return
+	}
+	delete(c.known, claim)
+	if at, found := slices.BinarySearchFunc(c.sorted, was, compareRecords); found {
+		c.sorted = slices.Delete(c.sorted, at, at+1)
+	}
+}
+
+func compareRecords(a, b cachedRecord) int { return compareRefs(a.record.Claim, b.record.Claim) }
+
+func compareRefs(a, b plan.Ref) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }

@@ -3,7 +3,6 @@
 package journal
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -96,24 +95,23 @@ func (j *Journal) Holders(ctx context.Context) ([]Holder, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys, err := j.Records.Keys()
+	records, err := j.cache.load(j)
 	if err != nil {
 		return nil, err
 	}
-	var all []Holder
-	recorded := make(map[types.UID]bool)
-	for claim, cached := range j.cache.load(j, keys) {
-		if cached.err != nil {
-			continue // its spec is read instead, below
+	all := make([]Holder, 0, len(records))
+	recorded := make(map[types.UID]bool, len(records))
+	for _, cached := range records {
+		recorded[cached.record.Claim.UID] = true
+		phase := j.Phase(cached.record)
+		if phase == Outlived {
+			continue
 		}
-		recorded[claim] = true
-		if phase := j.Phase(cached.record); cached.record != nil && phase != Outlived {
-			h := Holder{Record: cached.record, Phase: phase, Stamp: cached.stamp}
-			if h.Adopted {
-				h.Lost = j.LostSteps(h.Names())
-			}
-			all = append(all, h)
+		h := Holder{Record: cached.record, Phase: phase, Stamp: cached.stamp}
+		if h.Adopted {
+			h.Lost = j.LostSteps(h.Names())
 		}
+		all = append(all, h)
 	}
 	for _, claim := range specs {
 		if recorded[claim] {
@@ -128,8 +126,6 @@ func (j *Journal) Holders(ctx context.Context) ([]Holder, error) {
 		}
 		all = append(all, h)
 	}
-	slices.SortFunc(all, func(a, b Holder) int {
-		return cmp.Or(cmp.Compare(a.Claim.Namespace, b.Claim.Namespace), cmp.Compare(a.Claim.Name, b.Claim.Name), cmp.Compare(a.Claim.UID, b.Claim.UID))
-	})
+	slices.SortFunc(all, func(a, b Holder) int { return compareRefs(a.Claim, b.Claim) })
 	return all, nil
 }
