@@ -11,15 +11,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 	"tags.cncf.io/container-device-interface/pkg/parser"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/file"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -72,20 +71,11 @@ const (
 	tmpSuffix  = ".tmp" // runtimes read .json and .yaml only
 )
 
-// maxUID is the length of the longest UID of a claim.
-const maxUID = 128
-
-// uidForm is the form of a UID. It does not count: each count is a copy of the expression,
-// which is compiled when the program starts.
-var uidForm = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?$`)
-
-func isUID(uid string) bool { return len(uid) <= maxUID && uidForm.MatchString(uid) }
-
 func (w *Writer) prefix() string { return w.DriverName + "-" + class + "-" }
 
 func (w *Writer) path(claim types.UID) (string, error) {
-	if !isUID(string(claim)) {
-		return "", fmt.Errorf("claim UID %q: %w: want 1 to %d letters, digits and inner dashes", claim, gpu.ErrInvalid, maxUID)
+	if !file.IsName(string(claim)) {
+		return "", fmt.Errorf("claim UID %q: %w: want %s", claim, gpu.ErrInvalid, file.NameForm)
 	}
 	return filepath.Join(w.Dir, w.prefix()+string(claim)+specSuffix), nil
 }
@@ -118,7 +108,7 @@ func (w *Writer) Write(ctx context.Context, claim types.UID, owner types.Namespa
 	if err != nil {
 		return nil, fmt.Errorf("encode CDI spec: %w", err)
 	}
-	if old, err := os.ReadFile(path); err != nil || !bytes.Equal(old, data) {
+	if old, err := file.Read(path); err != nil || !bytes.Equal(old, data) {
 		if err := replace(path, data); err != nil {
 			return nil, fmt.Errorf("write CDI spec: %w", err)
 		}
@@ -156,11 +146,11 @@ func (w *Writer) checkNodes(injections []gpu.Injection) error {
 // spec.
 func replace(path string, data []byte) error {
 	tmp := path + tmpSuffix
-	err := os.WriteFile(tmp, data, 0o644)
+	err := file.Write(tmp, data, 0o644)
 	if errors.Is(err, fs.ErrNotExist) {
 		// The directory may have been removed: it is below /var/run.
 		if err = os.MkdirAll(filepath.Dir(path), dirMode); err == nil {
-			err = os.WriteFile(tmp, data, 0o644)
+			err = file.Write(tmp, data, 0o644)
 		}
 	}
 	if err == nil {
@@ -172,11 +162,10 @@ func replace(path string, data []byte) error {
 	return nil
 }
 
-// remove removes a file. Not by [os.Remove], which tries to remove a missing file as a
-// folder too.
+// remove removes a file. It succeeds if there is none.
 func remove(path string) error {
-	if err := unix.Unlink(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return &fs.PathError{Op: "remove", Path: path, Err: err}
+	if err := file.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	return nil
 }
@@ -205,7 +194,7 @@ func (w *Writer) List(_ context.Context) ([]types.UID, error) {
 	for _, e := range entries {
 		name, ours := strings.CutPrefix(strings.TrimSuffix(e.Name(), tmpSuffix), w.prefix())
 		uid, isSpec := strings.CutSuffix(name, specSuffix)
-		if ours && isSpec && isUID(uid) {
+		if ours && isSpec && file.IsName(uid) {
 			claims = append(claims, types.UID(uid))
 		}
 	}
@@ -220,7 +209,7 @@ func (w *Writer) Read(_ context.Context, claim types.UID) (types.NamespacedName,
 	if err != nil {
 		return types.NamespacedName{}, nil, err
 	}
-	data, err := os.ReadFile(path)
+	data, err := file.Read(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return types.NamespacedName{}, nil, fmt.Errorf("read CDI spec: %w: %w", gpu.ErrNotFound, err)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/file"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
@@ -207,18 +208,18 @@ func (l *locks) lock(ctx context.Context, names ...string) (unlock func(), err e
 // coordination, and closing the file releases all locks of the call.
 func (l *locks) share(ctx context.Context, names ...string) (unlock func(), err error) {
 	// /proc opens the same file even if another file has replaced it at its path.
-	file, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", l.file.Fd()), os.O_RDWR, 0)
+	again, err := file.Open(fmt.Sprintf("/proc/self/fd/%d", l.file.Fd()), os.O_RDWR, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock file: %w", err)
 	}
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
-		if err := lockByte(ctx, file, name, unix.F_RDLCK); err != nil {
-			_ = file.Close() // nothing was written
+		if err := lockByte(ctx, again, name, unix.F_RDLCK); err != nil {
+			_ = again.Close() // nothing was written
 			return nil, fmt.Errorf("wait for other work on %s: %w", name, err)
 		}
 	}
-	return func() { _ = file.Close() }, nil // nothing was written
+	return func() { _ = again.Close() }, nil // nothing was written
 }
 
 // try takes one lock if it is free, and returns ok = false if not.

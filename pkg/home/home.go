@@ -6,13 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/file"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/folder"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
@@ -178,9 +178,8 @@ func deleteAll(records *store.Store) error {
 
 // removeFile removes a file. It succeeds and does nothing if the path is a folder.
 func removeFile(path string) error {
-	err := unix.Unlink(path)
-	if err == nil || errors.Is(err, unix.EISDIR) {
-		return nil
+	if err := file.Remove(path); !errors.Is(err, unix.EISDIR) {
+		return err
 	}
-	return &fs.PathError{Op: "remove", Path: path, Err: err}
+	return nil
 }

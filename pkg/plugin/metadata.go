@@ -4,14 +4,17 @@ package plugin
 
 import (
 	"errors"
+	"math/rand/v2"
 	"os"
-	"path/filepath"
+	"strconv"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/file"
 )
 
 // metadataOf returns the metadata of a device for the files below
@@ -51,7 +54,7 @@ func trim(attributes map[string]resourceapi.DeviceAttribute) {
 //
 // Concurrent calls may write the same file, for two pods with one claim.
 func writeMetadata(path string, data []byte, perm os.FileMode) (err error) {
-	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+metadataTemporary)
+	tmp, err := file.Open(path+strings.Replace(metadataTemporary, "*", strconv.FormatUint(rand.Uint64(), 36), 1), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -69,6 +72,6 @@ func writeMetadata(path string, data []byte, perm os.FileMode) (err error) {
 	return os.Rename(tmp.Name(), path)
 }
 
-// metadataTemporary is the suffix of the [os.CreateTemp] pattern for metadata files.
-// Container runtimes ignore such files: they read only .json and .yaml.
+// metadataTemporary is the pattern of the suffix of temporary files. Container runtimes
+// ignore such files: they read only .json and .yaml.
 const metadataTemporary = ".*.tmp"

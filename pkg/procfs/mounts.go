@@ -15,6 +15,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/file"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -28,7 +29,7 @@ type Source struct {
 // Source returns the source of a folder at a path of this process. The path has no
 // symbolic links. The error wraps [gpu.ErrNotFound] if no mount contains it.
 func (r Root) Source(folder string) (Source, error) {
-	text, err := ReadFile(filepath.Join(string(r), "proc", "self", "mountinfo"))
+	text, err := file.Read(filepath.Join(string(r), "proc", "self", "mountinfo"))
 	if err != nil {
 		return Source{}, fmt.Errorf("find the file system of %s: %w", folder, err)
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/file"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -61,34 +62,8 @@ func (r Root) read(pid int) (gpu.Task, error) {
 }
 
 func (r Root) file(pid int, name string) (string, error) {
-	data, err := ReadFile(filepath.Join(string(r), "proc", strconv.Itoa(pid), name))
+	data, err := file.Read(filepath.Join(string(r), "proc", strconv.Itoa(pid), name))
 	return string(data), err
-}
-
-// ReadFile reads a file of proc. Not [os.ReadFile], which offers each file to the runtime's
-// poller: that takes longer than the read, and a node has thousands of processes.
-func ReadFile(path string) ([]byte, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
-	}
-	defer func() { _ = unix.Close(fd) }()
-	data := make([]byte, 0, 512)
-	for {
-		n, err := unix.Read(fd, data[len(data):cap(data)])
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return nil, &fs.PathError{Op: "read", Path: path, Err: err}
-		case n == 0:
-			return data, nil
-		default:
-			data = data[:len(data)+n]
-		}
-		if len(data) == cap(data) {
-			data = slices.Grow(data, len(data))
-		}
-	}
 }
 
 // Containers returns the names of containers of a pod that the mounts of a process show.

@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/file"
 )
 
 // FS holds the operations of a store that change the file system. Tests replace it
@@ -24,11 +26,25 @@ type FS interface {
 	SyncDir(path string) error
 }
 
+// mode is the mode of records.
+const mode = 0o600
+
 // Disk is the real file system, for records that outlive the machine's boot.
 type Disk struct{ files }
 
 // WriteNew implements [FS]. It returns once the data is on the disk.
-func (Disk) WriteNew(path string, data []byte) error { return writeFile(path, data, (*os.File).Sync) }
+func (Disk) WriteNew(path string, data []byte) error {
+	f, err := file.Open(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	// Some file systems report a full disk no earlier than at close.
+	return errors.Join(err, f.Close())
+}
 
 // Rename implements [FS].
 func (Disk) Rename(from, to string) error { return os.Rename(from, to) }
@@ -50,9 +66,7 @@ func (Disk) SyncDir(path string) error {
 type Unsynced struct{ files }
 
 // WriteNew implements [FS].
-func (Unsynced) WriteNew(path string, data []byte) error {
-	return writeFile(path, data, func(*os.File) error { return nil })
-}
+func (Unsynced) WriteNew(path string, data []byte) error { return file.Write(path, data, mode) }
 
 // Rename implements [FS]. If both files exist, it swaps them and removes the old one.
 // A plain rename over a file makes ext4 write the new file to the disk at once (mount
@@ -63,10 +77,13 @@ func (Unsynced) Rename(from, to string) error {
 	case err == nil:
 		// The record is replaced. If this fails, the temporary file stays, as
 		// after a crash.
-		_ = os.Remove(from)
+		_ = file.Remove(from)
 		return nil
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOPNOTSUPP):
-		return os.Rename(from, to)
+		// Not [os.Rename], which reads the status of the target before.
+		if err = unix.Rename(from, to); err == nil {
+			return nil
+		}
 	}
 	return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
 }
@@ -77,24 +94,5 @@ func (Unsynced) SyncDir(string) error { return nil }
 // files holds the operation that is the same in both.
 type files struct{}
 
-// Remove implements [FS]. Not [os.Remove], which tries to remove a missing file as a folder
-// too: most removals are of a temporary file that no crash has left.
-func (files) Remove(path string) error {
-	if err := unix.Unlink(path); err != nil {
-		return &fs.PathError{Op: "remove", Path: path, Err: err}
-	}
-	return nil
-}
-
-func writeFile(path string, data []byte, sync func(*os.File) error) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = sync(f)
-	}
-	// Some file systems report a full disk no earlier than at close.
-	return errors.Join(err, f.Close())
-}
+// Remove implements [FS].
+func (files) Remove(path string) error { return file.Remove(path) }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/file"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/folder"
 )
 
@@ -42,7 +43,7 @@ func (s *Store) Remove() error {
 	}
 	errs := []error{err}
 	for _, e := range entries {
-		if key, ok := strings.CutSuffix(e.Name(), tmpSuffix); ok && isKey(key) && e.Type().IsRegular() {
+		if key, ok := strings.CutSuffix(e.Name(), tmpSuffix); ok && file.IsName(key) && e.Type().IsRegular() {
 			errs = append(errs, s.fs.Remove(filepath.Join(s.dir, e.Name())))
 		}
 	}

@@ -8,10 +8,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/file"
 )
 
 const (
@@ -85,20 +86,11 @@ func leftByACrash(file fs.FileInfo) bool {
 	return false
 }
 
-// maxKey is the length of the longest key.
-const maxKey = 128
-
-// keyForm is the form of a key. It does not count: each count is a copy of the expression,
-// which is compiled when the program starts.
-var keyForm = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?$`)
-
-func isKey(key string) bool { return len(key) <= maxKey && keyForm.MatchString(key) }
-
 // path returns the file of a record. It returns an error for keys that could name
 // another file.
 func (s *Store) path(key string) (string, error) {
-	if !isKey(key) {
-		return "", fmt.Errorf("record key %q: want 1 to %d letters, digits and inner dashes", key, maxKey)
+	if !file.IsName(key) {
+		return "", fmt.Errorf("record key %q: want %s", key, file.NameForm)
 	}
 	return filepath.Join(s.dir, key+recordSuffix), nil
 }
@@ -110,7 +102,7 @@ func (s *Store) Read(key string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := os.ReadFile(path)
+	data, err := file.Read(path)
 	if err != nil {
 		return nil, fmt.Errorf("read record %s: %w", key, err)
 	}
@@ -174,7 +166,7 @@ func (s *Store) Keys() ([]string, error) {
 	}
 	var keys []string
 	for _, e := range entries {
-		if key, ok := strings.CutSuffix(e.Name(), recordSuffix); ok && isKey(key) {
+		if key, ok := strings.CutSuffix(e.Name(), recordSuffix); ok && file.IsName(key) {
 			keys = append(keys, key)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/file"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/folder"
 )
 
@@ -33,7 +34,7 @@ func (w *Watch) Changed() ([]string, error) {
 	}
 	var keys []string
 	for _, name := range names {
-		if key, ok := strings.CutSuffix(name, recordSuffix); ok && isKey(key) {
+		if key, ok := strings.CutSuffix(name, recordSuffix); ok && file.IsName(key) {
 			keys = append(keys, key)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/file"
 )
 
 // logVariable marks the processes of a daemon: servers inherit it from the daemon, and
@@ -114,8 +114,8 @@ func words(pid int, file string) []string {
 	return strings.Split(string(data), "\x00")
 }
 
-func readProcess(pid int, file string) ([]byte, error) {
-	return procfs.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
+func readProcess(pid int, name string) ([]byte, error) {
+	return file.Read(fmt.Sprintf("/proc/%d/%s", pid, name))
 }
 
 // isOwn reports whether a process belongs to the user of this process and did at its
