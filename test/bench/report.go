@@ -27,6 +27,10 @@ type figures struct {
 	DurableWrite, Get []float64
 	// Processor is the processor time of a claim, from prepare to unprepare.
 	Processor []float64
+	// ProcessorAlone is the processor time of a claim of a slot on an empty node.
+	// ProcessorCrowded and MemoryCrowded are with othersHeld other claims. All are empty for
+	// a driver without slots.
+	ProcessorAlone, ProcessorCrowded, MemoryCrowded []float64
 	// PrepareCalls and UnprepareCalls are system calls, and NVMLCalls those of NVML for a claim.
 	// The first two are empty on a kernel that cannot count them.
 	PrepareCalls, UnprepareCalls, NVMLCalls []float64
@@ -85,11 +89,14 @@ func (f *figures) ofDriver() []figure {
 		{"unprepare of a MIG device", "ms", 0, f.MIGUnprepare},
 		{"start to published", "ms", 1000, f.Start},
 		{"processor time of a claim", "ms", 0, f.Processor},
+		{"processor time of a slot", "ms", 0, f.ProcessorAlone},
+		{fmt.Sprintf("processor time of a slot with %d others", othersHeld), "ms", 0, f.ProcessorCrowded},
 		{"system calls of prepare", "", 0, f.PrepareCalls},
 		{"system calls of unprepare", "", 0, f.UnprepareCalls},
 		{"calls of NVML for a claim", "", 0, f.NVMLCalls},
 		{"anonymous memory after start", "MB", memoryLimit, f.MemoryIdle},
 		{"anonymous memory after the claims", "MB", memoryLimit, f.Memory},
+		{fmt.Sprintf("anonymous memory with %d claims", othersHeld), "MB", memoryLimit, f.MemoryCrowded},
 		{"slices of whole GPUs", "kB", 0, f.SliceSize},
 		{"slices with all MIG devices", "kB", 0, f.MIGSliceSize},
 	}, func(f figure) bool { return len(f.samples) == 0 })
@@ -121,6 +128,8 @@ func (f *figures) lines() []Line {
 		ratio("prepare / durable write", prepare, write),
 		ratio("prepare / read of a claim", prepare, get),
 		ratio("8 at once / one", burst, prepare),
+		ratio("unprepare / prepare", latency("", f.Unprepare, 0), prepare),
+		ratio(fmt.Sprintf("a slot with %d others / alone", othersHeld), latency("", f.ProcessorCrowded, 0), latency("", f.ProcessorAlone, 0)),
 	)
 	lines = append(lines, f.libraryLines()...)
 	lines = append(lines, f.shareLines()...)

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,15 +24,16 @@ import (
 type driver struct {
 	*bench
 	name string
-	// whole and mig are its commands. With the second one it creates MIG devices on demand.
-	whole, mig []string
-	figures    figures
+	// whole, mig and slots are its commands. With mig it creates MIG devices on demand, and
+	// with slots it has many claims of each GPU. slots is nil if it cannot.
+	whole, mig, slots []string
+	figures           figures
 
 	// agent is the running process, and published the time until it had published its slices.
 	agent     *agent
 	published float64
-	// gpus are the devices that it has published.
-	gpus []string
+	// gpus are the devices that it has published. withSlots are its devices that have slots.
+	gpus, withSlots []string
 	// migDevice is the MIG device to measure, and keeper the claim of another one of the same GPU.
 	migDevice string
 	keeper    *resourceapi.ResourceClaim
@@ -44,6 +47,7 @@ func newAgent(b *bench, name, program string) *driver {
 		bench: b, name: name,
 		whole: b.agentCommand(program, "--mps-supervisor="),
 		mig:   b.agentCommand(program, "--mps-supervisor=", "--offer=mig", "--mig-profiles=all"),
+		slots: b.agentCommand(program, "--mps-supervisor=", "--offer=timeslice", fmt.Sprintf("--timeslice-slots=%d", slotsOfGPU)),
 	}
 }
 
@@ -110,6 +114,13 @@ func (r *runner) measure(ctx context.Context, mig bool) error {
 			if err := r.together(ctx, period, func(d *driver) []string { return d.mig }, func() error { return r.migClaims(ctx, period) }); err != nil {
 				return err
 			}
+		}
+	}
+	slots := func(d *driver) []string { return d.slots }
+	if !slices.ContainsFunc(r.drivers, func(d *driver) bool { return d.slots == nil }) {
+		progress("claims one at a time, on an empty node and with %d others", othersHeld)
+		if err := r.together(ctx, 0, slots, func() error { return r.crowd(ctx) }); err != nil {
+			return err
 		}
 	}
 	// A separate run, because each call of NVML writes to a file.
@@ -256,6 +267,96 @@ func (d *driver) afterClaims(claims int) error {
 	after, err := processorTime(d.pid())
 	d.figures.Processor = append(d.figures.Processor, (after-d.before)/float64(claims))
 	return err
+}
+
+const (
+	// slotsOfGPU is the number of claims that can have a slot of a GPU.
+	slotsOfGPU = 64
+	// othersHeld is the number of other claims that are held: all slots of 8 GPUs but one
+	// of each.
+	othersHeld = gpusAtOnce * (slotsOfGPU - 1)
+)
+
+// crowd measures claims of slots on an empty node, and with the claims of other pods.
+func (r *runner) crowd(ctx context.Context) error {
+	for _, step := range []struct {
+		others  int
+		samples func(*figures) *[]float64
+	}{
+		{0, func(f *figures) *[]float64 { return &f.ProcessorAlone }},
+		{othersHeld, func(f *figures) *[]float64 { return &f.ProcessorCrowded }},
+	} {
+		err := r.each(0, func(d *driver) error {
+			devices, err := d.deviceNames(ctx)
+			if err != nil {
+				return err
+			}
+			d.withSlots = slices.DeleteFunc(devices, func(name string) bool { return !strings.HasSuffix(name, "-ts") })
+			if err := d.hold(ctx, step.others); err != nil {
+				return err
+			}
+			d.before, err = processorTime(d.pid())
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for i := range r.rounds {
+			err := r.each(i, func(d *driver) error {
+				claim, err := d.claim(ctx, d.withSlots[i%gpusAtOnce])
+				if err != nil {
+					return err
+				}
+				_, _, err = d.cycle(ctx, d.agent, claim, clock())
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		err = r.each(0, func(d *driver) error {
+			after, err := processorTime(d.pid())
+			samples := step.samples(&d.figures)
+			*samples = append(*samples, (after-d.before)/float64(r.rounds))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return r.each(0, func(d *driver) error {
+		memory, err := anonymousMemory(d.pid())
+		d.figures.MemoryCrowded = append(d.figures.MemoryCrowded, memory)
+		// Before the next start: an agent would take the claims over.
+		return errors.Join(err, d.claims().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	})
+}
+
+// hold prepares a number of claims of slots, evenly on the GPUs. It returns when the agent has written
+// the status of all of them, which takes processor time too.
+func (d *driver) hold(ctx context.Context, claims int) error {
+	for i := range claims {
+		claim, err := d.claim(ctx, d.withSlots[i%gpusAtOnce])
+		if err != nil {
+			return err
+		}
+		if err := d.agent.prepare(ctx, claim); err != nil {
+			return err
+		}
+	}
+	return harness.Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
+		all, err := d.claims().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, "", err
+		}
+		missing := 0
+		for _, claim := range all.Items {
+			if len(claim.Status.Devices) == 0 {
+				missing++
+			}
+		}
+		return missing == 0, fmt.Sprintf("%d claims have no status", missing), nil
+	})
 }
 
 // countSystemCalls counts the system calls of a few claims.
