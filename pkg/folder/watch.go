@@ -13,9 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watch lists the entries of a folder that were written, replaced or removed. The kernel (inotify) queues each change within the call that makes
-// it, for all processes. So [Watch.Changed] misses no change that was complete when it was
-// called, and has nothing to wait for.
+// Watch lists the entries of a folder that were written, replaced or removed. The kernel
+// (inotify) queues each change within the call that makes it, for all processes. So
+// [Watch.Changed] misses no change that was complete when it was called, and has nothing to
+// wait for.
 //
 // Its methods must not be called at the same time.
 type Watch struct {
@@ -57,10 +58,10 @@ func NewWatch(path string) (*Watch, error) {
 // Close ends the watch.
 func (w *Watch) Close() error { return w.queue.Close() }
 
-// Changed returns the names of the entries that were written, replaced or removed. These are all
-// changes since the watch or the last call. A name can be there more than once. After an error
-// anything may have changed, and the caller needs a new watch: there were too many changes,
-// or the folder was replaced.
+// Changed returns the names of the entries that were written, replaced or removed. These are
+// all changes since the watch or the last call. A name can be there more than once. After an
+// error anything may have changed, and the caller needs a new watch: there were too many
+// changes, or the folder was replaced.
 func (w *Watch) Changed() ([]string, error) {
 	var names []string
 	for {

@@ -64,8 +64,8 @@ func (s Source) contains(m *mountinfo.Info) bool {
 	return found && below != "" && m.Major == s.major && m.Minor == s.minor
 }
 
-// isIn reports whether mounts, a mountinfo, can have a file of the folder. To parse it takes several
-// times as long, and few containers on a node have a device.
+// isIn reports whether mounts, a mountinfo, can have a file of the folder. To parse it takes
+// several times as long, and few containers on a node have a device.
 func (s Source) isIn(mounts string) bool {
 	name := path.Base(s.path)
 	return strings.ContainsAny(name, " \t\n\\") || strings.Contains(mounts, name) // the kernel escapes these

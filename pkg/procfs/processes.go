@@ -53,10 +53,13 @@ func (r Root) eachGroups(do func(pid int, groups string) error) error {
 
 func (r Root) doWithGroups(pid int, do func(pid int, groups string) error) error {
 	groups, err := r.file(pid, "cgroup")
+	if hasEnded(err) {
+		return nil
+	}
 	if err == nil {
 		err = do(pid, groups)
 	}
-	if err != nil && !hasEnded(err) {
+	if err != nil {
 		return fmt.Errorf("process %d: %w", pid, err)
 	}
 	return nil
