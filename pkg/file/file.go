@@ -28,7 +28,7 @@ func Open(path string, flags int, mode fs.FileMode) (*os.File, error) {
 }
 
 func open(path string, flags int, mode fs.FileMode) (fd int, err error) {
-	err = retried(func() error { fd, err = unix.Open(path, flags|unix.O_CLOEXEC, uint32(mode.Perm())); return err })
+	fd, err = retried(func() (int, error) { return unix.Open(path, flags|unix.O_CLOEXEC, uint32(mode.Perm())) })
 	if err != nil {
 		return 0, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
@@ -44,8 +44,7 @@ func Read(path string) ([]byte, error) {
 	defer func() { _ = unix.Close(fd) }() // nothing was written
 	data := make([]byte, 0, 512)
 	for {
-		var n int
-		err := retried(func() error { n, err = unix.Read(fd, data[len(data):cap(data)]); return err })
+		n, err := retried(func() (int, error) { return unix.Read(fd, data[len(data):cap(data)]) })
 		switch {
 		case err != nil:
 			return nil, &fs.PathError{Op: "read", Path: path, Err: err}
@@ -66,7 +65,7 @@ func Write(path string, data []byte, mode fs.FileMode) error {
 	}
 	for len(data) > 0 && err == nil {
 		var n int
-		err = retried(func() error { n, err = unix.Write(fd, data); return err })
+		n, err = retried(func() (int, error) { return unix.Write(fd, data) })
 		data = data[max(n, 0):]
 	}
 	// Some file systems report a full disk no earlier than at close.
@@ -86,10 +85,10 @@ func Remove(path string) error {
 }
 
 // retried calls do until no signal interrupts it.
-func retried(do func() error) error {
+func retried(do func() (int, error)) (int, error) {
 	for {
-		if err := do(); !errors.Is(err, unix.EINTR) {
-			return err
+		if n, err := do(); !errors.Is(err, unix.EINTR) {
+			return n, err
 		}
 	}
 }

@@ -63,23 +63,28 @@ func (w *Watch) Close() error { return w.queue.Close() }
 // error anything may have changed, and the caller needs a new watch: there were too many
 // changes, or the folder was replaced.
 func (w *Watch) Changed() ([]string, error) {
-	var names []string
-	for {
-		events, err := w.read()
-		if err != nil {
-			return nil, fmt.Errorf("watch folder %s: %w", w.path, err)
-		}
-		if len(events) == 0 {
-			break
-		}
-		if names, err = appendNames(names, events); err != nil {
-			return nil, fmt.Errorf("watch folder %s: %w", w.path, err)
-		}
+	names, err := w.queued()
+	if err == nil {
+		err = w.check()
 	}
-	if err := w.check(); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("watch folder %s: %w", w.path, err)
 	}
 	return names, nil
+}
+
+// queued returns the names in the queued events.
+func (w *Watch) queued() ([]string, error) {
+	var names []string
+	for {
+		events, err := w.read()
+		if err != nil || len(events) == 0 {
+			return names, err
+		}
+		if names, err = appendNames(names, events); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // check returns an error unless the watched folder is the one at its path.

@@ -91,14 +91,7 @@ func (r Root) PodsWith(sources []Source) ([][]string, error) {
 	pods := make([][]string, len(sources))
 	var errs []error
 	for of, pid := range first {
-		text, err := r.file(pid, "mountinfo")
-		if hasEnded(err) || err == nil && !slices.ContainsFunc(sources, func(s Source) bool { return s.isIn(text) }) {
-			continue
-		}
-		var mounts []*mountinfo.Info
-		if err == nil {
-			mounts, err = mountinfo.GetMountsFromReader(strings.NewReader(text), nil)
-		}
+		mounts, err := r.mountsOfAny(pid, sources)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("process %d: %w", pid, err))
 		}
@@ -112,6 +105,22 @@ func (r Root) PodsWith(sources []Source) ([][]string, error) {
 		slices.Sort(of)
 	}
 	return pods, errors.Join(errs...)
+}
+
+// mountsOfAny returns the mounts of a process. It returns none if the process has ended, or no
+// mount can have a file of a source.
+func (r Root) mountsOfAny(pid int, sources []Source) ([]*mountinfo.Info, error) {
+	text, err := r.file(pid, "mountinfo")
+	if hasEnded(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(sources, func(s Source) bool { return s.isIn(text) }) {
+		return nil, nil
+	}
+	return mountinfo.GetMountsFromReader(strings.NewReader(text), nil)
 }
 
 type containerKey struct{ pod, id string }

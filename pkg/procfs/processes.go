@@ -36,7 +36,7 @@ func (r Root) eachGroups(do func(pid int, groups string) error) error {
 		return err
 	}
 	// A thread may have ended, and its PID may be a process' by now.
-	still, err := r.kernelThreads()
+	still, err := r.childrenOfKernel()
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ const (
 // kernelThreads returns the PIDs of the threads of the kernel. The programs that the kernel
 // starts itself, such as modprobe, are among them: they are in no pod either. There are none
 // in a PID namespace other than the host's, and with a kernel that does not list children
-// (CONFIG_PROC_CHILDREN). Sources: proc/2/stat and proc/2/task/2/children.
+// (CONFIG_PROC_CHILDREN). Source: proc/2/stat.
 func (r Root) kernelThreads() (map[int]bool, error) {
 	stat, err := r.file(kthreadd, "stat")
 	if hasEnded(err) {
@@ -119,9 +119,15 @@ func (r Root) kernelThreads() (map[int]bool, error) {
 	if len(fields) <= flagsField {
 		return nil, fmt.Errorf("process %d: %w: stat %q", kthreadd, gpu.ErrCorrupt, stat)
 	}
-	if flags, err := strconv.ParseUint(fields[flagsField], 10, 64); err != nil || flags&kernelThread == 0 {
-		return nil, nil
+	if flags, err := strconv.ParseUint(fields[flagsField], 10, 64); err == nil && flags&kernelThread != 0 {
+		return r.childrenOfKernel()
 	}
+	return nil, nil
+}
+
+// childrenOfKernel returns the PIDs of the children of kthreadd. Source:
+// proc/2/task/2/children.
+func (r Root) childrenOfKernel() (map[int]bool, error) {
 	text, err := r.file(kthreadd, "task/2/children")
 	if hasEnded(err) {
 		return nil, nil

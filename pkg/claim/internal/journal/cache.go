@@ -27,10 +27,8 @@ const stampAge = 50 * time.Millisecond
 type recordCache struct {
 	mu    sync.Mutex
 	watch *store.Watch // nil before the first use, and if the kernel has none
-	known map[types.UID]cachedRecord
-	// sorted are the values of known in the order of compareRecords. It is replaced, never
-	// changed.
-	sorted []cachedRecord
+	// known are in the order of compareRecords. Callers have it, so a change makes a copy.
+	known []cachedRecord
 	// unread are the records that could not be read. The next use reads them again.
 	unread map[types.UID]bool
 }
@@ -41,6 +39,8 @@ type cachedRecord struct {
 	// identified is set if the stamp was older than stampAge when the record was read.
 	identified bool
 }
+
+func (r cachedRecord) uid() types.UID { return r.record.Claim.UID }
 
 // load returns the readable records, ordered by namespace, name and UID. The caller must
 // not change them.
@@ -57,16 +57,16 @@ func (c *recordCache) load(j *Journal) ([]cachedRecord, error) {
 	}
 	if c.watch == nil {
 		err = c.readAll(j)
-		return c.sorted, err
+		return c.known, err
 	}
-	c.sorted = slices.Clone(c.sorted)
+	c.known = slices.Clone(c.known)
 	for claim := range c.unread {
 		c.read(j, claim)
 	}
 	for _, key := range changed {
 		c.read(j, types.UID(key))
 	}
-	return c.sorted, nil
+	return c.known, nil
 }
 
 // readAll reads the records whose stamps have changed, and starts a watch.
@@ -80,8 +80,11 @@ func (c *recordCache) readAll(j *Journal) error {
 		}
 		return err
 	}
-	before := c.known
-	c.known, c.sorted, c.unread = make(map[types.UID]cachedRecord, len(keys)), nil, map[types.UID]bool{}
+	before := make(map[types.UID]cachedRecord, len(c.known))
+	for _, was := range c.known {
+		before[was.uid()] = was
+	}
+	c.known, c.unread = nil, map[types.UID]bool{}
 	for _, key := range keys {
 		claim := types.UID(key)
 		if was, ok := before[claim]; ok && was.identified {
@@ -101,7 +104,7 @@ func (c *recordCache) readAll(j *Journal) error {
 // read replaces the record of a claim by the one on the disk. The record is newer than its
 // stamp if it changes meanwhile.
 func (c *recordCache) read(j *Journal, claim types.UID) {
-	c.remove(claim)
+	c.known = slices.DeleteFunc(c.known, func(was cachedRecord) bool { return was.uid() == claim })
 	delete(c.unread, claim)
 	stamp, err := j.Records.Stamp(string(claim))
 	if err == nil {
@@ -116,20 +119,8 @@ func (c *recordCache) read(j *Journal, claim types.UID) {
 }
 
 func (c *recordCache) add(now cachedRecord) {
-	c.known[now.record.Claim.UID] = now
-	at, _ := slices.BinarySearchFunc(c.sorted, now, compareRecords)
-	c.sorted = slices.Insert(c.sorted, at, now)
-}
-
-func (c *recordCache) remove(claim types.UID) {
-	was, ok := c.known[claim]
-	if !ok {
-		return
-	}
-	delete(c.known, claim)
-	if at, found := slices.BinarySearchFunc(c.sorted, was, compareRecords); found {
-		c.sorted = slices.Delete(c.sorted, at, at+1)
-	}
+	at, _ := slices.BinarySearchFunc(c.known, now, compareRecords)
+	c.known = slices.Insert(c.known, at, now)
 }
 
 func compareRecords(a, b cachedRecord) int { return compareRefs(a.record.Claim, b.record.Claim) }

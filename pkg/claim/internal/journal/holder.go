@@ -102,7 +102,7 @@ func (j *Journal) Holders(ctx context.Context) ([]Holder, error) {
 	all := make([]Holder, 0, len(records))
 	recorded := make(map[types.UID]bool, len(records))
 	for _, cached := range records {
-		recorded[cached.record.Claim.UID] = true
+		recorded[cached.uid()] = true
 		phase := j.Phase(cached.record)
 		if phase == Outlived {
 			continue
