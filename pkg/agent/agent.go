@@ -331,8 +331,9 @@ func (a *agent) run(parent context.Context) error {
 }
 
 // close ends the connections to the supervisor, whose daemons run on, and to the
-// kubelet. No call is under way on them.
+// kubelet. It also ends the watch of records. No call is under way on them.
 func (a *agent) close() {
+	_ = a.claims.Close()
 	if a.supervisor != nil {
 		_ = a.supervisor.Close()
 	}

@@ -133,6 +133,9 @@ func New(o Options) (*Manager, error) {
 	}, nil
 }
 
+// Close ends the manager's watch of the records. Calls are still correct, but read more.
+func (m *Manager) Close() error { return m.journal.Close() }
+
 // SwitchedModes returns the GPUs whose MIG mode claims have switched on, or are about
 // to. On any other GPU in MIG mode, an administrator switched it on. SwitchedModes
 // returns nil on a node that prepares no MIG devices.

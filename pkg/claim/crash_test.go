@@ -25,15 +25,14 @@ import (
 // If the agent dies at any point of prepare, recovery leaves the claim prepared or
 // absent. The next prepare succeeds.
 func TestDyingAtEveryPointOfPrepare(t *testing.T) {
-	points := 0
-	for died := true; died; points++ {
+	atEveryPoint(t, 9, func(t *testing.T, point int) bool {
 		w := newWorld(t, t.TempDir(), 2)
 		other, c := newClaim("other", "gpu-01-00"), newClaim("dying", "gpu-00-00")
 		if _, err := w.start().Prepare(t.Context(), other); err != nil {
 			t.Fatal(err)
 		}
-		w.faults = &faults{dieAt: points + 1}
-		died, _ = dies(func() error { _, err := w.start().Prepare(t.Context(), c); return err })
+		w.faults = &faults{dieAt: point}
+		died, _ := dies(func() error { _, err := w.start().Prepare(t.Context(), c); return err })
 
 		m, report := w.restart(t.Context())
 		// A temporary file from before the first record is removed at the next
@@ -43,50 +42,45 @@ func TestDyingAtEveryPointOfPrepare(t *testing.T) {
 		case got == preparedFiles(other) && len(report.Verified) == 1:
 		case len(report.Verified) == 2 && got == preparedFiles(other, c):
 		default:
-			t.Errorf("died at point %d: %+v\n%s", points+1, report, got)
+			t.Errorf("%+v\n%s", report, got)
 		}
 		if _, err := m.Prepare(t.Context(), c); err != nil {
-			t.Errorf("died at point %d: prepare again: %v", points+1, err)
+			t.Errorf("prepare again: %v", err)
 		}
 		if diff := cmp.Diff(preparedFiles(other, c), w.files()); diff != "" {
-			t.Errorf("died at point %d: files (-want +got):\n%s", points+1, diff)
+			t.Errorf("files (-want +got):\n%s", diff)
 		}
-	}
-	if points < 9 {
-		t.Errorf("only %d points to die at: is the fault injection connected?", points)
-	}
+		return died
+	})
 }
 
 func TestDyingAtEveryPointOfUnprepare(t *testing.T) {
-	points := 0
-	for died := true; died; points++ {
+	atEveryPoint(t, 6, func(t *testing.T, point int) bool {
 		w := newWorld(t, t.TempDir(), 1)
 		c := newClaim("dying", "gpu-00-00")
 		if _, err := w.start().Prepare(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
-		w.faults = &faults{dieAt: points + 1}
-		died, _ = dies(func() error { return w.start().Unprepare(t.Context(), c.UID) })
+		w.faults = &faults{dieAt: point}
+		died, _ := dies(func() error { return w.start().Unprepare(t.Context(), c.UID) })
 
 		m, report := w.restart(t.Context())
 		got := strings.ReplaceAll(w.files(), "records/uid-dying.tmp\n", "")
 		if want := preparedFiles(c); got != "" && got != want {
-			t.Errorf("died at point %d: %+v\n%s", points+1, report, got)
+			t.Errorf("%+v\n%s", report, got)
 		}
 		// The kubelet got no response, so it retries.
 		if err := m.Unprepare(t.Context(), c.UID); err != nil {
-			t.Errorf("died at point %d: unprepare again: %v", points+1, err)
+			t.Errorf("unprepare again: %v", err)
 		}
 		if got := w.held(m); got != "" {
-			t.Errorf("died at point %d: still held:\n%s", points+1, got)
+			t.Errorf("still held:\n%s", got)
 		}
 		if _, err := m.Prepare(once(), newClaim("next", "gpu-00-00")); err != nil {
-			t.Errorf("died at point %d: the GPU is not free: %v", points+1, err)
+			t.Errorf("the GPU is not free: %v", err)
 		}
-	}
-	if points < 6 {
-		t.Errorf("only %d points to die at: is the fault injection connected?", points)
-	}
+		return died
+	})
 }
 
 // countingDisk counts the writes and removals of records.
@@ -142,29 +136,30 @@ func TestUnprepareRemovesEachFileOnce(t *testing.T) {
 // The record of a claim with a damaged record and a damaged spec is new. The agent may die
 // before the claim has a spec again.
 func TestUnprepareRemovesASpecThatItsRecordHasNotWritten(t *testing.T) {
-	points, planned := 0, 0
-	for died := true; died; points++ {
+	planned := 0
+	atEveryPoint(t, 1, func(t *testing.T, point int) bool {
 		w := newShareWorld(t, t.TempDir(), 1)
 		c := pieces("share", piece{device: "gpu-00-00", memory: "1Gi"})
 		w.start()
 		if err := os.WriteFile(w.specPath(c), []byte("{"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		w.faults = &faults{dieAt: points + 1}
-		died, _ = dies(func() error { _, err := w.start().Prepare(t.Context(), c); return err })
+		w.faults = &faults{dieAt: point}
+		died, _ := dies(func() error { _, err := w.start().Prepare(t.Context(), c); return err })
 		w.faults = &faults{}
 		if data, err := os.ReadFile(w.recordPath(c)); err == nil && !strings.Contains(string(data), `"WriteCDI","state"`) {
 			planned++
 		}
 		if err := w.start().Unprepare(t.Context(), c.UID); err != nil {
-			t.Errorf("died at point %d: %v", points+1, err)
+			t.Error(err)
 		}
 		if got := w.files(); got != "" {
-			t.Errorf("died at point %d: files are left:\n%s", points+1, got)
+			t.Errorf("files are left:\n%s", got)
 		}
-	}
+		return died
+	})
 	if planned == 0 {
-		t.Errorf("of %d points none is before the spec", points)
+		t.Error("no point is before the spec")
 	}
 }
 

@@ -229,42 +229,39 @@ func TestDyingAtEveryPointOfKeeping(t *testing.T) {
 		"sweep": func(m *claim.Manager, w *migWorld) error { w.keep = nil; return second(m.Recover(t.Context())) },
 	} {
 		t.Run(goal, func(t *testing.T) {
-			points := 0
-			for died := true; died; points++ {
-				w := inMIGWorld(t, fmt.Sprintf("%s/%s %d", dir, goal, points), sim)
+			atEveryPoint(t, 5, func(t *testing.T, point int) bool {
+				w := inMIGWorld(t, fmt.Sprintf("%s/%s %d", dir, goal, point), sim)
 				w.keep = []string{firstSeventh, upperHalf}
 				m := w.start()
 				must(t, prepare(user)(m))
 				if goal != "keep" {
 					must(t, m.Unprepare(once(), user.UID))
 				}
-				w.faults = &faults{dieAt: points + 1}
-				died, _ = dies(func() error { return act(w.start(), w) })
+				w.faults = &faults{dieAt: point}
+				died, _ := dies(func() error { return act(w.start(), w) })
 				w.faults = &faults{}
 
 				w.keep = []string{firstSeventh, upperHalf}
 				m, _ = w.restart(t.Context())
 				if got := w.cuts(); strings.Contains(got, "(empty)") {
-					t.Fatalf("died at point %d: takes capacity: %s", points+1, got)
+					t.Fatalf("takes capacity: %s", got)
 				}
 				for _, c := range []*resourceapi.ResourceClaim{user, next, whole} {
 					must(t, m.Unprepare(once(), c.UID))
 				}
 				for _, c := range []*resourceapi.ResourceClaim{next, whole, next} {
 					if err := prepare(c)(m); err != nil {
-						t.Fatalf("died at point %d: %s: %v", points+1, c.Name, err)
+						t.Fatalf("%s: %v", c.Name, err)
 					}
 					must(t, m.Unprepare(once(), c.UID))
 				}
 				w.keep = nil
 				must(t, second(m.Recover(t.Context())))
 				if got := w.left(m); got != "" {
-					t.Fatalf("died at point %d: left behind:\n%s", points+1, got)
+					t.Fatalf("left behind:\n%s", got)
 				}
-			}
-			if points < 5 {
-				t.Errorf("only %d points to die at: is the fault injection connected?", points)
-			}
+				return died
+			})
 		})
 	}
 }
@@ -413,25 +410,22 @@ func TestAPartitionIsDestroyedOnlyIfTheDriverCreatedIt(t *testing.T) {
 func TestAPartitionRecreatedForALostClaimIsNotLeftBehind(t *testing.T) {
 	const device = h100 + "-mig-1g-10gb-2"
 	c := newClaim("cut", device)
-	points := 0
-	for died := true; died; points++ {
+	atEveryPoint(t, 10, func(t *testing.T, point int) bool {
 		w := newMIGWorld(t, t.TempDir(), "dgx-h100")
 		if _, err := w.start().Prepare(once(), c); err != nil {
 			t.Fatal(err)
 		}
 		w.administrator("destroys", 0, "1g.10gb", 2)
 		w.loseRecord(c)
-		w.faults = &faults{dieAt: points + 1}
-		died, _ = dies(func() error { _, err := w.start().Prepare(once(), c); return err })
+		w.faults = &faults{dieAt: point}
+		died, _ := dies(func() error { _, err := w.start().Prepare(once(), c); return err })
 		m, _ := w.restart(once())
 		if err := m.Unprepare(once(), c.UID); err != nil {
-			t.Errorf("died at point %d: unprepare: %v", points+1, err)
+			t.Errorf("unprepare: %v", err)
 		}
 		if got := w.cuts() + w.held(m); got != "" {
-			t.Fatalf("died at point %d: left behind:\n%s", points+1, got)
+			t.Fatalf("left behind:\n%s", got)
 		}
-	}
-	if points < 10 {
-		t.Errorf("only %d points to die at: is the fault injection connected?", points)
-	}
+		return died
+	})
 }

@@ -231,24 +231,25 @@ func TestTheFilesOfALimitedShareAreRecordedAtOnce(t *testing.T) {
 // stays while the claim is prepared again, until the step that replaces it.
 func TestTheSpecOfALostRecordStaysWhileALimitedShareIsPrepared(t *testing.T) {
 	before := 0
-	for points, died := 0, true; died; points++ {
+	atEveryPoint(t, 1, func(t *testing.T, point int) bool {
 		w := newLimitWorld(t, 1)
 		c := pieces("c", piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain)})
 		_, err := w.start().Prepare(once(), c)
 		must(t, err)
 		must(t, os.WriteFile(w.recordPath(c), []byte("damaged"), 0o600))
-		w.faults = &faults{dieAt: points + 1}
-		died, _ = dies(func() error { _, err := w.start().Prepare(once(), c); return err })
+		w.faults = &faults{dieAt: point}
+		died, _ := dies(func() error { _, err := w.start().Prepare(once(), c); return err })
 		record, err := os.ReadFile(w.recordPath(c))
 		if err != nil || !strings.Contains(string(record), `{"step":"LimitMemory","state":"started"}`) {
-			continue
+			return died
 		}
 		before++
 		m, _ := w.restart(once())
 		if w.specText(c); w.held(m) == "" {
-			t.Errorf("died at point %d: the claim holds nothing", points+1)
+			t.Error("the claim holds nothing")
 		}
-	}
+		return died
+	})
 	if before == 0 {
 		t.Error("no point is in the step before the spec")
 	}
@@ -257,8 +258,7 @@ func TestTheSpecOfALostRecordStaysWhileALimitedShareIsPrepared(t *testing.T) {
 func TestDyingAtEveryPointOfALimitedShare(t *testing.T) {
 	for _, goal := range []string{"prepare", "unprepare"} {
 		t.Run(goal, func(t *testing.T) {
-			points := 0
-			for died := true; died; points++ {
+			atEveryPoint(t, 8, func(t *testing.T, point int) bool {
 				w := newLimitWorld(t, 1)
 				c := pieces("dying", piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain)})
 				if goal == "unprepare" {
@@ -266,8 +266,8 @@ func TestDyingAtEveryPointOfALimitedShare(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				w.faults = &faults{dieAt: points + 1}
-				died, _ = dies(func() error {
+				w.faults = &faults{dieAt: point}
+				died, _ := dies(func() error {
 					if goal == "unprepare" {
 						return w.start().Unprepare(once(), c.UID)
 					}
@@ -280,16 +280,14 @@ func TestDyingAtEveryPointOfALimitedShare(t *testing.T) {
 					t.Fatal(err)
 				}
 				if holds := w.held(m) != ""; holds != (len(open) == 1) {
-					t.Errorf("died at point %d: the claim holds devices: %t; devices that admit containers: %v", points+1, holds, open)
+					t.Errorf("the claim holds devices: %t; devices that admit containers: %v", holds, open)
 				}
 				must(t, m.Unprepare(once(), c.UID))
 				if open, err := w.limitFolder().Devices(); err != nil || len(open) > 0 {
-					t.Errorf("died at point %d: devices %v still admit containers, %v", points+1, open, err)
+					t.Errorf("devices %v still admit containers, %v", open, err)
 				}
-			}
-			if points < 8 {
-				t.Errorf("only %d points to die at", points)
-			}
+				return died
+			})
 		})
 	}
 }

@@ -47,33 +47,30 @@ func TestDyingAtEveryPointOfPartitioning(t *testing.T) {
 	// The record of a switched mode is kept as long as the mode is on.
 	prepared := strings.Replace(preparedFiles(c), "records/", "modes/gpu-1b-00.record\nmodes/gpu-43-00.record\nrecords/", 1) + "team-a/dying Prepared " +
 		strings.Join(promise{claim: c}.devices(), " ") + "\n" + cut
-	points := 0
-	for died := true; died; points++ {
-		w := inMIGWorld(t, fmt.Sprintf("%s/%d", dir, points), sim)
-		w.faults = &faults{dieAt: points + 1}
-		died, _ = dies(func() error { _, err := w.start().Prepare(once(), c); return err })
+	atEveryPoint(t, 30, func(t *testing.T, point int) bool {
+		w := inMIGWorld(t, fmt.Sprintf("%s/%d", dir, point), sim)
+		w.faults = &faults{dieAt: point}
+		died, _ := dies(func() error { _, err := w.start().Prepare(once(), c); return err })
 
 		m, report := w.restart(t.Context())
 		got := w.left(m)
 		if diff := cmp.Diff(prepared, got); got != "" && diff != "" || len(report.Verified) == 0 && got != "" {
-			t.Errorf("died at point %d: %+v, neither nothing nor all (-want +got):\n%s", points+1, report, diff)
+			t.Errorf("%+v, neither nothing nor all (-want +got):\n%s", report, diff)
 		}
 		if _, err := m.Prepare(once(), c); err != nil {
-			t.Errorf("died at point %d: prepare again: %v", points+1, err)
+			t.Errorf("prepare again: %v", err)
 		}
 		if diff := cmp.Diff(cut, w.cuts()); diff != "" {
-			t.Errorf("died at point %d: cuts (-want +got):\n%s", points+1, diff)
+			t.Errorf("cuts (-want +got):\n%s", diff)
 		}
 		if err := m.Unprepare(once(), c.UID); err != nil {
-			t.Errorf("died at point %d: unprepare: %v", points+1, err)
+			t.Errorf("unprepare: %v", err)
 		}
 		if got := w.left(m); got != "" {
-			t.Fatalf("died at point %d: left behind:\n%s", points+1, got)
+			t.Fatalf("left behind:\n%s", got)
 		}
-	}
-	if points < 30 {
-		t.Errorf("only %d points to die at: is the fault injection connected?", points)
-	}
+		return died
+	})
 }
 
 // On Ampere switching the mode requires a reset, and the agent can die between the
@@ -87,15 +84,14 @@ func TestDyingAtEveryPointOfAModeThatRequiresAReset(t *testing.T) {
 	} {
 		for when, reboots := range map[string]bool{"at once": false, "after a reboot": true} {
 			t.Run(goal+", recovered "+when, func(t *testing.T) {
-				points := 0
-				for died := true; died; points++ {
-					w := inMIGWorld(t, fmt.Sprintf("%s/%s %t %d", dir, goal, reboots, points), sim)
+				atEveryPoint(t, 10, func(t *testing.T, point int) bool {
+					w := inMIGWorld(t, fmt.Sprintf("%s/%s %t %d", dir, goal, reboots, point), sim)
 					w.allowReset()
 					if goal == "unprepare" {
 						must(t, func() error { _, err := w.start().Prepare(once(), c); return err }())
 					}
-					w.faults = &faults{dieAt: points + 1}
-					died, _ = dies(func() error { return act(w.start()) })
+					w.faults = &faults{dieAt: point}
+					died, _ := dies(func() error { return act(w.start()) })
 					w.faults = &faults{}
 					if reboots {
 						w.reboot()
@@ -103,16 +99,14 @@ func TestDyingAtEveryPointOfAModeThatRequiresAReset(t *testing.T) {
 					m, _ := w.restart(t.Context())
 					must(t, m.Unprepare(once(), c.UID))
 					if got := w.left(m); got != "" {
-						t.Fatalf("died at point %d: left behind:\n%s", points+1, got)
+						t.Fatalf("left behind:\n%s", got)
 					}
 					w.reboot()
 					if got := w.cuts(); got != "" {
-						t.Fatalf("died at point %d: after the next boot:\n%s", points+1, got)
+						t.Fatalf("after the next boot:\n%s", got)
 					}
-				}
-				if points < 10 {
-					t.Errorf("only %d points to die at: is the fault injection connected?", points)
-				}
+					return died
+				})
 			})
 		}
 	}
@@ -170,55 +164,49 @@ func TestACallOfPartitioningThatHangs(t *testing.T) {
 func TestDyingAtEveryPointOfRepairing(t *testing.T) {
 	sim, dir := dgxH100(t), t.TempDir()
 	c := newClaim("dying", h100+"-mig-1g-10gb-0", h100+"-mig-3g-40gb-4")
-	points := 0
-	for died := true; died; points++ {
-		w := inMIGWorld(t, fmt.Sprintf("%s/%d", dir, points), sim)
+	atEveryPoint(t, 8, func(t *testing.T, point int) bool {
+		w := inMIGWorld(t, fmt.Sprintf("%s/%d", dir, point), sim)
 		if _, err := w.start().Prepare(once(), c); err != nil {
 			t.Fatal(err)
 		}
 		w.administrator("destroys", 0, "3g.40gb", 4)
-		w.faults = &faults{dieAt: points + 1}
-		died, _ = dies(func() error { _, err := w.start().Recover(t.Context()); return err })
+		w.faults = &faults{dieAt: point}
+		died, _ := dies(func() error { _, err := w.start().Recover(t.Context()); return err })
 
 		m, _ := w.restart(t.Context())
 		if diff := cmp.Diff("0 on: 1g.10gb@0 3g.40gb@4\n", w.cuts()); diff != "" {
-			t.Errorf("died at point %d: cuts (-want +got):\n%s", points+1, diff)
+			t.Errorf("cuts (-want +got):\n%s", diff)
 		}
 		if err := m.Unprepare(once(), c.UID); err != nil {
-			t.Errorf("died at point %d: unprepare: %v", points+1, err)
+			t.Errorf("unprepare: %v", err)
 		}
 		if got := w.left(m); got != "" {
-			t.Fatalf("died at point %d: left behind:\n%s", points+1, got)
+			t.Fatalf("left behind:\n%s", got)
 		}
-	}
-	if points < 8 {
-		t.Errorf("only %d points to die at: is the fault injection connected?", points)
-	}
+		return died
+	})
 }
 
 func TestDyingAtEveryPointOfRemovingPartitions(t *testing.T) {
 	sim, dir := dgxH100(t), t.TempDir()
 	c := newClaim("dying", h100+"-mig-1g-10gb-0", h100Other+"-mig-7g-80gb-0")
-	points := 0
-	for died := true; died; points++ {
-		w := inMIGWorld(t, fmt.Sprintf("%s/%d", dir, points), sim)
+	atEveryPoint(t, 12, func(t *testing.T, point int) bool {
+		w := inMIGWorld(t, fmt.Sprintf("%s/%d", dir, point), sim)
 		if _, err := w.start().Prepare(once(), c); err != nil {
 			t.Fatal(err)
 		}
-		w.faults = &faults{dieAt: points + 1}
-		died, _ = dies(func() error { return w.start().Unprepare(once(), c.UID) })
+		w.faults = &faults{dieAt: point}
+		died, _ := dies(func() error { return w.start().Unprepare(once(), c.UID) })
 
 		m, _ := w.restart(t.Context())
 		if err := m.Unprepare(once(), c.UID); err != nil {
-			t.Errorf("died at point %d: unprepare again: %v", points+1, err)
+			t.Errorf("unprepare again: %v", err)
 		}
 		if got := w.left(m); got != "" {
-			t.Fatalf("died at point %d: left behind:\n%s", points+1, got)
+			t.Fatalf("left behind:\n%s", got)
 		}
-	}
-	if points < 12 {
-		t.Errorf("only %d points to die at: is the fault injection connected?", points)
-	}
+		return died
+	})
 }
 
 // Each NVML call of partitioning fails once. Prepare returns the error, nothing is

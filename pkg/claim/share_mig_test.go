@@ -256,9 +256,8 @@ func TestDyingAtEveryPointOfSharing(t *testing.T) {
 	neighbor, c := mix("neighbor", "2Gi", "4Gi"), mix("dying", "3Gi", "5Gi")
 	for _, goal := range []string{"prepare", "unprepare", "prepare with namespaces", "unprepare with namespaces"} {
 		goal, namespaces := strings.CutSuffix(goal, " with namespaces")
-		points := 0
-		for died := true; died; points++ {
-			w := inMIGWorld(t, fmt.Sprintf("%s/%s-%t-%d", dir, goal, namespaces, points), sim).withSharing()
+		atEveryPoint(t, 10, func(t *testing.T, point int) bool {
+			w := inMIGWorld(t, fmt.Sprintf("%s/%s-%t-%d", dir, goal, namespaces, point), sim).withSharing()
 			w.setNamespaces(namespaces)
 			w.exclusive = true
 			m := w.start()
@@ -274,8 +273,8 @@ func TestDyingAtEveryPointOfSharing(t *testing.T) {
 			if diff := cmp.Diff(alone, w.left(m)); goal == "prepare" && diff != "" {
 				t.Fatalf("(-before +after):\n%s", diff)
 			}
-			w.faults = &faults{dieAt: points + 1}
-			died, _ = dies(func() error {
+			w.faults = &faults{dieAt: point}
+			died, _ := dies(func() error {
 				dying := w.start()
 				if goal == "unprepare" {
 					return dying.Unprepare(once(), c.UID)
@@ -285,18 +284,16 @@ func TestDyingAtEveryPointOfSharing(t *testing.T) {
 			})
 			m, _ = w.restart(t.Context())
 			if got := w.left(m); got != alone && got != both {
-				t.Errorf("%s died at point %d: neither nothing nor all (-nothing +got):\n%s", goal, points+1, cmp.Diff(alone, got))
+				t.Errorf("%s: neither nothing nor all (-nothing +got):\n%s", goal, cmp.Diff(alone, got))
 			}
 			for _, c := range []*resourceapi.ResourceClaim{neighbor, c} {
 				must(t, m.Unprepare(once(), c.UID))
 			}
 			if got := w.left(m); got != "" {
-				t.Fatalf("%s died at point %d: left behind:\n%s", goal, points+1, got)
+				t.Fatalf("%s: left behind:\n%s", goal, got)
 			}
-		}
-		if points < 10 {
-			t.Errorf("%s: only %d points to die at: is the fault injection connected?", goal, points)
-		}
+			return died
+		})
 	}
 }
 
@@ -304,12 +301,11 @@ func TestDyingAtEveryPointOfSharing(t *testing.T) {
 func TestDyingAtEveryPointOfTheFirstShare(t *testing.T) {
 	dir := t.TempDir()
 	c := pieces("dying", piece{device: "gpu-00-00", memory: "20Gi"}, piece{device: "gpu-01-00", config: config("GpuConfig", together)}, piece{device: "gpu-02-00-ts", config: interval(gpu.TimeSliceShort)})
-	points := 0
-	for died := true; died; points++ {
-		w := newNamespaceWorld(t, fmt.Sprintf("%s/%d", dir, points), 3)
+	atEveryPoint(t, 30, func(t *testing.T, point int) bool {
+		w := newNamespaceWorld(t, fmt.Sprintf("%s/%d", dir, point), 3)
 		w.exclusive = true
-		w.faults = &faults{dieAt: points + 1}
-		died, _ = dies(func() error {
+		w.faults = &faults{dieAt: point}
+		died, _ := dies(func() error {
 			dying := w.start()
 			if _, err := dying.Prepare(once(), c); err != nil {
 				return err
@@ -318,16 +314,14 @@ func TestDyingAtEveryPointOfTheFirstShare(t *testing.T) {
 		})
 		m, report := w.restart(t.Context())
 		if got := w.left(m); got != "" && len(report.Verified) != 1 {
-			t.Errorf("died at point %d: %+v, left behind:\n%s", points+1, report, got)
+			t.Errorf("%+v, left behind:\n%s", report, got)
 		}
 		must(t, m.Unprepare(once(), c.UID))
 		if got := w.left(m); got != "" {
-			t.Fatalf("died at point %d: left behind:\n%s", points+1, got)
+			t.Fatalf("left behind:\n%s", got)
 		}
-	}
-	if points < 30 {
-		t.Errorf("only %d points to die at: is the fault injection connected?", points)
-	}
+		return died
+	})
 }
 
 func TestAWholeMIGDeviceHasNoMoreClientsThanItAdmits(t *testing.T) {

@@ -44,6 +44,7 @@ const (
 // fataler is the common part of testing.TB and rapid.T.
 type fataler interface {
 	Helper()
+	Cleanup(func())
 	Fatalf(format string, args ...any)
 }
 
@@ -53,6 +54,8 @@ type world struct {
 	t    fataler
 	dir  string
 	boot int
+	// processes that were started since the last restart.
+	processes []*claim.Manager
 
 	mu   sync.Mutex
 	gpus map[gpu.PCIAddress]gpu.GPU
@@ -170,13 +173,26 @@ func (w *world) start(wrap ...func(ports.CDI) ports.CDI) *claim.Manager {
 	if err != nil {
 		w.t.Fatalf("%v", err)
 	}
+	if w.processes == nil {
+		w.t.Cleanup(w.end)
+	}
+	w.processes = append(w.processes, m)
 	return m
 }
 
+// end ends what the processes watch. The machine has not enough watches for all tests.
+func (w *world) end() {
+	for _, m := range w.processes {
+		_ = m.Close()
+	}
+	w.processes = w.processes[:0]
+}
+
 // restart starts a process with recovery, as the agent does, on a machine without
-// faults.
+// faults. The earlier processes have ended.
 func (w *world) restart(ctx context.Context) (*claim.Manager, claim.Report) {
 	w.t.Helper()
+	w.end()
 	w.faults = &faults{}
 	m := w.start()
 	// Claims on one GPU wait for each other.
@@ -279,6 +295,22 @@ func dies(act func() error) (died bool, err error) {
 		}
 	}()
 	return false, act()
+}
+
+// atEveryPoint runs do with each point at which a process can die, until none dies. There
+// are at least this many.
+func atEveryPoint(t *testing.T, least int, do func(t *testing.T, point int) (died bool)) {
+	t.Helper()
+	point := 0
+	for died := true; died; {
+		point++
+		died = false
+		// A subtest, so that leftovers of processes do not add up.
+		t.Run(fmt.Sprintf("died at point %d", point), func(t *testing.T) { died = do(t, point) })
+	}
+	if point < least {
+		t.Errorf("only %d points to die at: is the fault injection connected?", point)
+	}
 }
 
 // faults makes one process' changes to the machine fail, or kills the process

@@ -31,6 +31,8 @@ type recordCache struct {
 	known []cachedRecord
 	// unread are the records that could not be read. The next use reads them again.
 	unread map[types.UID]bool
+	// closed is set if there is no watch any more.
+	closed bool
 }
 
 type cachedRecord struct {
@@ -72,10 +74,10 @@ func (c *recordCache) load(j *Journal) ([]cachedRecord, error) {
 // readAll reads the records whose stamps have changed, and starts a watch.
 func (c *recordCache) readAll(j *Journal) error {
 	// Before the records are read, so that it has all later changes.
-	watch, watchErr := j.Records.Watch()
+	watch := c.newWatch(j)
 	keys, err := j.Records.Keys()
 	if err != nil {
-		if watchErr == nil {
+		if watch != nil {
 			_ = watch.Close()
 		}
 		return err
@@ -95,10 +97,33 @@ func (c *recordCache) readAll(j *Journal) error {
 		}
 		c.read(j, claim)
 	}
-	if watchErr == nil {
-		c.watch = watch
-	}
+	c.watch = watch
 	return nil
+}
+
+// newWatch returns nil if the kernel has no watch left.
+func (c *recordCache) newWatch(j *Journal) *store.Watch {
+	if c.closed {
+		return nil
+	}
+	watch, err := j.Records.Watch()
+	if err != nil {
+		return nil
+	}
+	return watch
+}
+
+// close ends the watch. From then on each use reads the stamps of all records.
+func (c *recordCache) close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	if c.watch == nil {
+		return nil
+	}
+	err := c.watch.Close()
+	c.watch = nil
+	return err
 }
 
 // read replaces the record of a claim by the one on the disk. The record is newer than its

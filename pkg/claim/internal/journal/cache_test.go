@@ -32,11 +32,7 @@ func agentOf(t *testing.T, dir string) *Journal {
 		t.Fatal(err)
 	}
 	j := &Journal{Records: records, Specs: noSpecs{}, BootID: "boot-1"}
-	t.Cleanup(func() {
-		if j.cache.watch != nil {
-			_ = j.cache.watch.Close()
-		}
-	})
+	t.Cleanup(func() { _ = j.Close() })
 	return j
 }
 
@@ -72,6 +68,7 @@ func TestAnAgentSeesTheRecordsOfAnother(t *testing.T) {
 			_ = j.cache.watch.Close()
 			j.cache.watch = nil
 		},
+		"after the end of the watch":            func(j *Journal) { _ = j.Close() },
 		"with a watch that has missed a change": func(j *Journal) { _ = j.cache.watch.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -40,6 +40,10 @@ type Journal struct {
 	cache recordCache
 }
 
+// Close ends the watch of the records. Only few watches are free on a machine. The journal
+// still works, with more reads.
+func (j *Journal) Close() error { return j.cache.close() }
+
 // Phase returns the phase of a record, nil for none.
 func (j *Journal) Phase(r *Record) Phase { return r.Phase(j.BootID) }
 

@@ -65,6 +65,7 @@ func newNode(t *testing.T) *node {
 		ExclusiveCompute: &ports.ExclusiveCompute{Modes: n, Changed: n.computeRecords},
 	})
 	n.journal = &journal.Journal{Records: open("records"), Specs: n, BootID: "boot-1", Lost: n.list.Lost}
+	t.Cleanup(func() { _ = n.journal.Close() })
 	return n
 }
 
