@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
@@ -41,7 +42,7 @@ func admitted(folder containerlimits.Folder) func(device string) ([]string, erro
 		all, err := folder.Admitted(device)
 		ids := make([]string, len(all))
 		for i, l := range all {
-			_, ids[i] = procfs.ContainerOf(l.Cgroup)
+			_, ids[i] = cgroup.ContainerOf(l.Cgroup)
 		}
 		return slices.DeleteFunc(ids, func(id string) bool { return id == "" }), err
 	}

@@ -14,9 +14,9 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
 )
 
 // The kernel shows the container of a process by the same ID.
@@ -37,7 +37,7 @@ func TestTheContainersThatTheHookHasAdmitted(t *testing.T) {
 				}
 			}
 			got, err := admitted(folder)("a")
-			_, of := procfs.ContainerOf(group + "/below")
+			_, of := cgroup.ContainerOf(group + "/below")
 			if diff := cmp.Diff([]string{of}, got); err != nil || diff != "" || of != "c0ffee" {
 				t.Errorf("%v (-want +got):\n%s", err, diff)
 			}

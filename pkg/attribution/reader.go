@@ -179,7 +179,7 @@ func (u *Reader) limitedContainers(ctx context.Context, shown *shownNames) (map[
 
 // containerOf returns the container of a limit.
 func containerOf(l containerlimits.Limit, shown *shownNames) usage.Container {
-	pod, id := procfs.ContainerOf(l.Cgroup)
+	pod, id := cgroup.ContainerOf(l.Cgroup)
 	if pod == "" {
 		return usage.Container{ID: filepath.Base(l.Cgroup)}
 	}

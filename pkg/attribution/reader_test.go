@@ -208,7 +208,7 @@ func (n *usageNode) admit(l claim.Limited, folder string, bytes uint64) {
 func (n *usageNode) compute(index int, folder string, bytes uint64) (pid int) {
 	n.Helper()
 	pid = cgrouptest.Process(n, folder)
-	pod, id := procfs.ContainerOf(folder)
+	pod, id := cgroup.ContainerOf(folder)
 	n.tasks.add(pid, types.UID(pod), id, "name-of-"+id)
 	ids, err := simcgroup.Ancestry(pid)
 	if err == nil {

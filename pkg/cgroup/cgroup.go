@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cgroup finds control groups (cgroups) of version 2 and the processes in
-// them. It changes none.
+// them. It also reads from the path of a cgroup of any version which container it is of. It
+// changes none.
 package cgroup
 
 import (

@@ -23,7 +23,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
 )
 
 // mostState is the limit for the state of a container in bytes. Annotations are the
@@ -62,7 +61,7 @@ func (h Hook) Run(ctx context.Context, state io.Reader) (err error) {
 		return err
 	}
 	// Not the process' own: a process can leave one below the container's.
-	folder := procfs.ContainerGroup(of)
+	folder := cgroup.ContainerGroup(of)
 	if folder == "" {
 		return fmt.Errorf("cgroup %s: %w: the container has no cgroup of its own below its pod's", of, gpu.ErrNotSupported)
 	}
