@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,6 +24,8 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/memoryhook"
+	gpunvml "github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup/cgrouptest"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
@@ -38,11 +41,14 @@ const (
 // built names the folder with the hook.
 const built = "TEST_BUILT_IN"
 
-// TestMain builds the hook, and the driver's library of simulated nodes.
+// TestMain builds the hook, the program that calls the driver, and the driver's library of
+// simulated nodes.
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "gpu-memory-hook-")
 	if err == nil {
-		err = errors.Join(os.Setenv(built, dir), exec.Command("go", "build", "-o", dir+"/", ".").Run(),
+		hook := exec.Command("go", "build", "-o", dir+"/", ".")
+		hook.Env = append(os.Environ(), "CGO_ENABLED=0") // as in the image
+		err = errors.Join(os.Setenv(built, dir), hook.Run(), exec.Command("go", "build", "-o", dir+"/", "../gpu-memory-limit").Run(),
 			exec.Command("go", "build", "-buildmode=c-shared", "-o", filepath.Join(dir, library), "github.com/gpu-dra/gpu-dra-driver/simulator/cmd/libnvidia-ml").Run())
 	}
 	status := 1
@@ -58,9 +64,11 @@ func TestMain(m *testing.M) {
 // node is a simulated node with the hook as an agent installs it.
 type node struct {
 	testing.TB
-	sim     *nvmlsim.Sim
-	limits  containerlimits.Folder
-	command []string
+	sim    *nvmlsim.Sim
+	limits containerlimits.Folder
+	hook   home.MemoryHook
+	// socket is the agent's.
+	socket string
 	// root is the root of the hook's file system; empty for that of the test.
 	root string
 }
@@ -85,11 +93,11 @@ func newNode(t testing.TB, model string) *node {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = h.Close() })
-	command, err := h.InstallMemoryHook(filepath.Join(os.Getenv(built), home.MemoryHookName))
+	hook, err := h.InstallMemoryHook(filepath.Join(os.Getenv(built), home.MemoryHookName), filepath.Join(os.Getenv(built), home.MemoryCallName))
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{TB: t, sim: sim, limits: containerlimits.Folder(h.Limits()), command: command}
+	n := &node{TB: t, sim: sim, limits: containerlimits.Folder(h.Limits()), hook: hook, socket: h.HookSocket()}
 	n.open(device)
 	return n
 }
@@ -115,8 +123,9 @@ func (n *node) run(pid int, arguments ...string) (output string, err error) {
 	if err != nil {
 		n.Fatal(err)
 	}
-	all := append(n.command[1:len(n.command):len(n.command)], "--limits", string(n.limits), "--device", device, "--gpu", n.address(0), "--driver-root", n.sim.Root())
-	hook := exec.CommandContext(context.WithoutCancel(n.Context()), n.command[0], append(all, arguments...)...)
+	all := slices.Concat([]string{"--limits", string(n.limits), "--device", device, "--gpu", n.address(0), "--agent", n.socket}, arguments,
+		[]string{"--"}, n.hook.Call, []string{"--driver-root", n.sim.Root()})
+	hook := exec.CommandContext(context.WithoutCancel(n.Context()), n.hook.Hook, all...)
 	hook.Env = []string{}
 	hook.Stdin = bytes.NewReader(state)
 	if n.root != "" {
@@ -154,17 +163,55 @@ func (n *node) wantLimit(folder string, want uint64) {
 	}
 }
 
-func TestTheHookLimitsEachContainer(t *testing.T) {
+// serve starts an agent that sets limits for hooks, and returns its end. The end returns
+// their number.
+func (n *node) serve() (end func() int) {
+	n.Helper()
+	listener, err := memoryhook.Listen(n.socket)
+	if err != nil {
+		n.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(n.Context())
+	ended, set := make(chan error, 1), 0
+	go func() {
+		ended <- listener.Serve(ctx, gpunvml.New(n.sim.NVML()), func(_ containerlimits.Limit, err error) {
+			if err == nil {
+				set++
+			}
+		})
+	}()
+	return func() int {
+		cancel()
+		if err := <-ended; err != nil {
+			n.Error(err)
+		}
+		return set
+	}
+}
+
+func TestTheAgentLimitsEachContainer(t *testing.T) {
 	n := newNode(t, "dgx-h100")
+	end := n.serve()
+	n.limitsEach()
+	if set := end(); set != 2 {
+		t.Errorf("the agent has set %d limits, want 2", set)
+	}
+}
+
+func TestTheHookLimitsEachContainer(t *testing.T) { newNode(t, "dgx-h100").limitsEach() }
+
+// limitsEach reports an error unless the hook limits each of two containers of a device.
+func (n *node) limitsEach() {
+	n.Helper()
 	for range 2 {
 		pid, folder := n.container()
 		if out, err := n.run(pid, "--bytes", fmt.Sprint(10*gibi), "--containers", "2"); err != nil || out != "" {
-			t.Fatalf("%v: %q", err, out)
+			n.Fatalf("%v: %q", err, out)
 		}
 		n.wantLimit(folder, 10*gibi)
 	}
 	if all, err := n.limits.Containers(device); err != nil || len(all) != 2 {
-		t.Errorf("the containers of the device are %v, %v; want two", all, err)
+		n.Errorf("the containers of the device are %v, %v; want two", all, err)
 	}
 }
 
@@ -330,8 +377,18 @@ func TestAContainerWithoutACgroupOfItsOwnIsRefused(t *testing.T) {
 	}
 }
 
-func BenchmarkHook(b *testing.B) {
+func BenchmarkHook(b *testing.B) { benchmark(b, newNode(b, "dgx-h100")) }
+
+func BenchmarkHookWithTheAgent(b *testing.B) {
 	n := newNode(b, "dgx-h100")
+	end := n.serve()
+	benchmark(b, n)
+	if set := end(); set < b.N {
+		b.Errorf("the agent has set %d limits in %d rounds", set, b.N)
+	}
+}
+
+func benchmark(b *testing.B, n *node) {
 	pid, _ := n.container()
 	for b.Loop() {
 		if out, err := n.run(pid, "--bytes", strconv.Itoa(gibi)); err != nil {

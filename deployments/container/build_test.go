@@ -251,7 +251,7 @@ func TestANewProgramIsOneNewLayer(t *testing.T) {
 	const name = "gpu-kubelet-plugin"
 	f := get(t)
 	what, before := layers(t, f.images[name])
-	if diff := cmp.Diff([]string{"base", "C library", "nvidia-cdi-hook", name, "gpu-memory-hook", "licences"}, what); diff != "" {
+	if diff := cmp.Diff([]string{"base", "C library", "nvidia-cdi-hook", name, "gpu-memory-hook", "gpu-memory-limit", "licences"}, what); diff != "" {
 		t.Fatalf("layers (-want +got):\n%s", diff)
 	}
 	b := f.changed(t)

@@ -56,7 +56,7 @@ func images() []image {
 			name:        "gpu-kubelet-plugin",
 			title:       "GPU DRA driver: node agent",
 			description: "Publishes a node's GPUs as ResourceSlices and prepares them for the pods that claim them.",
-			programs:    []program{{name: "nvidia-cdi-hook", onHost: true}, {name: "gpu-kubelet-plugin"}, {name: "gpu-memory-hook"}},
+			programs:    []program{{name: "nvidia-cdi-hook", onHost: true}, {name: "gpu-kubelet-plugin"}, {name: "gpu-memory-hook", onHost: true}, {name: "gpu-memory-limit"}},
 			entrypoint:  "gpu-kubelet-plugin",
 			user:        root,
 			licenses:    ours + withLibgcc,

@@ -32,6 +32,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/ledger"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/livefile"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/memoryhook"
 	mpsclient "github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
@@ -107,6 +108,8 @@ type agent struct {
 	readPower func(ctx context.Context, address gpu.PCIAddress) (gpu.Power, error)
 	foreign   *usage.Foreign
 	facts     *nodefacts.Reader
+	// driver sets memory limits for hooks.
+	driver memoryhook.Driver
 	// viewers may read the facts; nil if no user may.
 	viewers *viewers.Viewers
 }
@@ -217,7 +220,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	a.readGauges = hw.Gauges
 	a.usage, a.foreign = attribution.New(a.usageOptions(ctx, hw)), usage.NewForeign(clock.RealClock{})
 	a.rivals = plugin.NewRivals(a.pluginOptions())
-	a.readPower = hw.Power
+	a.readPower, a.driver = hw.Power, hw
 	a.facts, a.viewers = &nodefacts.Reader{Roots: c.factRoots(hw), LastScan: a.lastScan, Clocks: hw.Clocks, ConfigProblem: a.configProblem}, users
 	return a, nil
 }
@@ -289,6 +292,7 @@ func (a *agent) run(parent context.Context) error {
 		parts.Go(wait)
 	}
 	parts.Go(func() { a.inventory.Run(ctx, a.ledger) })
+	parts.Go(func() { a.serveMemoryHooks(ctx) })
 	parts.Go(func() { cluster.WatchNode(a.client, a.NodeName)(ctx, a.setNode) })
 
 	if a.NodeConfigs != "" {

@@ -118,7 +118,7 @@ func TestAClaimThatIsPreparedKeepsWhatTheNextAgentNeeds(t *testing.T) {
 				t.Error(err)
 			}
 			change(t, n)
-			if diff := cmp.Diff([]string{"claims", "compute-modes", "events", "faults", "lock", "mig-devices", "mig-modes", "node-config", "time-slices"}, files.List(t, filepath.Join(n.driverDir(), "agent"))); diff != "" {
+			if diff := cmp.Diff([]string{"claims", "compute-modes", "events", "faults", "lock", "memory-hooks.sock", "mig-devices", "mig-modes", "node-config", "time-slices"}, files.List(t, filepath.Join(n.driverDir(), "agent"))); diff != "" {
 				t.Errorf("the agent's folder (-want +got):\n%s", diff)
 			}
 

@@ -49,16 +49,12 @@ func (c *Config) checkMemoryLimits(hw *hardware) error {
 // prepared claims keep the limits of their containers, and new claims get none; the error
 // says why.
 func (c *Config) memoryLimits(ctx context.Context, h *home.Home, hw *hardware) (*ports.MemoryLimits, error) {
-	hook := memoryhook.Installed{Limits: h.Limits(), DriverRoot: hw.hostDriverRoot()}
-	program, err := home.Program(home.MemoryHookName)
-	if err == nil {
-		hook.Command, err = h.InstallMemoryHook(program)
-	}
+	hook, err := c.installMemoryHook(h, hw)
 	if err == nil {
 		err = hook.Try(ctx, hostRoot)
 		if errors.Is(err, fs.ErrPermission) {
-			// The first process of the machine has more rights than this one. The hook brings
-			// its C library with it, so it runs on the host if it runs here.
+			// The first process of the machine has more rights than this one. The hook needs no
+			// program or library of the host, so it runs there if it runs here.
 			err = hook.Try(ctx, "")
 		}
 	}
@@ -68,9 +64,44 @@ func (c *Config) memoryLimits(ctx context.Context, h *home.Home, hw *hardware) (
 			if err != nil {
 				return gpu.Hook{}, err
 			}
-			return hook.Hook(device, address, bytes, containers), nil
+			return hook.OCIHook(device, address, bytes, containers), nil
 		},
 	}, err
+}
+
+// installMemoryHook installs the memory hook in the folder of this program.
+func (c *Config) installMemoryHook(h *home.Home, hw *hardware) (memoryhook.Installed, error) {
+	hook, err := home.Program(home.MemoryHookName)
+	if err != nil {
+		return memoryhook.Installed{}, err
+	}
+	call, err := home.Program(home.MemoryCallName)
+	if err != nil {
+		return memoryhook.Installed{}, err
+	}
+	installed, err := h.InstallMemoryHook(hook, call)
+	return memoryhook.Installed{
+		Hook: installed.Hook, Call: installed.Call, Limits: h.Limits(), DriverRoot: hw.hostDriverRoot(), Agent: h.HookSocket(),
+	}, err
+}
+
+// serveMemoryHooks sets memory limits for hooks until ctx ends. Without it each hook calls
+// the driver itself.
+func (a *agent) serveMemoryHooks(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	listener, err := memoryhook.Listen(a.home.HookSocket())
+	if err == nil {
+		err = listener.Serve(ctx, a.driver, func(l containerlimits.Limit, err error) {
+			if err != nil {
+				logger.Error(err, "Cannot set a memory limit for a hook, which tries it itself", "gpu", l.GPU, "cgroup", l.Cgroup, "bytes", l.Bytes)
+				return
+			}
+			logger.V(2).Info("Set the memory limit of a container", "gpu", l.GPU, "cgroup", l.Cgroup, "bytes", l.Bytes)
+		})
+	}
+	if err != nil {
+		logger.Error(err, "Memory hooks call the driver without the agent, which takes longer")
+	}
 }
 
 // checkHook logs a missing hook before a container fails to start because of it.

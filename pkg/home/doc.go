@@ -13,6 +13,9 @@
 //	        faults/           records of GPUs with a fault
 //	        events/           records of events about GPUs that have failed
 //	        node-config/      the record of the configuration that the node follows
+//	        memory-hook/      the memory hook with its C library, a folder for each version
+//	        memory-limits/    the limits of containers
+//	        memory-hooks.sock the agent's socket for memory hooks
 //	        lock              the lock of claims and GPUs
 //	        nvidia-cdi-hook   the hook in CDI specs
 //	    dra-device-metadata/  belongs to upstream's kubeletplugin

@@ -155,7 +155,7 @@ func (h *Home) remove() error {
 	entries, err := os.ReadDir(h.dir)
 	errs = append(errs, err)
 	for _, e := range entries {
-		if e.Name() == lockName || e.Name() == HookName || strings.HasPrefix(e.Name(), hookTemporary) {
+		if e.Name() == lockName || e.Name() == HookName || strings.HasPrefix(e.Name(), hookTemporary) || strings.HasPrefix(e.Name(), hookSocketName) {
 			errs = append(errs, removeFile(filepath.Join(h.dir, e.Name())))
 		}
 	}

@@ -104,8 +104,8 @@ func TestTheLastAgentRemovesItsHome(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(driver, "dra-device-metadata"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// So do the locks of the memory hook.
-	if err := errors.Join(os.MkdirAll(after.Limits(), 0o700), os.WriteFile(filepath.Join(after.Limits(), "0000:1b:00.0.lock"), nil, 0o600)); err != nil {
+	// So do the locks of the memory hook, and the agent's socket for it.
+	if err := errors.Join(os.MkdirAll(after.Limits(), 0o700), os.WriteFile(filepath.Join(after.Limits(), "0000:1b:00.0.lock"), nil, 0o600), os.WriteFile(after.HookSocket(), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	leave(t, after)
@@ -263,7 +263,7 @@ func TestTheNextAgentTakesOverWhatACrashHasLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, file := range []string{".nvidia-cdi-hook-123", "claims/uid.tmp", "memory-hook/libc.so.6"} {
+	for _, file := range []string{".nvidia-cdi-hook-123", "memory-hooks.sock.123", "claims/uid.tmp", "memory-hook/libc.so.6"} {
 		if err := os.WriteFile(filepath.Join(driver, "agent", file), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}

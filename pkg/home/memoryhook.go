@@ -22,41 +22,58 @@ const (
 	// MemoryHookName is the file name of the memory hook in the folder of the agent's
 	// program.
 	MemoryHookName = "gpu-memory-hook"
-	// memoryHookDir is the folder of the installed memory hook and its libraries.
+	// MemoryCallName is the program there that calls the driver for the hook.
+	MemoryCallName = "gpu-memory-limit"
+	// memoryHookDir is the folder of both installed programs and their libraries.
 	memoryHookDir = "memory-hook"
+	// hookSocketName is the agent's socket for memory hooks. While an agent makes it, it has
+	// another suffix.
+	hookSocketName = "memory-hooks.sock"
 	// limitsDir is the folder in which the memory hook notes the limits of containers.
 	limitsDir = "memory-limits"
 	// callLocks matches the files in limitsDir that package memoryhook locks.
 	callLocks = "*.lock"
 )
 
-// driverLibraries are the C libraries that the hook and the driver's NVML library need.
+// driverLibraries are the C libraries that our program and the driver's NVML library need.
 // Releases of glibc before 2.34 have all of them as files of their own; later releases
 // keep most of them for older programs.
 var driverLibraries = []string{"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1"}
 
-// InstallMemoryHook copies a program into the home as the memory hook, and returns the
-// command to run it. It also copies the C library that this process runs with. A host may
-// have another C library, or an older one, or none where programs expect it.
+// MemoryHook is the installed memory hook.
+type MemoryHook struct {
+	// Hook is the path of the hook, a static program.
+	Hook string
+	// Call is the command of the program that calls the driver.
+	Call []string
+}
+
+// InstallMemoryHook copies both programs of the memory hook into the home. It also copies the
+// C library that this process runs with. A host may have another C library, or an older one,
+// or none where programs expect it.
 //
 // The files are in a folder of this version, which appears complete: a loader and a library
 // of different versions do not run. The folders of two earlier versions stay, because CDI
 // specs name them until the agent has rewritten the specs.
 //
 // The error wraps [gpu.ErrNotSupported] if this process has no C library.
-func (h *Home) InstallMemoryHook(program string) (command []string, err error) {
-	loader, libraries, err := ownCLibrary(program)
+func (h *Home) InstallMemoryHook(hook, call string) (MemoryHook, error) {
+	loader, libraries, err := ownCLibrary(call)
 	if err != nil {
-		return nil, fmt.Errorf("install the memory hook: %w", err)
+		return MemoryHook{}, fmt.Errorf("install the memory hook: %w", err)
 	}
-	dir, err := installTogether(filepath.Join(h.dir, memoryHookDir), append([]string{program, loader}, libraries...))
+	dir, err := installTogether(filepath.Join(h.dir, memoryHookDir), append([]string{hook, call, loader}, libraries...))
 	if err != nil {
-		return nil, fmt.Errorf("install the memory hook: %w", err)
+		return MemoryHook{}, fmt.Errorf("install the memory hook: %w", err)
 	}
-	return []string{
-		filepath.Join(dir, filepath.Base(loader)), "--inhibit-cache", "--library-path", dir, filepath.Join(dir, filepath.Base(program)),
+	return MemoryHook{
+		Hook: filepath.Join(dir, filepath.Base(hook)),
+		Call: []string{filepath.Join(dir, filepath.Base(loader)), "--inhibit-cache", "--library-path", dir, filepath.Join(dir, filepath.Base(call))},
 	}, nil
 }
+
+// HookSocket returns the path of the agent's socket for memory hooks.
+func (h *Home) HookSocket() string { return filepath.Join(h.dir, hookSocketName) }
 
 // earlierVersions is the number of earlier versions that stay.
 const earlierVersions = 2

@@ -12,7 +12,7 @@ import (
 func programs(t *testing.T, version string) []string {
 	t.Helper()
 	var files []string
-	for _, name := range []string{"gpu-memory-hook", "ld.so", "libc.so.6"} {
+	for _, name := range []string{"gpu-memory-hook", "gpu-memory-limit", "ld.so", "libc.so.6"} {
 		file := filepath.Join(t.TempDir(), name)
 		if err := os.WriteFile(file, []byte(name+" "+version), 0o755); err != nil { //nolint:gosec // a program
 			t.Fatal(err)
@@ -25,7 +25,7 @@ func programs(t *testing.T, version string) []string {
 // wantVersion reports an error unless a folder has the files of a version.
 func wantVersion(t *testing.T, dir, version string) {
 	t.Helper()
-	for _, name := range []string{"gpu-memory-hook", "ld.so", "libc.so.6"} {
+	for _, name := range []string{"gpu-memory-hook", "gpu-memory-limit", "ld.so", "libc.so.6"} {
 		got, err := os.ReadFile(filepath.Join(dir, name))
 		if want := name + " " + version; err != nil || string(got) != want {
 			t.Errorf("%s of %s is %q, %v; want %q", name, dir, got, err, want)

@@ -4,8 +4,9 @@
 // runtime creates it. The cgroup of the container exists then, and its process does not
 // run yet. The runtime does not start a container whose hook fails.
 //
-// The call into the driver is made by a child process, because a process that hangs in
-// the driver cannot be killed, and would make the runtime wait as well.
+// The hook makes no call into the driver itself: a process that hangs in the driver cannot be
+// killed, and would make the runtime wait as well. The agent makes the call, as it has the
+// driver open. If the agent is away or busy, a child process makes it.
 package memoryhook
 
 import (
@@ -44,9 +45,9 @@ type Hook struct {
 	Timeout time.Duration
 	// CgroupOf returns the folder of the cgroup of the container's first process.
 	CgroupOf func(pid int) (folder string, err error)
-	// Set limits the memory that a cgroup has of the GPU. A process that it starts inherits
-	// the lock, which lasts until that process has ended.
-	Set func(ctx context.Context, lock *os.File, folder string, bytes uint64) error
+	// Set sets the limit of the container. A process that it starts inherits the lock, which
+	// lasts until that process has ended.
+	Set func(ctx context.Context, lock *os.File, l containerlimits.Limit) error
 }
 
 // Run reads the state of the container, as runtimes pass it to hooks, and limits its
@@ -79,19 +80,21 @@ func (h Hook) Run(ctx context.Context, state io.Reader) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.Timeout)
 	defer cancel()
-	if err := h.set(ctx, folder, bytes); err != nil {
+	all := l
+	all.Bytes = bytes
+	if err := h.set(ctx, all); err != nil {
 		return errors.Join(err, h.Limits.Leave(h.Device, l))
 	}
 	return nil
 }
 
-// set limits the memory of a cgroup, one process at a time.
-func (h Hook) set(ctx context.Context, folder string, bytes uint64) error {
+// set sets the limit of the container, one process at a time.
+func (h Hook) set(ctx context.Context, l containerlimits.Limit) error {
 	t, err := lockCalls(ctx, filepath.Join(string(h.Limits), h.GPU.String()+".lock"), h.Timeout)
 	if err != nil {
 		return err
 	}
-	err = h.Set(ctx, t.File, folder, bytes)
+	err = h.Set(ctx, t.File, l)
 	if err != nil && ctx.Err() != nil {
 		return errors.Join(err, t.abandon())
 	}

@@ -22,7 +22,7 @@ const (
 	state  = `{"ociVersion":"1.2.0","id":"a-container","status":"creating","pid":1}`
 )
 
-func newHook(t *testing.T, folder string, set func(context.Context, *os.File, string, uint64) error) memoryhook.Hook {
+func newHook(t *testing.T, folder string, set func(context.Context, *os.File, containerlimits.Limit) error) memoryhook.Hook {
 	t.Helper()
 	h := memoryhook.Hook{
 		Limits: containerlimits.Folder(filepath.Join(t.TempDir(), "limits")), Device: device,
@@ -47,7 +47,7 @@ func TestTheRootOfTheCgroupsGetsNoLimit(t *testing.T) {
 	if id, err := cgroup.Lookup(root); err != nil || id != cgroup.RootID {
 		t.Skipf("this machine shows no root of the cgroups: %d, %v", id, err)
 	}
-	h := newHook(t, root, func(context.Context, *os.File, string, uint64) error {
+	h := newHook(t, root, func(context.Context, *os.File, containerlimits.Limit) error {
 		t.Error("a limit was set")
 		return nil
 	})
@@ -59,7 +59,7 @@ func TestTheRootOfTheCgroupsGetsNoLimit(t *testing.T) {
 func TestAContainerWithoutItsLimitMakesRoomForAnother(t *testing.T) {
 	folder := cgrouptest.New(t)
 	cgrouptest.Process(t, folder)
-	h := newHook(t, folder, func(context.Context, *os.File, string, uint64) error { return gpu.ErrNoCapacity })
+	h := newHook(t, folder, func(context.Context, *os.File, containerlimits.Limit) error { return gpu.ErrNoCapacity })
 	if err := h.Run(t.Context(), strings.NewReader(state)); !errors.Is(err, gpu.ErrNoCapacity) {
 		t.Errorf("%v, want %v", err, gpu.ErrNoCapacity)
 	}

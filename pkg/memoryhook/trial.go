@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -22,36 +23,37 @@ const (
 	trialPatience = 10 * time.Second
 )
 
-// Installed is the program at the path of its installation on a host.
+// Installed is the hook at the path of its installation on a host.
 type Installed struct {
-	// Command runs the program. Its last word is the program itself.
-	Command []string
+	// Hook is the path of the hook. Call is the command of the program that calls the driver.
+	Hook string
+	Call []string
 	// Limits is the folder with the limits of containers, and DriverRoot that of the driver
-	// on the host.
-	Limits, DriverRoot string
+	// on the host. Agent is the socket of the agent.
+	Limits, DriverRoot, Agent string
 }
 
-// Hook returns the OCI hook that limits the memory of each container with a device.
-func (i Installed) Hook(device string, address gpu.PCIAddress, bytes uint64, containers int) gpu.Hook {
-	return gpu.Hook{Path: i.Command[0], Timeout: hookTimeout, Args: append(i.Command[:len(i.Command):len(i.Command)],
-		"--limits", i.Limits, "--device", device, "--gpu", address.String(), "--driver-root", i.DriverRoot,
-		"--bytes", strconv.FormatUint(bytes, 10), "--containers", strconv.Itoa(containers), "--timeout", callPatience.String(),
-	)}
+// OCIHook returns the OCI hook that limits the memory of each container with a device.
+func (i Installed) OCIHook(device string, address gpu.PCIAddress, bytes uint64, containers int) gpu.Hook {
+	return gpu.Hook{Path: i.Hook, Timeout: hookTimeout, Args: slices.Concat([]string{
+		i.Hook, "--limits", i.Limits, "--device", device, "--gpu", address.String(), "--bytes", strconv.FormatUint(bytes, 10),
+		"--containers", strconv.Itoa(containers), "--timeout", callPatience.String(), "--agent", i.Agent, "--",
+	}, i.Call, []string{"--driver-root", i.DriverRoot})}
 }
 
-// Try runs the program once as the container runtime does: from a root, whose mounts may
+// Try runs both programs once as the container runtime does: from a root, whose mounts may
 // forbid programs, and without an environment. An empty root is the root of this process.
 // The error says what to do.
 func (i Installed) Try(ctx context.Context, root string) error {
 	ctx, cancel := context.WithTimeout(ctx, trialPatience)
 	defer cancel()
-	trial := exec.CommandContext(ctx, i.Command[0], append(i.Command[1:len(i.Command):len(i.Command)], "--check")...)
+	trial := exec.CommandContext(ctx, i.Hook, slices.Concat([]string{checkFlag, "--"}, i.Call)...)
 	trial.Env, trial.Dir, trial.WaitDelay = []string{}, "/", time.Second
 	if root != "" {
 		trial.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
 	}
 	if out, err := trial.CombinedOutput(); err != nil {
-		return fmt.Errorf("the host does not run %s: %w: %s: mount its folder without noexec, and let SELinux or AppArmor admit it", i.Command[len(i.Command)-1], err, bytes.TrimSpace(out))
+		return fmt.Errorf("the host does not run %s: %w: %s: mount its folder without noexec, and let SELinux or AppArmor admit it", i.Hook, err, bytes.TrimSpace(out))
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func TestTheHostMustBeAbleToRunTheHook(t *testing.T) {
 			if err := os.Chmod(hook, c.mode); err != nil {
 				t.Fatal(err)
 			}
-			err := memoryhook.Installed{Command: []string{hook}}.Try(t.Context(), "")
+			err := memoryhook.Installed{Hook: hook, Call: []string{"/bin/true"}}.Try(t.Context(), "")
 			if c.want == "" && err != nil {
 				t.Error(err)
 			}
@@ -59,7 +59,7 @@ func TestTheHostMustBeAbleToRunTheHook(t *testing.T) {
 			}
 		})
 	}
-	if err := (memoryhook.Installed{Command: []string{shell, "-c", "exit 0"}}).Try(t.Context(), t.TempDir()); err == nil {
+	if err := (memoryhook.Installed{Hook: shell, Call: []string{"/bin/true"}}).Try(t.Context(), t.TempDir()); err == nil {
 		t.Error("a program that the host's file system lacks is found")
 	}
 }

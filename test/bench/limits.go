@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -184,20 +185,39 @@ func hookRound(ctx context.Context, root string, hook *specs.Hook, alone *nvml.L
 	if err != nil {
 		return err
 	}
-	command := exec.CommandContext(ctx, hook.Path, hook.Args[1:]...)
-	command.Args[0], command.Env, command.Stdin = hook.Args[0], append([]string{}, hook.Env...), bytes.NewReader(state)
-	var out []byte
-	hooked, err := took(func() (err error) {
-		out, err = command.CombinedOutput()
-		return err
-	})
+	hooked, err := runHook(ctx, hook, state)
 	if err != nil {
-		return fmt.Errorf("the memory hook: %w: %s", err, out)
+		return err
+	}
+	// As if the agent were away.
+	withoutAgent, err := runHook(ctx, hook, state, "--agent", "")
+	if err != nil {
+		return err
 	}
 	limited, err := took(func() error { return alone.SetMemoryLimit(ctx, address, folder, shareMemory) })
 	if err != nil {
 		return fmt.Errorf("the simulator alone: %w", err)
 	}
-	f.Hook, f.SimLimit = append(f.Hook, hooked), append(f.SimLimit, limited)
+	f.Hook, f.HookWithoutAgent, f.SimLimit = append(f.Hook, hooked), append(f.HookWithoutAgent, withoutAgent), append(f.SimLimit, limited)
 	return nil
+}
+
+// runHook runs the hook with the state of a container, and returns the time in milliseconds.
+// The last of two flags of a name counts.
+func runHook(ctx context.Context, hook *specs.Hook, state []byte, flags ...string) (float64, error) {
+	end := slices.Index(hook.Args, "--")
+	if end < 0 {
+		return 0, fmt.Errorf("the memory hook has no program for the call: %q", hook.Args)
+	}
+	command := exec.CommandContext(ctx, hook.Path, slices.Concat(hook.Args[1:end], flags, hook.Args[end:])...)
+	command.Args[0], command.Env, command.Stdin = hook.Args[0], append([]string{}, hook.Env...), bytes.NewReader(state)
+	var out []byte
+	ms, err := took(func() (err error) {
+		out, err = command.CombinedOutput()
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("the memory hook: %w: %s", err, out)
+	}
+	return ms, nil
 }

@@ -23,8 +23,9 @@ const memoryLimit = 25
 type figures struct {
 	Start, Prepare, Unprepare, Burst []float64
 	// DurableWrite and Get are yardsticks: a synced write of 2 kB to the same disk,
-	// and one read of a claim from the same API server, which prepare includes.
-	DurableWrite, Get []float64
+	// and one read of a claim from the same API server, which prepare includes. GetCached
+	// does not wait for etcd, and can be of an older claim.
+	DurableWrite, Get, GetCached []float64
 	// Processor is the processor time of a claim, from prepare to unprepare.
 	Processor []float64
 	// ProcessorAlone is the processor time of a claim of a slot on an empty node.
@@ -58,11 +59,11 @@ type figures struct {
 	MemoryShares                                          float64
 
 	// Memory limits: a plain share without and with them, the start of a process in a
-	// separate cgroup, and the hook of the share for it. SimLimit is the simulator's
-	// own time to set the limit, which the hook includes. All are empty on a machine
-	// without cgroups of version 2.
-	PlainShare, LimitedShare     []float64
-	ProcessStart, Hook, SimLimit []float64
+	// separate cgroup, and the hook of the share for it with and without the agent. SimLimit
+	// is the simulator's own time to set the limit, which the hook includes. All are empty on
+	// a machine without cgroups of version 2.
+	PlainShare, LimitedShare                       []float64
+	ProcessStart, Hook, HookWithoutAgent, SimLimit []float64
 
 	// Calls of NVML on the simulated node, through its libnvidia-ml.so.1 and through the
 	// simulator in this process: callsPerSample readings of a GPU's memory, and a snapshot
@@ -124,7 +125,8 @@ func (f *figures) lines() []Line {
 	prepare, burst := latency("", f.Prepare, 0), latency("", f.Burst, 0)
 	write, get := latency("one durable write of 2 kB (yardstick)", f.DurableWrite, 0), latency("one read of a claim (yardstick)", f.Get, 0)
 	lines = append(lines,
-		write, get, less("prepare less read: our own", f.Prepare, f.Get),
+		write, get, latency("the same from the cache of the API server (yardstick)", f.GetCached, 0),
+		less("prepare less read: our own", f.Prepare, f.Get),
 		ratio("prepare / durable write", prepare, write),
 		ratio("prepare / read of a claim", prepare, get),
 		ratio("8 at once / one", burst, prepare),
@@ -166,12 +168,13 @@ func (f *figures) libraryLines() []Line {
 func (f *figures) limitLines() []Line {
 	plain, limited := latency("prepare of a plain share without memory limits", f.PlainShare, 0), latency("prepare of a plain share with memory limits", f.LimitedShare, 0)
 	start, set := latency("start of a process in a cgroup (yardstick)", f.ProcessStart, 0), latency("the simulator's set of a limit (yardstick)", f.SimLimit, 0)
-	hook := latency("a held share adds to a container's start (its hook)", f.Hook, 15)
+	hook := latency("a held share adds to a container's start (its hook)", f.Hook, 6)
+	away := latency("the same while the agent is away", f.HookWithoutAgent, 15)
 	// Different agents prepared, so there is no pair of samples to subtract.
 	more := Line{Figure: "a held share adds to prepare", Median: limited.Median - plain.Median, Unit: "ms", Design: 1, Samples: min(limited.Samples, plain.Samples)}
 	return []Line{
 		plain, limited, more.judged(), ratio("with memory limits / without", limited, plain),
-		hook, start, ratio("hook / start of a process", hook, start),
+		hook, start, ratio("hook / start of a process", hook, start), away, ratio("hook without the agent / start of a process", away, start),
 		set, less("hook less set: our own", f.Hook, f.SimLimit),
 	}
 }

@@ -245,16 +245,23 @@ func (d *driver) round(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	get, err := took(func() error {
-		_, err := d.claims().Get(ctx, claim.Name, metav1.GetOptions{})
+	read := func(options metav1.GetOptions) (ms float64, err error) {
+		return took(func() error {
+			_, err := d.claims().Get(ctx, claim.Name, options)
+			return err
+		})
+	}
+	get, err := read(metav1.GetOptions{})
+	if err != nil {
 		return err
-	})
+	}
+	cached, err := read(metav1.GetOptions{ResourceVersion: "0"})
 	if err != nil {
 		return err
 	}
 	prepare, unprepare, err := d.cycle(ctx, d.agent, claim, clock())
 	f := &d.figures
-	f.DurableWrite, f.Get = append(f.DurableWrite, write), append(f.Get, get)
+	f.DurableWrite, f.Get, f.GetCached = append(f.DurableWrite, write), append(f.Get, get), append(f.GetCached, cached)
 	f.Prepare, f.Unprepare = append(f.Prepare, prepare), append(f.Unprepare, unprepare)
 	return err
 }

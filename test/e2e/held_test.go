@@ -149,6 +149,12 @@ func testGreedyPlain(t *testing.T) {
 	apply(t, ns, gpuClass+plain+cudaPod("greedy", []string{"plain"}, harness.Greedy(2)...))
 	ready(t, ns, "greedy")
 	wantWithin(t, held(t, ns, "greedy"), 10*gi)
+	// The agent has called the driver for the hook, and has the cgroups of the host.
+	log, err := agent.Log(t.Context())
+	must(t, err)
+	if !strings.Contains(log, `"Set the memory limit of a container"`) || strings.Contains(log, `"Cannot set a memory limit for a hook`) {
+		t.Error("the agent has set no limit, or not all")
+	}
 }
 
 func testGreedyTimeSlice(t *testing.T) {
