@@ -242,30 +242,6 @@ func (c *Config) parts(boot string, folder *home.Home, hw *hardware, known *stat
 	return parts
 }
 
-// openPodResources returns a client of the kubelet's socket; nil without a socket.
-func (c *Config) openPodResources() (*podresources.Client, error) {
-	if c.PodResources == "" {
-		return nil, nil
-	}
-	client, err := podresources.NewClient(c.PodResources)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.Names.PodResources, err)
-	}
-	return client, nil
-}
-
-// openSupervisor returns a client of the supervisor's socket; nil without a socket.
-func (c *Config) openSupervisor() (*mpsclient.Client, error) {
-	if c.Supervisor == "" {
-		return nil, nil
-	}
-	client, err := mpsclient.New(c.Supervisor)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.Names.Supervisor, err)
-	}
-	return client, nil
-}
-
 // run starts the parts in the order in which they need each other, and stops
 // them in reverse. Claims of an earlier process are recovered before the kubelet
 // can send new ones, unless that takes long.
@@ -332,18 +308,6 @@ func (a *agent) run(parent context.Context) error {
 		return nil
 	}
 	return context.Cause(ctx)
-}
-
-// close ends the connections to the supervisor, whose daemons run on, and to the
-// kubelet. It also ends the watch of records. No call is under way on them.
-func (a *agent) close() {
-	_ = a.claims.Close()
-	if a.supervisor != nil {
-		_ = a.supervisor.Close()
-	}
-	if a.podResources != nil {
-		_ = a.podResources.Close()
-	}
 }
 
 // removeLeftovers removes the files of agents that were killed. No other agent runs

@@ -101,7 +101,7 @@ func (c *recordCache) readAll(j *Journal) error {
 	return nil
 }
 
-// newWatch returns nil if the kernel has no watch left.
+// newWatch returns nil if the kernel has no watch left, or after the end of the watch.
 func (c *recordCache) newWatch(j *Journal) *store.Watch {
 	if c.closed {
 		return nil

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+
+	mpsclient "github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
+)
+
+// openPodResources returns a client of the kubelet's socket; nil without a socket.
+func (c *Config) openPodResources() (*podresources.Client, error) {
+	if c.PodResources == "" {
+		return nil, nil
+	}
+	client, err := podresources.NewClient(c.PodResources)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.Names.PodResources, err)
+	}
+	return client, nil
+}
+
+// openSupervisor returns a client of the supervisor's socket; nil without a socket.
+func (c *Config) openSupervisor() (*mpsclient.Client, error) {
+	if c.Supervisor == "" {
+		return nil, nil
+	}
+	client, err := mpsclient.New(c.Supervisor)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.Names.Supervisor, err)
+	}
+	return client, nil
+}
+
+// close ends the connections to the supervisor, whose daemons run on, and to the
+// kubelet. It also ends the watch of records. No call is under way on them.
+func (a *agent) close() {
+	_ = a.claims.Close()
+	if a.supervisor != nil {
+		_ = a.supervisor.Close()
+	}
+	if a.podResources != nil {
+		_ = a.podResources.Close()
+	}
+}
