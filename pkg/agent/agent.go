@@ -179,7 +179,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	}
 	gpuInventory := inventory.New(gpus)
 	metrics := telemetry.NewMetrics(plugin.Reasons())
-	consumers := attribution.Consumers("/", c.driverDir(), plugin.MetadataFolder)
+	consumers := attribution.Consumers{Proc: "/", DriverDir: c.driverDir(), Metadata: plugin.MetadataFolder}
 	options := claim.Options{
 		DriverName: c.DriverName,
 		PoolName:   c.NodeName,
@@ -188,7 +188,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		Node: c.parts(boot, folder, hw, known, specs, memory, func(name kind.Name) bool {
 			return known.Configuration.Get().Followed.Keeps(name)
 		}),
-		Occupancy: attribution.Occupancy(ctx, hw, "/", client, consumers, containerlimits.Folder(folder.Limits())),
+		Occupancy: attribution.Occupancy(ctx, hw, client, consumers, containerlimits.Folder(folder.Limits())),
 		// Device plugins allocate GPUs without a message to this agent.
 		BeforePrepare: func(ctx context.Context) {
 			gpuInventory.RefreshExternal(ctx)
@@ -214,7 +214,7 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 		metrics:    metrics, scans: scans, rounds: telemetry.NewActivity(clock.RealClock{}, plugin.StuckAfter), cdiFolder: cdi.NewDir(c.CDIDir), kubelet: newServed(),
 	}
 	a.accounts = attribution.Accounts{
-		Pods: attribution.NewPods(clock.RealClock{}, attribution.GetClaim(client), consumers), Meter: usage.NewMeter(clock.RealClock{}),
+		Pods: attribution.NewPods(clock.RealClock{}, attribution.GetClaim(client), consumers.Of), Meter: usage.NewMeter(clock.RealClock{}),
 		Claims: claims.Held, Node: a.chargedNode,
 	}
 	a.readGauges = hw.Gauges

@@ -23,15 +23,15 @@ import (
 // from NVML, their pods and the living pods from the kernel, and the pods of a claim from
 // the API server. The processes of simulated GPUs have PIDs of real processes. It logs if
 // the agent does not see the processes of pods.
-func Occupancy(ctx context.Context, hardware claim.Hardware, kernel procfs.Root, client kubernetes.Interface, consumers func([]claim.Ref) (map[types.UID][]types.UID, error), limited containerlimits.Folder) *claim.Occupancy {
-	o := &claim.Occupancy{Hardware: hardware, Task: kernel.Task, Pods: podsOf(client), Consumers: consumers, Admitted: admitted(limited)}
-	sees, err := kernel.SeesPods()
+func Occupancy(ctx context.Context, hardware claim.Hardware, client kubernetes.Interface, consumers Consumers, limited containerlimits.Folder) *claim.Occupancy {
+	o := &claim.Occupancy{Hardware: hardware, Task: consumers.Proc.Task, Pods: podsOf(client), Consumers: consumers.Of, Admitted: admitted(limited)}
+	sees, err := consumers.Proc.SeesPods()
 	if err != nil || !sees {
 		klog.FromContext(ctx).Info("Cannot see the processes of pods, only NVML shows use", "err", err,
 			"effect", "a container that does not compute at the moment does not keep its GPU after a forced deletion", "remedy", "run the agent with hostPID: true")
 		return o
 	}
-	o.LivingPods = kernel.Pods
+	o.LivingPods = consumers.living
 	return o
 }
 
@@ -48,32 +48,51 @@ func admitted(folder containerlimits.Folder) func(device string) ([]string, erro
 	}
 }
 
-// Consumers returns a function that reads the pods on the node with devices of each claim.
-// Containers with a device have a file below driverDir mounted, in the folder that metadata
-// returns.
+// Consumers reads the pods on the node with devices of a claim. The containers with a device
+// have a file below DriverDir mounted, in the folder that Metadata returns.
 //
 // The kernel is the source because no other one has all: a claim can be reserved for a
 // PodGroup, whose pods only the right to read all pods of the cluster would show; and the
 // API server and the kubelet forget a pod whose deletion was forced.
-func Consumers(proc procfs.Root, driverDir string, metadata func(namespace, claim string) string) func([]claim.Ref) (map[types.UID][]types.UID, error) {
-	return func(claims []claim.Ref) (map[types.UID][]types.UID, error) {
-		folder, err := proc.Source(driverDir)
-		if err != nil {
-			return nil, err
-		}
-		sources := make([]procfs.Source, len(claims))
-		for i, ref := range claims {
-			sources[i] = folder.Below(metadata(ref.Namespace, ref.Name))
-		}
-		found, err := proc.PodsWith(sources)
-		pods := make(map[types.UID][]types.UID, len(claims))
-		for i, of := range found {
-			for _, uid := range of {
-				pods[claims[i].UID] = append(pods[claims[i].UID], types.UID(uid))
-			}
-		}
-		return pods, err
+type Consumers struct {
+	Proc      procfs.Root
+	DriverDir string
+	Metadata  func(namespace, claim string) string
+}
+
+// Of returns the pods of each claim, by its UID.
+func (c Consumers) Of(claims []claim.Ref) (map[types.UID][]types.UID, error) {
+	pods, err := c.Proc.Pods()
+	if err != nil {
+		return nil, err
 	}
+	return c.among(pods, claims)
+}
+
+func (c Consumers) living() (claim.LivingPods, error) {
+	pods, err := c.Proc.Pods()
+	return claim.LivingPods{PIDs: pods.Living(), Consumers: func(claims []claim.Ref) (map[types.UID][]types.UID, error) {
+		return c.among(pods, claims)
+	}}, err
+}
+
+func (c Consumers) among(pods procfs.Pods, claims []claim.Ref) (map[types.UID][]types.UID, error) {
+	folder, err := c.Proc.Source(c.DriverDir)
+	if err != nil {
+		return nil, err
+	}
+	sources := make([]procfs.Source, len(claims))
+	for i, ref := range claims {
+		sources[i] = folder.Below(c.Metadata(ref.Namespace, ref.Name))
+	}
+	found, err := pods.With(sources)
+	byClaim := make(map[types.UID][]types.UID, len(claims))
+	for i, of := range found {
+		for _, uid := range of {
+			byClaim[claims[i].UID] = append(byClaim[claims[i].UID], types.UID(uid))
+		}
+	}
+	return byClaim, err
 }
 
 func podsOf(client kubernetes.Interface) func(context.Context, claim.Ref) ([]types.UID, error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 )
 
 // The kernel shows the container of a process by the same ID.
@@ -45,6 +46,35 @@ func TestTheContainersThatTheHookHasAdmitted(t *testing.T) {
 				t.Errorf("%q, %v for a container of no pod, want none", got, err)
 			}
 		})
+	}
+}
+
+// The end of a claim needs both. A pass over proc takes longest of all that it reads.
+func TestLivingPodsAndConsumersAreOfOneReading(t *testing.T) {
+	proc := newTasks(t)
+	proc.add(7, podUID(1), "id-1", "worker")
+	proc.mounts(7, "gang")
+	consumers := Consumers{proc.Root, driverFolder, plugin.MetadataFolder}
+	living, err := consumers.living()
+	if err != nil {
+		t.Fatal(err)
+	}
+	proc.add(8, podUID(2), "id-2", "worker")
+	proc.mounts(8, "gang")
+	ref := claim.Ref{Namespace: "team", Name: "gang", UID: "uid-gang"}
+	then, err := living.Consumers([]claim.Ref{ref})
+	now, nowErr := consumers.Of([]claim.Ref{ref})
+	if err := errors.Join(err, nowErr); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ want, got any }{
+		"living pods":                  {map[string]int{string(podUID(1)): 7}, living.PIDs},
+		"consumers":                    {map[types.UID][]types.UID{ref.UID: {podUID(1)}}, then},
+		"consumers of a later reading": {map[types.UID][]types.UID{ref.UID: {podUID(1), podUID(2)}}, now},
+	} {
+		if diff := cmp.Diff(c.want, c.got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
 }
 

@@ -139,7 +139,7 @@ func newUsageNode(t testing.TB, model string) *usageNode {
 	n := &usageNode{TB: t, sim: sim, tasks: newTasks(t), claims: &heldClaims{}, driver: &observedDriver{Library: nvml.New(sim.NVML())}}
 	n.Reader = New(Options{
 		Claims: n.claims, Limits: containerlimits.Folder(t.TempDir()), GPUs: n.driver, Proc: n.tasks.Root,
-		Pods: NewPods(clock.RealClock{}, func(context.Context, claim.Ref) (*resourceapi.ResourceClaim, error) { return nil, nil }, Consumers(n.tasks.Root, driverFolder, plugin.MetadataFolder)),
+		Pods: NewPods(clock.RealClock{}, func(context.Context, claim.Ref) (*resourceapi.ResourceClaim, error) { return nil, nil }, Consumers{n.tasks.Root, driverFolder, plugin.MetadataFolder}.Of),
 		Node: func() usage.Node { return usage.Node{} }, Clock: clock.RealClock{},
 	})
 	return n

@@ -70,14 +70,14 @@ func (m *Manager) checkPodsEnded(j *job) error {
 	if err != nil {
 		return fmt.Errorf("the claim keeps its devices, because the processes of pods cannot be listed: %w", err)
 	}
-	if err := j.checkPods(living, slices.Concat(j.Pods, j.reserved)); err != nil || len(living) == 0 {
+	if err := j.checkPods(living.PIDs, slices.Concat(j.Pods, j.reserved)); err != nil || len(living.PIDs) == 0 {
 		return err
 	}
-	consumers, err := m.consumersOf(j.Claim)()
+	consumers, err := podsOfAll(living.Consumers([]Ref{j.Claim}))
 	if err != nil {
 		return fmt.Errorf("the claim keeps its devices, because the containers with its devices cannot be listed: %w", err)
 	}
-	return j.checkPods(living, consumers)
+	return j.checkPods(living.PIDs, consumers)
 }
 
 // checkPods returns a stillComputing error if one of the pods is living.

@@ -44,9 +44,8 @@ type Occupancy struct {
 	Hardware Hardware
 	// Task describes a process. The error wraps [gpu.ErrNotFound] if it has ended.
 	Task func(pid int) (gpu.Task, error)
-	// LivingPods returns the UIDs of the pods of which a process lives, each with the
-	// PID of one. It is nil if this process does not see the processes of pods.
-	LivingPods func() (map[string]int, error)
+	// LivingPods reads the processes of pods. It is nil if this process does not see them.
+	LivingPods func() (LivingPods, error)
 	// Admitted returns the IDs of the containers that have a memory limit by a device of a
 	// claim. It may include containers that have ended. device is an ID of [Limited]. The
 	// error wraps [gpu.ErrNotFound] if containers of the device have no limit. It is nil if
@@ -61,6 +60,14 @@ type Occupancy struct {
 	//
 	// Only these include the pods of a PodGroup that a claim is reserved for, and the
 	// pods that the API server has forgotten.
+	Consumers func(claims []Ref) (map[types.UID][]types.UID, error)
+}
+
+// LivingPods is a reading of the processes of the pods on the node.
+type LivingPods struct {
+	// PIDs has by UID the pods of which a process lives, each with the PID of one.
+	PIDs map[string]int
+	// Consumers is Consumers of [Occupancy] at the time of the reading.
 	Consumers func(claims []Ref) (map[types.UID][]types.UID, error)
 }
 
@@ -241,9 +248,12 @@ func (m *Manager) checkStrangers(j *job, d plan.Device, onDevice []user, others 
 // record has.
 func (m *Manager) consumersOf(claims ...Ref) func() ([]types.UID, error) {
 	return sync.OnceValues(func() ([]types.UID, error) {
-		pods, err := m.options.Occupancy.Consumers(claims)
-		return slices.Concat(slices.Collect(maps.Values(pods))...), err
+		return podsOfAll(m.options.Occupancy.Consumers(claims))
 	})
+}
+
+func podsOfAll(consumers map[types.UID][]types.UID, err error) ([]types.UID, error) {
+	return slices.Concat(slices.Collect(maps.Values(consumers))...), err
 }
 
 func refsOf(holders []journal.Holder) []Ref {

@@ -72,10 +72,10 @@ func (w *world) occupied() *occupants {
 	return o
 }
 
-func (o *occupants) livingPods() (map[string]int, error) {
+func (o *occupants) livingPods() (claim.LivingPods, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return maps.Clone(o.living), o.livingErr
+	return claim.LivingPods{PIDs: maps.Clone(o.living), Consumers: o.consumersOf}, o.livingErr
 }
 
 // runs starts a process on the GPU of that bus, in a pod. If pod is "", the process is

@@ -91,7 +91,7 @@ func (m *Manager) Observe(ctx context.Context, held Claim, object *resourceapi.R
 	if err != nil || r == nil {
 		return err
 	}
-	r.Pods = slices.DeleteFunc(r.Pods, func(pod types.UID) bool { return living[string(pod)] == 0 && !slices.Contains(pods, pod) })
+	r.Pods = slices.DeleteFunc(r.Pods, func(pod types.UID) bool { return living.PIDs[string(pod)] == 0 && !slices.Contains(pods, pod) })
 	if r.AddPods(pods); slices.Equal(r.Pods, held.Pods) {
 		return nil
 	}

@@ -12,6 +12,7 @@ package file
 import (
 	"errors"
 	"io/fs"
+	"math"
 	"os"
 	"slices"
 
@@ -36,13 +37,17 @@ func open(path string, flags int, mode fs.FileMode) (fd int, err error) {
 }
 
 // Read is [os.ReadFile] for a plain file or a file of proc.
-func Read(path string) ([]byte, error) {
+func Read(path string) ([]byte, error) { return ReadStart(path, math.MaxInt) }
+
+// ReadStart is [Read] for at most the first bytes of a file, as many as most. A file that
+// another program writes can have any size.
+func ReadStart(path string, most int) ([]byte, error) {
 	fd, err := open(path, unix.O_RDONLY, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = unix.Close(fd) }() // nothing was written
-	data := make([]byte, 0, 512)
+	data := make([]byte, 0, min(512, most))
 	for {
 		n, err := retried(func() (int, error) { return unix.Read(fd, data[len(data):cap(data)]) })
 		switch {
@@ -51,8 +56,12 @@ func Read(path string) ([]byte, error) {
 		case n == 0:
 			return data, nil
 		}
-		if data = data[:len(data)+n]; len(data) == cap(data) {
+		if data = data[:len(data)+n]; len(data) == most {
+			return data, nil
+		}
+		if len(data) == cap(data) {
 			data = slices.Grow(data, len(data))
+			data = data[:len(data):min(cap(data), most)]
 		}
 	}
 }

@@ -34,6 +34,22 @@ func TestAFileIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
+func TestTheStartOfAFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	for _, size := range []int{0, 1, 511, 512, 513, 100_000} {
+		all := bytes.Repeat([]byte("0123456789"), size/10+1)[:size]
+		if err := file.Write(path, all, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, most := range []int{0, 1, 511, 512, 513, 5000, 100_000, 100_001} {
+			want := all[:min(size, most)]
+			if got, err := file.ReadStart(path, most); err != nil || !bytes.Equal(got, want) || cap(got) > most {
+				t.Errorf("the first %d of %d bytes: %d in memory for %d, %v", most, size, len(got), cap(got), err)
+			}
+		}
+	}
+}
+
 func TestAFileOfProcIsRead(t *testing.T) {
 	got, err := file.Read("/proc/self/cmdline")
 	want, wantErr := os.ReadFile("/proc/self/cmdline")

@@ -79,19 +79,15 @@ func cutFolder(name, folder string) (below string, found bool) {
 	return strings.CutPrefix(name, strings.TrimSuffix(folder, "/")+"/")
 }
 
-// PodsWith returns the UIDs of the pods whose containers have a file of each source
-// mounted. The result is in the order of the sources. It reads the mounts of the oldest
-// process of each container, because a later one can hide mounts from itself. A container
+// With returns the UIDs of the pods whose containers have a file of each source mounted. The
+// result is in the order of the sources. It reads the mounts of the process with the smallest
+// PID of each container, because a later one often hides mounts from itself. A container
 // cannot add such a mount: it does not see the file.
-func (r Root) PodsWith(sources []Source) ([][]string, error) {
-	first, err := r.containers()
-	if err != nil {
-		return nil, err
-	}
+func (p Pods) With(sources []Source) ([][]string, error) {
 	pods := make([][]string, len(sources))
 	var errs []error
-	for of, pid := range first {
-		mounts, err := r.mountsOfAny(pid, sources)
+	for of, pid := range p.first {
+		mounts, err := p.root.mountsOfAny(pid, sources)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("process %d: %w", pid, err))
 		}
@@ -110,7 +106,7 @@ func (r Root) PodsWith(sources []Source) ([][]string, error) {
 // mountsOfAny returns the mounts of a process. It returns none if the process has ended, or no
 // mount can have a file of a source.
 func (r Root) mountsOfAny(pid int, sources []Source) ([]*mountinfo.Info, error) {
-	text, err := r.file(pid, "mountinfo")
+	text, err := r.mounts(pid)
 	if hasEnded(err) {
 		return nil, nil
 	}
@@ -121,22 +117,6 @@ func (r Root) mountsOfAny(pid int, sources []Source) ([]*mountinfo.Info, error) 
 		return nil, nil
 	}
 	return mountinfo.GetMountsFromReader(strings.NewReader(text), nil)
-}
-
-type containerKey struct{ pod, id string }
-
-// containers returns the process with the smallest PID of each container of a pod.
-func (r Root) containers() (map[containerKey]int, error) {
-	first := map[containerKey]int{}
-	err := r.eachGroups(func(pid int, groups string) error {
-		var of containerKey
-		of.pod, of.id = containerOf(groups)
-		if known, ok := first[of]; of.pod != "" && (!ok || pid < known) {
-			first[of] = pid
-		}
-		return nil
-	})
-	return first, err
 }
 
 // hasEnded reports whether a file of proc could not be read because its process has ended.

@@ -37,6 +37,14 @@ func self(t *testing.T, root string, mounts ...string) {
 	}
 }
 
+func podsWith(root string, sources []procfs.Source) ([][]string, error) {
+	pods, err := procfs.Root(root).Pods()
+	if err != nil {
+		return nil, err
+	}
+	return pods.With(sources)
+}
+
 func TestPodsWithAFileMounted(t *testing.T) {
 	const (
 		folder = "/var/lib/kubelet/plugins/driver/metadata"
@@ -68,7 +76,7 @@ func TestPodsWithAFileMounted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := procfs.Root(root).PodsWith([]procfs.Source{source.Below("team_other"), source.Below("team_gpu")})
+			got, err := podsWith(root, []procfs.Source{source.Below("team_other"), source.Below("team_gpu")})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -76,6 +84,31 @@ func TestPodsWithAFileMounted(t *testing.T) {
 				t.Errorf("pods (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A process that can mount can have any number of mounts. Those of the runtime are first.
+func TestOnlyTheFirstMegabyteOfMountsIsRead(t *testing.T) {
+	many := strings.Repeat(mountTable("0:60 /x /x"), 1<<20/len(mountTable("0:60 /x /x"))+1)
+	of := mountTable("8:1 /plugins/team_gpu/f /f")
+	for name, c := range map[string]struct {
+		mounts string
+		want   [][]string
+	}{
+		"before": {of + many, [][]string{{podUID}}},
+		"after":  {many + of, [][]string{nil}},
+	} {
+		root := t.TempDir()
+		self(t, root, "8:1 / /")
+		process(t, root, 7, map[string]string{"cgroup": "0::/kubepods/pod" + podUID + "/" + container + "\n", "mountinfo": c.mounts})
+		source, err := procfs.Root(root).Source("/plugins/team_gpu")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := podsWith(root, []procfs.Source{source})
+		if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
+			t.Errorf("a mount %s the others: %v, pods (-want +got):\n%s", name, err, diff)
+		}
 	}
 }
 
@@ -87,7 +120,7 @@ func TestPodsWithAFileInAFolderWithABlank(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := procfs.Root(root).PodsWith([]procfs.Source{source})
+	got, err := podsWith(root, []procfs.Source{source})
 	if diff := cmp.Diff([][]string{{podUID}}, got); err != nil || diff != "" {
 		t.Errorf("%v, pods (-want +got):\n%s", err, diff)
 	}
@@ -104,7 +137,7 @@ func TestPodsWithAFileMountedByTheFirstProcessOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := procfs.Root(root).PodsWith([]procfs.Source{source})
+	got, err := podsWith(root, []procfs.Source{source})
 	if diff := cmp.Diff([][]string{{podUID}}, got); err != nil || diff != "" {
 		t.Errorf("%v, pods (-want +got):\n%s", err, diff)
 	}
@@ -116,7 +149,7 @@ func TestSourceOfAFolderThatNoMountHas(t *testing.T) {
 	if _, err := procfs.Root(root).Source("/else"); !errors.Is(err, gpu.ErrNotFound) {
 		t.Errorf("error %v, want %v", err, gpu.ErrNotFound)
 	}
-	if _, err := procfs.Root(t.TempDir()).PodsWith(nil); err == nil {
+	if _, err := podsWith(t.TempDir(), nil); err == nil {
 		t.Error("no error without a proc")
 	}
 }

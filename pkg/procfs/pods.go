@@ -9,30 +9,50 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Pods returns the UIDs of the pods of which a process lives, each with the PID of one. A
-// process that has ended and waits for its parent does not live. The error is not nil if
-// any process could not be read: its pod is then unknown.
+// Pods is one reading of the processes of pods.
+type Pods struct {
+	root   Root
+	living map[string]int
+	// first has the smallest PID of each container.
+	first map[container]int
+}
+
+type container struct{ pod, id string }
+
+// Pods reads the processes of pods. The error is not nil if any process could not be read:
+// its pod is then unknown.
 //
 // The cgroup of a process decides, and no container can leave the cgroup of its pod.
 // Sources: proc/PID/cgroup of each process, and proc/PID/stat of those in pods.
-func (r Root) Pods() (map[string]int, error) {
-	pods := map[string]int{}
+func (r Root) Pods() (Pods, error) {
+	pods := Pods{root: r, living: map[string]int{}, first: map[container]int{}}
 	err := r.eachGroups(func(pid int, groups string) error {
-		pod, _ := containerOf(groups)
-		if pod == "" || pods[pod] != 0 {
+		var of container
+		of.pod, of.id = containerOf(groups)
+		if of.pod == "" {
+			return nil
+		}
+		if known, ok := pods.first[of]; !ok || pid < known {
+			pods.first[of] = pid
+		}
+		if pods.living[of.pod] != 0 {
 			return nil
 		}
 		lives, err := r.lives(pid)
 		if lives {
-			pods[pod] = pid
+			pods.living[of.pod] = pid
 		}
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return Pods{}, err
 	}
 	return pods, nil
 }
+
+// Living returns the UIDs of the pods of which a process lived, each with the PID of one. A
+// process that has ended and waits for its parent does not live.
+func (p Pods) Living() map[string]int { return p.living }
 
 // threadsField is the position of the number of threads in proc/PID/stat after the name:
 // field 20 of all.

@@ -23,6 +23,11 @@ func inState(state string, threads int) string {
 	return fmt.Sprintf("4711 (a) b) %s 1 4711 4711 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 %d 0 7 1000 10 18446744073709551615 0 0\n", state, threads)
 }
 
+func livingPods(root string) (map[string]int, error) {
+	pods, err := procfs.Root(root).Pods()
+	return pods.Living(), err
+}
+
 func TestPodsWithALivingProcess(t *testing.T) {
 	inPod := "0::/kubepods/burstable/pod" + podUID + "/" + container + "\n"
 	for name, c := range map[string]struct {
@@ -41,7 +46,7 @@ func TestPodsWithALivingProcess(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
 			process(t, root, 4711, map[string]string{"cgroup": c.cgroup, "stat": c.stat})
-			got, err := procfs.Root(root).Pods()
+			got, err := livingPods(root)
 			if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
 				t.Errorf("%v, pods (-want +got):\n%s", err, diff)
 			}
@@ -66,7 +71,7 @@ func TestPodsOfManyProcesses(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(root, "proc", "301"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	got, err := procfs.Root(root).Pods()
+	got, err := livingPods(root)
 	if diff := cmp.Diff(map[string]int{otherPod: 300}, got); err != nil || diff != "" {
 		t.Errorf("%v, pods (-want +got):\n%s", err, diff)
 	}
@@ -97,7 +102,7 @@ func TestThreadsOfTheKernelAreNotRead(t *testing.T) {
 		root := t.TempDir()
 		kernelParent(t, root, c.flags, "3 7 ")
 		process(t, root, 7, map[string]string{"cgroup": "0::/kubepods/pod" + podUID + "/x\n", "stat": inState("S", 1)})
-		got, err := procfs.Root(root).Pods()
+		got, err := livingPods(root)
 		if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
 			t.Errorf("%s: %v, pods (-want +got):\n%s", name, err, diff)
 		}
@@ -123,7 +128,7 @@ func TestAProcessWithThePIDOfAThreadThatHasEnded(t *testing.T) {
 		}
 		written <- err
 	}()
-	got, err := procfs.Root(root).Pods()
+	got, err := livingPods(root)
 	if err := errors.Join(err, <-written); err != nil {
 		t.Fatal(err)
 	}
@@ -139,10 +144,10 @@ func TestPodsAreUnknownIfAProcessCannotBeRead(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(root, "proc", "1", "cgroup"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := procfs.Root(root).Pods(); err == nil {
+	if got, err := livingPods(root); err == nil {
 		t.Errorf("pods %v without an error", got)
 	}
-	if got, err := procfs.Root(filepath.Join(root, "nowhere")).Pods(); err == nil {
+	if got, err := livingPods(filepath.Join(root, "nowhere")); err == nil {
 		t.Errorf("pods %v of a machine without proc", got)
 	}
 }

@@ -6,9 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -63,8 +61,12 @@ func (r Root) read(pid int) (gpu.Task, error) {
 }
 
 func (r Root) file(pid int, name string) (string, error) {
-	data, err := file.Read(filepath.Join(string(r), "proc", strconv.Itoa(pid), name))
+	data, err := file.Read(r.path(pid, name))
 	return string(data), err
+}
+
+func (r Root) path(pid int, name string) string {
+	return filepath.Join(string(r), "proc", strconv.Itoa(pid), name)
 }
 
 // Containers returns the names of containers of a pod that the mounts of a process show.
@@ -76,7 +78,7 @@ func (r Root) file(pid int, name string) (string, error) {
 // checks whether the pod has such a container. A volume of the pod cannot: its path has
 // the UID before.
 func (r Root) Containers(pid int, pod string) ([]string, error) {
-	mounts, err := r.start(pid, "mountinfo", maxMounts)
+	mounts, err := r.mounts(pid)
 	if err != nil {
 		return nil, fmt.Errorf("process %d: %w", pid, err)
 	}
@@ -94,15 +96,11 @@ func (r Root) Containers(pid int, pod string) ([]string, error) {
 // kilobytes.
 const maxMounts = 1 << 20
 
-// start returns the lines at the start of a file, at most as many bytes as most.
-func (r Root) start(pid int, name string, most int64) (string, error) {
-	file, err := os.Open(filepath.Join(string(r), "proc", strconv.Itoa(pid), name))
-	if err != nil {
-		return "", err
-	}
-	defer file.Close() //nolint:errcheck // nothing was written
-	text, err := io.ReadAll(io.LimitReader(file, most))
-	if int64(len(text)) == most {
+// mounts returns the lines of proc/PID/mountinfo, of its first megabyte. Those that the
+// runtime mounts come first; a process that can mount can add any number.
+func (r Root) mounts(pid int) (string, error) {
+	text, err := file.ReadStart(r.path(pid, "mountinfo"), maxMounts)
+	if len(text) == maxMounts {
 		text = text[:bytes.LastIndexByte(text, '\n')+1]
 	}
 	return string(text), err
