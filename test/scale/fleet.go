@@ -81,7 +81,7 @@ func (f fleet) write(ctx context.Context, client kubernetes.Interface) error {
 		}
 	}
 	return inParallel(ctx, f.nodes, func(ctx context.Context, i int) error {
-		amounts := corev1.ResourceList{"cpu": resource.MustParse("224"), "memory": resource.MustParse("2Ti"), "pods": resource.MustParse("250")}
+		amounts := nodeAmounts()
 		node := &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: f.name(i)},
 			Status: corev1.NodeStatus{
@@ -103,6 +103,11 @@ func (f fleet) write(ctx context.Context, client kubernetes.Interface) error {
 		}
 		return nil
 	})
+}
+
+// nodeAmounts returns what a node has for pods.
+func nodeAmounts() corev1.ResourceList {
+	return corev1.ResourceList{"cpu": resource.MustParse("224"), "memory": resource.MustParse("2Ti"), "pods": resource.MustParse("250")}
 }
 
 // allocation is a claim that fills the fleet.

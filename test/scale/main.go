@@ -31,7 +31,7 @@ import (
 type options struct {
 	bin, classes, output, profiles string
 	publications, kinds, fills     string
-	commands, only                 string
+	commands, only, templates      string
 	nodes, pods, percentage        int
 	seed                           uint64
 }
@@ -50,6 +50,7 @@ func main() {
 	flag.StringVar(&o.commands, "commands", "", "`LIST` of files of the plugin kubectl-gpu: measure their commands on a fleet in use with five pods for each node, and not the scheduler")
 	flag.StringVar(&o.only, "only", "", "`LIST` of commands to measure with -commands, such as get,doctor (default: all)")
 	flag.StringVar(&o.profiles, "profiles", "", "`DIR` for CPU profiles of the scheduler, one for each measurement (default: none)")
+	flag.StringVar(&o.templates, "templates", "", "`DIR` for a configuration of Kubernetes' scheduler_perf with the publications: write it and measure nothing")
 	flag.StringVar(&o.output, "o", "table", "output `FORMAT`: table or json")
 	flag.Parse()
 
@@ -96,6 +97,13 @@ func run(ctx context.Context, o options) error {
 	}
 	if o.commands != "" {
 		return measureCommands(ctx, o, hardware, classes)
+	}
+	if o.templates != "" {
+		var fleets []fleet
+		for _, p := range chosen {
+			fleets = append(fleets, fleet{publication: p, hardware: hardware, classes: classes})
+		}
+		return writeTemplates(o.templates, fleets)
 	}
 	var results []result
 	for _, p := range chosen {
