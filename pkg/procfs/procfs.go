@@ -96,8 +96,8 @@ func (r Root) Containers(pid int, pod string) ([]string, error) {
 // kilobytes.
 const maxMounts = 1 << 20
 
-// mounts returns the lines of proc/PID/mountinfo, of its first megabyte. Those that the
-// runtime mounts come first; a process that can mount can add any number.
+// mounts returns the lines of proc/PID/mountinfo, of its first megabyte. The mounts of the
+// runtime come first; a process that can mount can add any number.
 func (r Root) mounts(pid int) (string, error) {
 	text, err := file.ReadStart(r.path(pid, "mountinfo"), maxMounts)
 	if len(text) == maxMounts {
