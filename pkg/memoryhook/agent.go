@@ -39,7 +39,7 @@ const (
 
 // ask lets the agent at a socket set a limit. If ctx has ended, the agent may still set it.
 // After another error it does not.
-func ask(ctx context.Context, socket string, l containerlimits.Limit) (err error) {
+func ask(ctx context.Context, socket string, l containerlimits.Limit) error {
 	soon, cancel := context.WithTimeout(ctx, readyPatience)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(soon, "unix", socket)
@@ -50,6 +50,10 @@ func ask(ctx context.Context, socket string, l containerlimits.Limit) (err error
 	if err := expect(soon, conn, ready); err != nil {
 		return err
 	}
+	return askReady(ctx, conn, l)
+}
+
+func askReady(ctx context.Context, conn net.Conn, l containerlimits.Limit) error {
 	line, err := json.Marshal(l)
 	if err != nil {
 		return err
@@ -57,21 +61,21 @@ func ask(ctx context.Context, socket string, l containerlimits.Limit) (err error
 	if _, err := conn.Write(append(line, '\n')); err != nil {
 		return err
 	}
-	if err := expect(ctx, conn, limited); err != nil {
-		if ctx.Err() != nil {
-			return notAnswered(ctx)
-		}
-		return err
+	err = expect(ctx, conn, limited)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		<-ctx.Done() // at the same time, but each has its own timer
 	}
-	return nil
+	if err != nil && ctx.Err() != nil {
+		return notAnswered(ctx)
+	}
+	return err
 }
 
-// expect returns an error unless this line comes before ctx ends.
+// expect returns an error unless this line comes before the deadline of ctx.
 func expect(ctx context.Context, conn net.Conn, want string) error {
-	if until, ok := ctx.Deadline(); ok {
-		if err := conn.SetReadDeadline(until); err != nil {
-			return err
-		}
+	until, _ := ctx.Deadline() // the zero time is none
+	if err := conn.SetReadDeadline(until); err != nil {
+		return err
 	}
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(conn, got); err != nil {

@@ -163,7 +163,7 @@ func TestWhileTheDriverHangsTheHookOfThatCallFails(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}})
-	if err := a.run("--timeout", "200ms"); !errors.Is(err, gpu.ErrTimeout) {
+	if err := a.run("--timeout", "1s"); !errors.Is(err, gpu.ErrTimeout) {
 		t.Errorf("%v, want %v", err, gpu.ErrTimeout)
 	}
 	<-begun
