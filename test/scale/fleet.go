@@ -81,14 +81,7 @@ func (f fleet) write(ctx context.Context, client kubernetes.Interface) error {
 		}
 	}
 	return inParallel(ctx, f.nodes, func(ctx context.Context, i int) error {
-		amounts := nodeAmounts()
-		node := &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: f.name(i)},
-			Status: corev1.NodeStatus{
-				Capacity: amounts, Allocatable: amounts,
-				Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
-			},
-		}
+		node := nodeObject(f.name(i))
 		if _, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
 			return err
 		}
@@ -105,9 +98,16 @@ func (f fleet) write(ctx context.Context, client kubernetes.Interface) error {
 	})
 }
 
-// nodeAmounts returns what a node has for pods.
-func nodeAmounts() corev1.ResourceList {
-	return corev1.ResourceList{"cpu": resource.MustParse("224"), "memory": resource.MustParse("2Ti"), "pods": resource.MustParse("250")}
+// nodeObject returns a node that is ready for pods.
+func nodeObject(name string) *corev1.Node {
+	amounts := corev1.ResourceList{"cpu": resource.MustParse("224"), "memory": resource.MustParse("2Ti"), "pods": resource.MustParse("250")}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status: corev1.NodeStatus{
+			Capacity: amounts, Allocatable: amounts,
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+		},
+	}
 }
 
 // allocation is a claim that fills the fleet.
@@ -170,7 +170,7 @@ func (p *pattern) grow(ctx context.Context, kinds []claimKind, gpus float64) ([]
 // to writes claims until they hold the percentage of the fleet. It returns the number
 // that all fillings have written.
 func (f *filling) to(ctx context.Context, client kubernetes.Interface, percent int) (int, error) {
-	kinds := slices.DeleteFunc(claimKinds(), func(k claimKind) bool { return !slices.Contains(f.fleet.publication.filling, k.name) })
+	kinds := f.fleet.publication.fillingKinds()
 	var added [patterns][]allocation
 	for i, p := range f.patterns {
 		var err error

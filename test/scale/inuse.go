@@ -81,7 +81,7 @@ func (u *fleetInUse) write(ctx context.Context, client kubernetes.Interface) err
 		if err != nil {
 			return err
 		}
-		kinds := slices.DeleteFunc(claimKinds(), func(k claimKind) bool { return !slices.Contains(f.publication.filling, k.name) })
+		kinds := f.publication.fillingKinds()
 		for _, p := range fill.patterns {
 			if _, err := p.grow(ctx, kinds, f.gpus()); err != nil {
 				return err

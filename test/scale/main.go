@@ -98,18 +98,18 @@ func run(ctx context.Context, o options) error {
 	if o.commands != "" {
 		return measureCommands(ctx, o, hardware, classes)
 	}
+	var fleets []fleet
+	for _, p := range chosen {
+		fleets = append(fleets, fleet{publication: p, hardware: hardware, classes: classes, nodes: o.nodes, seed: o.seed})
+	}
 	if o.templates != "" {
-		var fleets []fleet
-		for _, p := range chosen {
-			fleets = append(fleets, fleet{publication: p, hardware: hardware, classes: classes})
-		}
 		return writeTemplates(o.templates, fleets)
 	}
 	var results []result
-	for _, p := range chosen {
-		measured, err := measure(ctx, o, fleet{publication: p, hardware: hardware, classes: classes, nodes: o.nodes, seed: o.seed}, kinds, fills)
+	for _, f := range fleets {
+		measured, err := measure(ctx, o, f, kinds, fills)
 		if err != nil {
-			return fmt.Errorf("publication %s: %w", p.name, err)
+			return fmt.Errorf("publication %s: %w", f.publication.name, err)
 		}
 		results = append(results, measured...)
 	}

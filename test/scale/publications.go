@@ -39,6 +39,11 @@ type publication struct {
 	gpus float64
 }
 
+// fillingKinds returns the kinds of claims that fill the fleet, in the order of [claimKinds].
+func (p publication) fillingKinds() []claimKind {
+	return slices.DeleteFunc(claimKinds(), func(k claimKind) bool { return !slices.Contains(p.filling, k.name) })
+}
+
 func publications() []publication {
 	wholes, shares := []string{"whole", "linked"}, []string{"whole", "share", "linked"}
 	mix := []string{"whole", "share-5Gi", "share", "share-20Gi"}

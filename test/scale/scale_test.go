@@ -14,10 +14,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// Every publication serves the kinds of claims that are measured on it and that fill it.
-func TestPublicationsServeTheirClaims(t *testing.T) {
+// testNode returns the hardware of a node, and the chart's classes.
+func testNode(t *testing.T) (gpu.Node, []*resourceapi.DeviceClass) {
+	t.Helper()
 	classes, err := allocatortest.ReadClasses("../../deployments/static/install.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -26,6 +28,12 @@ func TestPublicationsServeTheirClaims(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return hardware, classes
+}
+
+// Every publication serves the kinds of claims that are measured on it and that fill it.
+func TestPublicationsServeTheirClaims(t *testing.T) {
+	hardware, classes := testNode(t)
 	for _, p := range publications() {
 		t.Run(p.name, func(t *testing.T) {
 			for _, name := range slices.Concat(p.measured, p.filling) {
@@ -52,7 +60,7 @@ func TestPublicationsServeTheirClaims(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			kinds := slices.DeleteFunc(claimKinds(), func(k claimKind) bool { return !slices.Contains(p.filling, k.name) })
+			kinds := p.fillingKinds()
 			for _, gpus := range []float64{0.5 * f.gpus(), 0.9 * f.gpus()} {
 				for i, pattern := range fill.patterns {
 					if _, err := pattern.grow(t.Context(), kinds, gpus); err != nil {
@@ -101,14 +109,7 @@ func TestRatiosCompareWithPlainGPUsOfTheSameFill(t *testing.T) {
 
 // scheduler_perf decodes the templates strictly, with a number for the index.
 func TestTemplatesAreObjectsOfOneNode(t *testing.T) {
-	classes, err := allocatortest.ReadClasses("../../deployments/static/install.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	hardware, err := dgxH100(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hardware, classes := testNode(t)
 	var fleets []fleet
 	for _, p := range publications() {
 		fleets = append(fleets, fleet{publication: p, hardware: hardware, classes: classes})

@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
@@ -54,17 +52,14 @@ func writeTemplates(dir string, fleets []fleet) error {
 // last kind that fills the publication.
 func (t *templates) test(f fleet) any {
 	name := f.publication.name
-	filling := f.publication.filling[len(f.publication.filling)-1]
-	kind := claimKinds()[slices.IndexFunc(claimKinds(), func(k claimKind) bool { return k.name == filling })]
-	amounts := nodeAmounts()
+	filling := f.publication.fillingKinds()
+	kind := filling[len(filling)-1]
 	all, err := f.slices(indexWord, nil)
 	t.errs = append(t.errs, err)
 
-	node := t.write(name+"-node.yaml", &corev1.Node{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: indexWord},
-		Status: corev1.NodeStatus{Capacity: amounts, Allocatable: amounts, Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
-	})
-	steps := []any{map[string]any{"opcode": "createNodes", "nodeTemplatePath": node, "count": templateNodes}}
+	node := nodeObject(indexWord)
+	node.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
+	steps := []any{map[string]any{"opcode": "createNodes", "nodeTemplatePath": t.write(name+"-node.yaml", node), "count": templateNodes}}
 	create := func(path string, count int) {
 		steps = append(steps, map[string]any{"opcode": "createAny", "templatePath": path, "count": count})
 	}
