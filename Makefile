@@ -121,13 +121,25 @@ cluster-down: need-root build ## Take the test cluster down, leaving nothing beh
 
 # Compilers, linters and the parts of a cluster take a fifth less processor time if Go collects their
 # garbage less often.
-test: export GOGC := 400
+test-steps: export GOGC := 400
 
 CHECKED := $(addprefix -o ,need-root need-cc need-chromium)
 BUILT   := $(addprefix -o ,build images helm foreign prometheus golangci-lint)
 
+# Jobs run side by side, so a failure is far above the end: what failed is printed again, as the last lines.
+TEST_LOG := $(BUILD)/test.log
+
 .PHONY: test
 test: need-root need-cc need-chromium ## Everything that needs no GPU: lint, unit tests, and end to end on a real cluster
+	@mkdir -p $(BUILD)
+	@$(MAKE) --no-print-directory $(CHECKED) test-steps 2>&1 | tee $(TEST_LOG) || { \
+	  printf '\n==> what failed; %s has everything\n' $(TEST_LOG); \
+	  grep -E '^FAIL|^panic: |\*\*\* \[' $(TEST_LOG) || true; \
+	  grep -B 100 -A 5 -e '--- FAIL: ' $(TEST_LOG) | grep -E -e '--- FAIL: ' -e '\.go:[0-9]+: ' | cut -c 1-400 | tail -n 40 || true; \
+	  exit 1; }
+
+.PHONY: test-steps
+test-steps: need-root need-cc need-chromium
 	@# The cluster's own test comes first: it compares the machine before and after, which it
 	@# can only while no other cluster comes or goes. Tests on a cluster come last: they mostly
 	@# wait for it, so three clusters share the processors, and compilers would take the time in
