@@ -94,12 +94,8 @@ func TestTheAgentLeavesANodeToAnotherDriverOfItsName(t *testing.T) {
 	}
 
 	must(t, cluster.StopSecondDriver(t.Context()))
-	began := time.Now()
 	must(t, agent.WaitReady(t.Context()))
 	published(t, "gpu-1b-00", true)
-	if took := time.Since(began); took > 40*time.Second {
-		t.Errorf("the agent serves %s after the other driver has ended", took)
-	}
 	published(t, "gpu-0", false)
 	apply(t, ns, "demo/whole-gpu/one-gpu.yaml")
 	ready(t, ns, "one-gpu")
