@@ -8,7 +8,6 @@ import (
 	"maps"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,7 +22,7 @@ func TestExpressionsFitTheTypesTheyAreFor(t *testing.T) {
 	for name, policy := range world.policies {
 		t.Run(name, func(t *testing.T) {
 			var warnings []any
-			err := harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+			err := harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 				now, err := world.of(policy).Get(ctx, name, metav1.GetOptions{})
 				if err != nil {
 					return false, "", err
@@ -96,7 +95,7 @@ func TestALimitFollowsItsClass(t *testing.T) {
 		"deviceClassName": class.GetName(), "capacity": map[string]any{"requests": map[string]any{"memory": "20Gi"}}}}}})
 	until := func(refused string) {
 		t.Helper()
-		err := harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		err := harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 			said, err := refusal(world.try(ctx, asked))
 			return (refused == "") == (said == "") && strings.Contains(said, refused), "it is said " + said, err
 		})

@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -116,7 +115,7 @@ func misnamed(class string) *unstructured.Unstructured {
 
 // untilRefused waits until a policy refuses the object.
 func (s *scene) untilRefused(ctx context.Context, o *unstructured.Unstructured) error {
-	err := harness.Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
+	err := harness.Until(ctx, func(ctx context.Context) (bool, string, error) {
 		err := s.try(ctx, o)
 		if err == nil {
 			return false, "it is admitted", nil

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"syscall"
-	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -52,7 +51,7 @@ func (b *bench) supervise(ctx context.Context) (_ *supervisor, err error) {
 	if err := s.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the supervisor: %w", err)
 	}
-	err = harness.Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
+	err = harness.Until(ctx, func(ctx context.Context) (bool, string, error) {
 		_, err := s.client.MPSDaemons(ctx)
 		if errors.Is(err, gpu.ErrNotReady) {
 			return false, err.Error(), nil

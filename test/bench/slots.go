@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -85,7 +84,7 @@ func (d *driver) hold(ctx context.Context, claims int) error {
 			return err
 		}
 	}
-	return harness.Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
+	return harness.Until(ctx, func(ctx context.Context) (bool, string, error) {
 		all, err := d.claims().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, "", err

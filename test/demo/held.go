@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -88,7 +87,7 @@ type heldRow struct {
 // has the same name.
 func readHeld(ctx context.Context, cluster *harness.Cluster, name string) (heldRow, error) {
 	row := heldRow{}
-	err := harness.Until(ctx, 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+	err := harness.Until(ctx, func(ctx context.Context) (bool, string, error) {
 		claim, err := cluster.Client.ResourceV1().ResourceClaims(heldNamespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil || len(claim.Status.Devices) == 0 || claim.Status.Devices[0].Data == nil {
 			return false, "status.devices of the claim " + name + " is empty", err

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
@@ -26,7 +25,7 @@ func TestAGPUIsTakenOutOfUseAndBroughtBack(t *testing.T) {
 	})
 	free := func(want string) {
 		t.Helper()
-		must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 			out, err := cluster.GPU(ctx, "free", "gpu.nvidia.com")
 			return strings.HasSuffix(strings.TrimSpace(out), " "+want), out, err
 		}))

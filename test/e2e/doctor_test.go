@@ -150,7 +150,7 @@ spec:
         args: [--driver-name=%s]
         ports: [{name: http, containerPort: %s}]
 `, harness.DriverName, port))
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		pods, err := cluster.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		return err == nil && len(pods.Items) == 1 && pods.Items[0].Status.PodIP == cluster.NodeIP, "the tenant's pod has no address", err
 	}))

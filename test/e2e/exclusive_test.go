@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
@@ -80,7 +79,7 @@ func TestAGPUWithMPSSharesIsExclusive(t *testing.T) {
 // wanted. "" means that there is no such GPU.
 func wantModes(t *testing.T, want string) {
 	t.Helper()
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		out, err := agent.Sim(ctx, "show", "-o", "json")
 		if err != nil {
 			return false, "", err

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
@@ -28,7 +27,7 @@ func explained(ctx context.Context, args ...string) (out string, status int) {
 // waitExplained waits until the first ten lines of an explanation have the texts.
 func waitExplained(t *testing.T, ns, pod string, want int, texts ...string) (out string) {
 	t.Helper()
-	must(t, harness.Until(t.Context(), 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		var status int
 		out, status = explained(ctx, pod, "--namespace", ns)
 		lines := strings.SplitN(out, "\n", 11)

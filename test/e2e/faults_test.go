@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
@@ -30,7 +29,7 @@ func healsAtTheEnd(t *testing.T) {
 // waitUnhealthy waits until the device has the taint of a fault, or has none.
 func waitUnhealthy(t *testing.T, device string, want bool) {
 	t.Helper()
-	must(t, harness.Until(t.Context(), 3*time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		found, cause, err := unhealthy(ctx, device)
 		return found == want, fmt.Sprintf("%s is tainted: %t %s, want %t", device, found, cause, want), err
 	}))
@@ -90,7 +89,7 @@ func TestAGPUThatHangsFromTheStartLeavesSevenInService(t *testing.T) {
 	hangs(t, broken)
 	must(t, agent.Launch(t.Context()))
 	ns := namespaceFor(t, "hangs-from-start")
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		devices, err := cluster.Devices(ctx)
 		_, published := devices[broken]
 		return len(devices) == 7 && !published, fmt.Sprintf("%d devices are published, want the seven that answer", len(devices)), err
@@ -100,7 +99,7 @@ func TestAGPUThatHangsFromTheStartLeavesSevenInService(t *testing.T) {
 	remove(t, ns, pods...)
 
 	heal(t)
-	must(t, harness.Until(t.Context(), 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		devices, err := cluster.Devices(ctx)
 		return len(devices) == 8, "the GPU that answers again is not published", err
 	}))

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -205,7 +204,7 @@ func testLeft(t *testing.T) {
 	}
 	scale(25)
 	var waiting string
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		pods, err := cluster.Client.CoreV1().Pods("serving").List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Pending"})
 		if err != nil || len(pods.Items) != 1 {
 			return false, "no 25th server", err

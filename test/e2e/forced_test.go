@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -116,7 +115,7 @@ func testForcedIdle(t *testing.T, name, class, selectors string) {
 // waitInUse waits until a device has the taint of a device in use, or has lost it.
 func waitInUse(t *testing.T, device string, want bool) {
 	t.Helper()
-	must(t, harness.Until(t.Context(), 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		devices, err := cluster.Devices(ctx)
 		taints := devices[device].Taints
 		found := slices.ContainsFunc(taints, func(taint resourceapi.DeviceTaint) bool {
@@ -146,7 +145,7 @@ func forget(t *testing.T, ns, pod string) {
 	t.Helper()
 	_, err := cluster.Kubectl(t.Context(), "delete", "pod", "-n", ns, pod, "--force", "--grace-period=0")
 	must(t, err)
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		claims, err := cluster.Client.ResourceV1().ResourceClaims(ns).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, "", err

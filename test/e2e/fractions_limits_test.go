@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -82,7 +81,7 @@ func wantRecorded(t *testing.T, uuid string, want ...string) {
 func wantTold(t *testing.T, namespace string, want ...string) {
 	t.Helper()
 	var got []string
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		got = nil
 		claims, err := cluster.Client.ResourceV1().ResourceClaims(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
@@ -76,7 +75,7 @@ func runAfter(t *testing.T, before func(context.Context) error, device, model st
 	})
 	must(t, before(t.Context()))
 	must(t, agent.Start(t.Context()))
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		devices, err := cluster.Devices(ctx)
 		_, offered := devices[device]
 		return offered, fmt.Sprintf("%d devices are published", len(devices)), err
@@ -87,7 +86,7 @@ func runAfter(t *testing.T, before func(context.Context) error, device, model st
 // noDaemons waits until the supervisor runs none.
 func noDaemons(t *testing.T, supervisor *harness.Supervisor) {
 	t.Helper()
-	must(t, harness.Until(context.WithoutCancel(t.Context()), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(context.WithoutCancel(t.Context()), func(ctx context.Context) (bool, string, error) {
 		daemons, err := supervisor.Daemons(ctx)
 		return len(daemons) == 0, fmt.Sprintf("daemons still run: %v", daemons), err
 	}))

@@ -6,7 +6,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
@@ -22,13 +21,13 @@ func TestGPUsWithoutAnAgentAreNotOK(t *testing.T) {
 		"--type", "merge", "--patch", `{"spec": {"template": {"spec": {"nodeSelector": {"example.com/no-node": "true"}}}}}`)
 	must(t, err)
 	for _, args := range [][]string{{"who", "--namespace", ns}, {"get"}} {
-		must(t, harness.Until(t.Context(), 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+		must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 			out, err := cluster.GPU(ctx, args...)
 			return strings.Contains(out, "no agent") && !strings.Contains(out, " ok"), "kubectl gpu prints " + out, err
 		}))
 	}
 	must(t, agent.Start(t.Context()))
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		out, err := cluster.GPU(ctx, "get")
 		return strings.Contains(out, " ok") && !strings.Contains(out, "no agent"), "kubectl gpu prints " + out, err
 	}))

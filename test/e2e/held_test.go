@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -188,7 +187,7 @@ func testRestartedContainer(t *testing.T) {
 	apply(t, ns, share("a", "10Gi", "")+cudaPod("greedy", []string{"a"}, harness.Greedy(1, "--no-mps", "--once")...))
 	restarted := func(least int32) {
 		t.Helper()
-		must(t, harness.Until(t.Context(), 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+		must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 			pod, err := cluster.Client.CoreV1().Pods(ns).Get(ctx, "greedy", metav1.GetOptions{})
 			if err != nil || len(pod.Status.ContainerStatuses) == 0 {
 				return false, "no container", err
@@ -226,7 +225,7 @@ func testReportedLevels(t *testing.T) {
 	ns := namespaceFor(t, "held-told")
 	apply(t, ns, share("a", "10Gi", config("ShareConfig", `"require": "driver"`))+pod("one", "a", ""))
 	ready(t, ns, "one")
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		claim, err := cluster.Client.ResourceV1().ResourceClaims(ns).Get(ctx, "a", metav1.GetOptions{})
 		if err != nil || len(claim.Status.Devices) == 0 || claim.Status.Devices[0].Data == nil {
 			return false, "status.devices is empty", err

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -119,7 +118,7 @@ func installKueue(t *testing.T) {
 // has that many ready pods.
 func jobsAre(t *testing.T, ns string, want map[string]string) {
 	t.Helper()
-	must(t, harness.Until(t.Context(), 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		jobs, err := cluster.Client.BatchV1().Jobs(ns).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, "", err
@@ -143,7 +142,7 @@ func jobsAre(t *testing.T, ns string, want map[string]string) {
 // waitCondition waits until a condition that Kueue has set on a job contains the text.
 func waitCondition(t *testing.T, ns, job, text string) {
 	t.Helper()
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		out, err := cluster.Kubectl(ctx, "get", "workloads.kueue.x-k8s.io", "-n", ns, "-o", fmt.Sprintf(`jsonpath={.items[?(@.metadata.ownerReferences[0].name==%q)].status.conditions[*].message}`, job))
 		return strings.Contains(out, text), fmt.Sprintf("of %s Kueue says %q, want %q", job, out, text), err
 	}))
@@ -152,7 +151,7 @@ func waitCondition(t *testing.T, ns, job, text string) {
 // reserved waits until jobs of the queue have that much GPU memory.
 func reserved(t *testing.T, want string) {
 	t.Helper()
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		got, err := cluster.Kubectl(ctx, "get", "clusterqueue", "language", "-o", "jsonpath={.status.flavorsReservation[*].resources[*].total}")
 		return got == want, fmt.Sprintf("%s is reserved, want %s", got, want), err
 	}))

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -59,7 +58,7 @@ func offerMIG(t *testing.T, model string, flags ...string) {
 		must(t, agent.Start(context.WithoutCancel(t.Context())))
 	})
 	must(t, agent.Start(t.Context()))
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		devices, err := cluster.Devices(ctx)
 		return len(devices) > 100, fmt.Sprintf("%d devices are published", len(devices)), err
 	}))
@@ -212,7 +211,7 @@ func testLabel(t *testing.T) {
 	}
 	published := func(count int) {
 		t.Helper()
-		must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 			devices, err := cluster.Devices(ctx)
 			return len(devices) == count, fmt.Sprintf("%d devices are published, want %d", len(devices), count), err
 		}))

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -56,7 +55,7 @@ func TestMigrationOfMIGDevicesOfTheDevicePlugin(t *testing.T) {
 			want = append(want, "gpu-43-00")
 		}
 		slices.Sort(want)
-		must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 			tainted, err := taintedInUse(ctx)
 			return slices.Equal(want, tainted), "tainted (-want +got):\n" + cmp.Diff(want, tainted), err
 		}))

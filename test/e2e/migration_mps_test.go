@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -77,7 +76,7 @@ func startReplicas(t *testing.T, want map[corev1.ResourceName]int64) (nvidiaPlug
 	daemon.Folders[mpsRoot], daemon.Folders["/dev/shm"] = root, shm
 	t.Cleanup(func() { must(t, cluster.StopForeign(context.WithoutCancel(t.Context()), daemon.Name)) })
 	must(t, cluster.StartForeign(t.Context(), daemon))
-	must(t, harness.Until(t.Context(), time.Minute, func(context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(context.Context) (bool, string, error) {
 		_, err := os.Stat(filepath.Join(root, ".ready"))
 		text, _ := os.ReadFile(cluster.ForeignLog(daemon.Name))
 		return err == nil, "the MPS control daemon is not ready:\n" + string(text), nil

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -30,7 +29,7 @@ func TestMigrationWhileTheDevicePluginsPodsRunOn(t *testing.T) {
 	must(t, agent.Start(t.Context()))
 	inUse := func(what string, want ...string) {
 		t.Helper()
-		must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 			got, err := taintedInUse(ctx)
 			return slices.Equal(got, want), fmt.Sprintf("%s: %v are in use, want %v", what, got, want), err
 		}))

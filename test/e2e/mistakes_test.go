@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,7 +33,7 @@ func TestMistakesInClaimsAreEventsAndConditions(t *testing.T) {
 		{v1alpha1.ConditionShareRoundedUp, "Claim a requests 512Mi of memory", []string{"a"}},
 		{v1alpha1.ConditionSeveralShares, "Container main of pod both uses the shares of the claims a, b", []string{"a", "b"}},
 	} {
-		must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 			out, err := cluster.Kubectl(ctx, "--namespace", ns, "get", "events", "--field-selector", "type=Warning,reason="+e.reason,
 				"--output", "jsonpath={range .items[*]}{.involvedObject.kind}/{.involvedObject.name} {.message}{\"\\n\"}{end}")
 			want := append([]string{"Pod/both " + e.text}, prefixed("ResourceClaim/", e.claims, " "+e.text)...)
@@ -46,7 +45,7 @@ func TestMistakesInClaimsAreEventsAndConditions(t *testing.T) {
 			return strings.Count(out, "\n") == len(want), "too many events:\n" + out, err
 		}))
 		for _, name := range e.claims {
-			must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+			must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 				claim, err := cluster.Client.ResourceV1().ResourceClaims(ns).Get(ctx, name, metav1.GetOptions{})
 				if err != nil || len(claim.Status.Devices) != 1 {
 					return false, "status.devices does not have the device", err

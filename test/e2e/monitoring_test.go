@@ -290,7 +290,7 @@ func (p prometheus) query(ctx context.Context, expression string) ([]sample, err
 func (p prometheus) eventually(t *testing.T, expression string) []sample {
 	t.Helper()
 	var result []sample
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (_ bool, _ string, err error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (_ bool, _ string, err error) {
 		result, err = p.query(ctx, expression)
 		return len(result) > 0, "no result of " + expression, err
 	}))
@@ -301,7 +301,7 @@ func (p prometheus) eventually(t *testing.T, expression string) []sample {
 func (p prometheus) rules(t *testing.T) []rule {
 	t.Helper()
 	var all []rule
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		var data struct{ Groups []struct{ Rules []rule } }
 		err := p.get(ctx, "rules", &data)
 		all = nil

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -42,7 +41,7 @@ func TestA404PageForAMinuteTakesNothingFromRunningPods(t *testing.T) {
 	frontend.Lose()
 	// Each of thirty rounds reads two claims.
 	const pages = 60
-	must(t, harness.Until(t.Context(), 3*time.Minute, func(context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(context.Context) (bool, string, error) {
 		if diff := cmp.Diff(held, heldOnNode(t)); diff != "" {
 			return false, "", fmt.Errorf("what the node holds for its pods changed (-before +after):\n%s", diff)
 		}
@@ -107,7 +106,7 @@ func TestAForcedDeletionFreesNoGPUUnderAProcessThatStays(t *testing.T) {
 	forget(t, ns, "one-gpu")
 	apply(t, next, "demo/whole-gpu/one-gpu.yaml")
 	process := fmt.Sprintf("process %d", pid)
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		claims, err := cluster.Client.ResourceV1().ResourceClaims(next).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, "", err

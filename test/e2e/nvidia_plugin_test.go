@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -116,7 +115,7 @@ func (p nvidiaPlugin) log(t *testing.T) string {
 // offers waits until the allocatable resources of the node are those.
 func (p nvidiaPlugin) offers(t *testing.T, want map[corev1.ResourceName]int64) {
 	t.Helper()
-	err := harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	err := harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		for name, count := range want {
 			n, err := allocatable(ctx, name)
 			if err != nil {
@@ -158,7 +157,7 @@ func forgetDevicePlugins(t *testing.T) {
 		must(t, os.Remove(file))
 	}
 	must(t, cluster.RestartKubelet(t.Context()))
-	must(t, harness.Until(t.Context(), time.Minute, func(context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(context.Context) (bool, string, error) {
 		_, err := os.Stat(filepath.Join(cluster.DevicePluginsDir, filepath.Base(deviceplugin.KubeletSocket)))
 		return err == nil, "the kubelet serves no device plugins", nil
 	}))

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
@@ -31,14 +30,14 @@ func TestANodeMovesThroughThePoolsOfARelease(t *testing.T) {
 	// The kubelet needs up to a minute to update the mount of a ConfigMap.
 	offers := func(want int) {
 		t.Helper()
-		must(t, harness.Until(context.WithoutCancel(t.Context()), 3*time.Minute, func(ctx context.Context) (bool, string, error) {
+		must(t, harness.Until(context.WithoutCancel(t.Context()), func(ctx context.Context) (bool, string, error) {
 			devices, err := cluster.Devices(ctx)
 			return len(devices) == want, fmt.Sprintf("%d devices are published, want %d", len(devices), want), err
 		}))
 	}
 	problem := func(want string) {
 		t.Helper()
-		must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 			metrics, err := agent.Metrics(ctx)
 			return strings.Contains(metrics, "gpu_dra_node_config_problem "+want+"\n"), "gpu_dra_node_config_problem is not " + want, err
 		}))

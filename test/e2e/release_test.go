@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
@@ -51,13 +50,13 @@ func TestAnUpgradeEndsNoPodAndKeepsNoneWaiting(t *testing.T) {
 func TestUninstallingLeavesNothingInTheClusterAndTwoEmptyFoldersOnTheNode(t *testing.T) {
 	nothingLeft(t)
 	uninstall(t)
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		out, err := cluster.Kubectl(ctx, "get", "-A", "-o", "name", "-l", "app.kubernetes.io/name="+harness.Namespace,
 			"all,deviceclasses,clusterroles,clusterrolebindings,serviceaccounts,validatingadmissionpolicies,validatingadmissionpolicybindings,configmaps")
 		return err == nil && !strings.Contains(out, "/"), "left in the cluster: " + out, err
 	}))
 	// The kubelet withdraws the slices of a driver that is gone.
-	must(t, harness.Until(t.Context(), 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		left := 0
 		err := cluster.EachSlice(ctx, func(resourceapi.ResourceSlice) { left++ })
 		return left == 0, fmt.Sprintf("%d ResourceSlices are left", left), err
@@ -65,7 +64,7 @@ func TestUninstallingLeavesNothingInTheClusterAndTwoEmptyFoldersOnTheNode(t *tes
 	// The kubelet has made these for the supervisor's pod, which cannot remove its
 	// own mounts.
 	want := []string{agent.Supervisor().RunDir() + "/", agent.Supervisor().LogDir() + "/"}
-	must(t, harness.Until(t.Context(), time.Minute, func(context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(context.Context) (bool, string, error) {
 		left, err := onNode()
 		diff := cmp.Diff(want, left, sorted)
 		return diff == "", "left on the node (-want +got):\n" + diff, err

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -113,7 +112,7 @@ func TestRunningPodsOutliveTheKubelet(t *testing.T) {
 		}
 	}
 	// The kubelet deletes a node's slices when it starts; ours must come back.
-	must(t, harness.Until(t.Context(), 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		devices, err := cluster.Devices(ctx)
 		return len(devices) == 8, "the slices have not come back", err
 	}))
@@ -134,7 +133,7 @@ func TestGPUsArePublishedOnceTheDriverIsLoaded(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		devices, err := cluster.Devices(ctx)
 		return len(devices) == 0, "devices are published although no driver is loaded", err
 	}))
@@ -142,7 +141,7 @@ func TestGPUsArePublishedOnceTheDriverIsLoaded(t *testing.T) {
 	must(t, agent.WaitReady(t.Context()))
 	_, err = agent.Sim(t.Context(), "fault", "clear")
 	must(t, err)
-	must(t, harness.Until(t.Context(), 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		devices, err := cluster.Devices(ctx)
 		return len(devices) == 8, "the GPUs were not published after the driver was loaded", err
 	}))

@@ -21,7 +21,7 @@ import (
 // waitDeviceStatus waits until the claim's status.devices describes the device
 // of a row: Ready, with its UUID and PCI address.
 func waitDeviceStatus(ctx context.Context, namespace, claim string, row harness.Row) error {
-	return harness.Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
+	return harness.Until(ctx, func(ctx context.Context) (bool, string, error) {
 		c, err := cluster.Client.ResourceV1().ResourceClaims(namespace).Get(ctx, claim, metav1.GetOptions{})
 		if err != nil {
 			return false, "", err
@@ -89,7 +89,7 @@ func TestTheKubeletReportsTheHealthOfAPodsGPU(t *testing.T) {
 // waitHealthEvents waits until kubectl shows that many events on the pod and on its claim, all
 // with the text.
 func waitHealthEvents(t *testing.T, namespace, kind, reason, text string, want int) error {
-	return harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	return harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		out, err := cluster.Kubectl(ctx, "--namespace", namespace, "get", "events", "--field-selector", "type="+kind+",reason="+reason,
 			"--output", "jsonpath={range .items[*]}{.involvedObject.kind} {.message}{\"\\n\"}{end}")
 		if err != nil {
@@ -115,7 +115,7 @@ func declareRepaired(ctx context.Context, device string) error {
 }
 
 func waitTaints(t *testing.T, device string, want int) error {
-	return harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	return harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		devices, err := cluster.Devices(ctx)
 		taints := devices[device].Taints
 		return len(taints) == want, fmt.Sprintf("%s has the taints %v, want %d", device, taints, want), err
@@ -123,7 +123,7 @@ func waitTaints(t *testing.T, device string, want int) error {
 }
 
 func waitHealth(t *testing.T, namespace, want string) error {
-	return harness.Until(t.Context(), 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+	return harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		pod, err := cluster.Client.CoreV1().Pods(namespace).Get(ctx, "one-gpu", metav1.GetOptions{})
 		if err != nil {
 			return false, "", err

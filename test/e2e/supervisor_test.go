@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
@@ -52,7 +51,7 @@ func TestSharesOutliveWhatServesThem(t *testing.T) {
 	t.Run("a daemon that dies is started again with its settings", func(t *testing.T) {
 		old := onlyDaemon(t, supervisor)
 		must(t, syscall.Kill(old.PID, syscall.SIGKILL))
-		must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 			daemons, err := supervisor.Daemons(ctx)
 			d := daemons[old.Name]
 			return d.State == "Ready" && d.PID != old.PID, fmt.Sprintf("the daemon is %+v", d), err
@@ -71,7 +70,7 @@ func TestSharesOutliveWhatServesThem(t *testing.T) {
 // daemon has no process of it yet.
 func onlyDaemon(t *testing.T, supervisor *harness.Supervisor) (only harness.Daemon) {
 	t.Helper()
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		daemons, err := supervisor.Daemons(ctx)
 		if len(daemons) != 1 {
 			return false, fmt.Sprintf("daemons %v, want one", daemons), err

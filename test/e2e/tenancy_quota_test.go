@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -36,7 +35,7 @@ func testQuota(t *testing.T) {
 		"gpu.nvidia.com.deviceclass.resource.k8s.io/devices":         2,
 		"shares.example.com.deviceclass.resource.k8s.io/devices":     1,
 	} {
-		must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+		must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 			quota, err := cluster.Client.CoreV1().ResourceQuotas(ns).Get(ctx, "gpus", metav1.GetOptions{})
 			if err != nil {
 				return false, "", err
@@ -46,7 +45,7 @@ func testQuota(t *testing.T) {
 		}))
 	}
 	const without = "has no line mps.nvidia.com.deviceclass.resource.k8s.io/devices, and what it does not name cannot be had"
-	must(t, harness.Until(t.Context(), time.Minute, func(context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(context.Context) (bool, string, error) {
 		message := try(t, ns, of("mps.nvidia.com", claim("share", "capacity: {requests: {memory: 10Gi}}", "")))
 		return strings.Contains(message, without), "the policy is not in force: " + message, nil
 	}))
@@ -55,7 +54,7 @@ func testQuota(t *testing.T) {
 
 	// A GPU that one pod releases is free for another.
 	remove(t, ns, "by-limit")
-	must(t, harness.Until(t.Context(), time.Minute, func(context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(context.Context) (bool, string, error) {
 		message := try(t, ns, claim("third", "", ""))
 		return message == "", message, nil
 	}))

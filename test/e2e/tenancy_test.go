@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,7 +43,7 @@ func label(t *testing.T, label string) {
 // published waits until the device is there or not.
 func published(t *testing.T, device string, want bool) {
 	t.Helper()
-	must(t, harness.Until(context.WithoutCancel(t.Context()), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(context.WithoutCancel(t.Context()), func(ctx context.Context) (bool, string, error) {
 		devices, err := cluster.Devices(ctx)
 		_, is := devices[device]
 		return is == want, fmt.Sprintf("%s published: %v", device, is), err
@@ -101,7 +100,7 @@ func twoTeams(t *testing.T) (ours, others string) {
 	cleared(t, "validatingadmissionpolicybinding/gpu-classes-of-teams", "validatingadmissionpolicy/gpu-classes-of-teams", "deviceclass/vision.example.com")
 	ours, others = namespaceFor(t, "vision"), namespaceFor(t, "language")
 	apply(t, "", "demo/tenancy/team-class.yaml")
-	must(t, harness.Until(t.Context(), time.Minute, func(context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(context.Context) (bool, string, error) {
 		message := try(t, others, of("vision.example.com", claim("theirs", "", "")))
 		return strings.Contains(message, "is for team vision"), "the policy is not in force: " + message, nil
 	}))
@@ -138,7 +137,7 @@ func testReserved(t *testing.T) {
 	tolerating := func(toleration string) string {
 		return claim("tolerating", "tolerations: ["+toleration+"]", "")
 	}
-	must(t, harness.Until(t.Context(), time.Minute, func(context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(context.Context) (bool, string, error) {
 		message := try(t, others, tolerating("{operator: Exists}"))
 		return strings.Contains(message, "are for the team"), "the policy is not in force: " + message, nil
 	}))
@@ -243,7 +242,7 @@ func testMonitoring(t *testing.T) {
 // onlyPod of a namespace, once it is there.
 func onlyPod(t *testing.T, namespace string) (name string) {
 	t.Helper()
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		pods, err := cluster.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil || len(pods.Items) != 1 {
 			return false, "want one pod", err
@@ -258,7 +257,7 @@ func onlyPod(t *testing.T, namespace string) (name string) {
 // status.devices says that it is ready.
 func waitReadyStatus(t *testing.T, namespace, device string) error {
 	t.Helper()
-	return harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	return harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		claims, err := cluster.Client.ResourceV1().ResourceClaims(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, "", err

@@ -6,7 +6,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -123,7 +122,7 @@ func faultsOfPods() []fault {
 			words: []string{"CUDA_ERROR_OUT_OF_MEMORY", "the memory of the GPU within the limits was used up: have the program use less, or claim more memory"},
 			mend: func(t *testing.T, ns string) {
 				again(share("train", "40Gi", "")+computes)(t, ns)
-				must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+				must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 					pod, err := cluster.Client.CoreV1().Pods(ns).Get(ctx, "train", metav1.GetOptions{})
 					if err != nil {
 						return false, "", err

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
@@ -106,7 +105,7 @@ func (f fault) test(t *testing.T, ns string) {
 // they are not is empty. It returns the output.
 func waitFirstLines(t *testing.T, command []string, missing func(first string) string) (out string) {
 	t.Helper()
-	must(t, harness.Until(t.Context(), 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		// A status other than 0 is a finding.
 		out, _ = cluster.GPU(ctx, command...)
 		lines := strings.SplitN(out, "\n", 11)
@@ -138,7 +137,7 @@ func breaks(args ...string) func(*testing.T, string) {
 // isWell waits until a device has no taint of a fault, also at the end of a test.
 func isWell(t *testing.T, device string) {
 	t.Helper()
-	must(t, harness.Until(context.WithoutCancel(t.Context()), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(context.WithoutCancel(t.Context()), func(ctx context.Context) (bool, string, error) {
 		found, cause, err := unhealthy(ctx, device)
 		return !found, device + " has the fault " + cause, err
 	}))
@@ -299,7 +298,7 @@ func faultsOfInstallation() []fault {
 				t.Cleanup(func() { must(t, agent.Start(context.WithoutCancel(t.Context()))) })
 				kubectl(t, "patch", "daemonset", harness.Namespace+"-agent", "--namespace", harness.Namespace,
 					"--type", "merge", "--patch", `{"spec": {"template": {"spec": {"nodeSelector": {"example.com/no-node": "true"}}}}}`)
-				must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+				must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 					out, err := cluster.Kubectl(ctx, "get", "pods", "--namespace", harness.Namespace, "--selector", "app.kubernetes.io/component=agent", "--output", "name")
 					return out == "", out, err
 				}))

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
@@ -31,7 +30,7 @@ func startOther(t *testing.T) {
 // otherDrivers waits until the agent's metric has the value.
 func otherDrivers(t *testing.T, want int) {
 	t.Helper()
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		metrics, err := agent.Metrics(ctx)
 		line := fmt.Sprintf("\ngpu_dra_other_drivers %d\n", want)
 		return strings.Contains(metrics, line), "the metrics do not have" + line, err
@@ -45,7 +44,7 @@ func TestAnotherDriverOfTheNameStartsWhileTheAgentServes(t *testing.T) {
 	ready(t, ns, "one-gpu")
 	startOther(t)
 	otherDrivers(t, 1)
-	must(t, harness.Until(t.Context(), 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		// It fails if it finds a problem.
 		out, err := cluster.GPU(ctx, "doctor")
 		return err != nil && strings.Contains(out, "another driver of the name "+harness.DriverName), "doctor says " + out, nil
@@ -75,7 +74,7 @@ func TestTheAgentLeavesANodeToAnotherDriverOfItsName(t *testing.T) {
 	startOther(t)
 	must(t, agent.Launch(t.Context()))
 	_, pod := runningAgent(t)
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		text, err := cluster.Client.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces", harness.Namespace, "pods", pod+":8080", "proxy/readyz").DoRaw(ctx)
 		said := string(text) + fmt.Sprint(err)
 		return err != nil && strings.Contains(said, otherSocket), "/readyz says " + said, nil
@@ -106,7 +105,7 @@ func TestTheAgentLeavesANodeToAnotherDriverOfItsName(t *testing.T) {
 // runningAgent waits until the agent's container runs, and returns its node and pod.
 func runningAgent(t *testing.T) (node, name string) {
 	t.Helper()
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		out, err := cluster.Kubectl(ctx, "get", "pods", "-n", harness.Namespace, "-l", "app.kubernetes.io/component=agent", "-o", "jsonpath={.items[*].status.phase}")
 		return strings.TrimSpace(out) == "Running", "the agent's pod is " + out, err
 	}))

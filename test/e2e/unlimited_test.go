@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -38,7 +37,7 @@ func TestAContainerWithoutItsMemoryLimitIsFound(t *testing.T) {
 	ready(t, ns, "limited")
 	printed := func(want string, isWanted func(harness.CUDA) bool) {
 		t.Helper()
-		must(t, harness.Until(t.Context(), 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+		must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 			got, err := cluster.CUDA(ctx, ns, "unlimited", "main")
 			return isWanted(got), fmt.Sprintf("the container has %d bytes and the error %+v, want %s", got.AllocatedBytes, got.Error, want), err
 		}))
@@ -103,7 +102,7 @@ func waitUnlimited(t *testing.T, claim *resourceapi.ResourceClaim, count int) {
 	t.Helper()
 	device := claim.Status.Allocation.Devices.Results[0].Device
 	line := fmt.Sprintf("gpu_dra_unlimited_containers{device=%q} %d\n", device, count)
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		metrics, err := agent.Metrics(ctx)
 		if err != nil || !strings.Contains(metrics, line) {
 			return false, "the metrics do not have " + line, err

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/util/version"
 
@@ -102,7 +101,7 @@ func withoutPolicies(t *testing.T) {
 	// The API server forgets one policy after the other, so the claim is refused by each that
 	// judges claims.
 	must(t, os.WriteFile(file, []byte(claim("refused", "capacity: {requests: {memory: 10Gi}}", config("GpuConfig", `"no": 1`))), 0o600))
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		out, err := cluster.Kubectl(ctx, "apply", "--dry-run=server", "-f", file)
 		return err == nil, out, nil
 	}))
@@ -114,7 +113,7 @@ func withoutPolicies(t *testing.T) {
 func nothingLeft(t *testing.T) {
 	t.Helper()
 	// It runs at a test's end too, when the test's own context is over.
-	must(t, harness.Until(context.WithoutCancel(t.Context()), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(context.WithoutCancel(t.Context()), func(ctx context.Context) (bool, string, error) {
 		left, err := leftovers(ctx)
 		return len(left) == 0, "left behind: " + strings.Join(left, ", "), err
 	}))

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -93,7 +92,7 @@ func offersDevices(t *testing.T, want string, wanted func(devices map[string]str
 	t.Helper()
 	var found map[string]string
 	// The kubelet needs up to a minute to update the mount of a ConfigMap.
-	must(t, harness.Until(context.WithoutCancel(t.Context()), 3*time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(context.WithoutCancel(t.Context()), func(ctx context.Context) (bool, string, error) {
 		devices, err := cluster.Devices(ctx)
 		if err != nil {
 			return false, fmt.Sprintf("%v are published, want %s", found, want), err
@@ -161,7 +160,7 @@ func replaceAgent(t *testing.T) {
 	if slices.ContainsFunc(mistakes, func(wrong string) bool { return strings.Contains(content, wrong) }) {
 		want = "1"
 	}
-	must(t, harness.Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(ctx, func(ctx context.Context) (bool, string, error) {
 		metrics, err := agent.Metrics(ctx)
 		return strings.Contains(metrics, "gpu_dra_node_config_problem "+want+"\n"), "gpu_dra_node_config_problem is not " + want, err
 	}))

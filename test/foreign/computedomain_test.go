@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -72,7 +71,7 @@ func installComputeDomains(t *testing.T, machine string) {
 			"--kubelet-plugins-directory-path=" + cluster.PluginsDir, "--kubelet-registrar-directory-path=" + cluster.PluginsRegistryDir,
 		},
 	}))
-	must(t, harness.Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(ctx, func(ctx context.Context) (bool, string, error) {
 		found, err := cluster.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: "spec.driver=compute-domain.nvidia.com"})
 		return err == nil && len(found.Items) > 0, "no slices of compute domains; the plugin's log:\n" + foreignLog(t, "cd-plugin"), err
 	}))
@@ -146,7 +145,7 @@ func TestComputeDomainsOfNVIDIAHaveOurGPUs(t *testing.T) {
 	}
 	// Their plugin starts the pod before their controller writes that the domain is ready.
 	want := fmt.Sprintf("Ready %s 5d6e29b4-1d0c-4c8e-9f3a-72b1c0ffee72.32766", cluster.NodeName)
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		status, err := cluster.Kubectl(ctx, "get", "computedomain", "--namespace", ns, "training", "--output", "jsonpath={.status.status} {.status.nodes[*].name} {.status.nodes[*].cliqueID}")
 		return status == want, fmt.Sprintf("the compute domain is %q, want %q", status, want), err
 	}))
@@ -156,7 +155,7 @@ func TestComputeDomainsOfNVIDIAHaveOurGPUs(t *testing.T) {
 		_, err := cluster.Kubectl(t.Context(), "delete", "--namespace", ns, object, "--timeout", "1m")
 		must(t, err)
 	}
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		pods, err := cluster.Client.CoreV1().Pods(nvidiaNamespace).List(ctx, metav1.ListOptions{})
 		return err == nil && len(pods.Items) == 0, "the daemon of the compute domain is left", err
 	}))

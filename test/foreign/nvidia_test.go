@@ -57,7 +57,7 @@ func startNVIDIA(t *testing.T, machine string, gates ...string) []resourceapi.De
 	t.Cleanup(func() { stopNVIDIA(t) })
 	must(t, cluster.StartForeign(t.Context(), harness.Foreign{Name: gpuPlugin, Program: "gpu-kubelet-plugin", Machine: machine, Shared: shared, Args: args}))
 	var devices []resourceapi.Device
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		devices = nil
 		found, want := 0, int64(0)
 		err := cluster.EachSlice(ctx, func(slice resourceapi.ResourceSlice) {

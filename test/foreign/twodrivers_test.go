@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -29,7 +28,7 @@ func startAgent(t *testing.T, model string) *harness.Agent {
 // published waits until all devices of the node are NVIDIA's, or all are ours.
 func published(t *testing.T, agent *harness.Agent, nvidias bool) {
 	t.Helper()
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		var theirs, ours []string
 		err := cluster.EachSlice(ctx, func(slice resourceapi.ResourceSlice) {
 			for _, device := range slice.Spec.Devices {
@@ -59,7 +58,7 @@ func TestTheAgentWaitsForNVIDIAsDriverToEnd(t *testing.T) {
 	runOn(t, ns, "before", claimOf("before", "gpu.nvidia.com", "", ""))
 
 	must(t, agent.Launch(t.Context()))
-	must(t, harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		log, err := agent.Log(ctx)
 		// There is no log before the container runs.
 		return strings.Contains(log, "gpu.nvidia.com-reg.sock"), fmt.Sprintf("the agent's log does not name the socket of NVIDIA's driver: %v\n%s", err, log), nil

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -133,7 +132,7 @@ func (a *Agent) WaitReady(ctx context.Context) error {
 		sets = sets[:1]
 	}
 	for _, set := range sets {
-		err := Until(ctx, 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+		err := Until(ctx, func(ctx context.Context) (bool, string, error) {
 			d, err := a.cluster.Client.AppsV1().DaemonSets(Namespace).Get(ctx, set, metav1.GetOptions{})
 			if err != nil {
 				return false, err.Error(), ignoreNotFound(err)

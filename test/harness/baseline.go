@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -51,7 +50,7 @@ func (b *Baseline) names(ctx context.Context) ([]string, error) {
 // Restore removes the objects that are newer. If the driver did not run when the baseline was
 // noted, it ends the driver, the simulated hardware and the drivers of other devices too.
 func (b *Baseline) Restore(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
 	if err := b.restore(ctx); err != nil {
 		return fmt.Errorf("restore the cluster %s: %w", b.cluster.Name, err)

@@ -11,7 +11,6 @@ import (
 	"io"
 	"slices"
 	"strconv"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -74,7 +73,7 @@ func (c CUDA) Limit() int64 {
 // CUDA reads what the probe of a container that is a CUDA process printed.
 func (c *Cluster) CUDA(ctx context.Context, namespace, pod, container string) (CUDA, error) {
 	var client CUDA
-	err := Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
+	err := Until(ctx, func(ctx context.Context) (bool, string, error) {
 		stream, err := c.Client.CoreV1().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{Container: container}).Stream(ctx)
 		if err != nil {
 			return false, err.Error(), nil

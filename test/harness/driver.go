@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 )
 
 // driverProgram is the name of the simulated driver among the programs on the cluster's
@@ -68,7 +67,7 @@ func (c *Cluster) serve(ctx context.Context, name, log string, args ...string) e
 	if err := c.tool(ctx, append([]string{"start", name, "--log", log, "--"}, args...)...); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
-	err := Until(ctx, time.Minute, func(context.Context) (bool, string, error) {
+	err := Until(ctx, func(context.Context) (bool, string, error) {
 		text, err := os.ReadFile(log)
 		return strings.Contains("\n"+string(text), "\nserving "), "it does not serve yet", err
 	})

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,7 +57,7 @@ func (c *Cluster) ApplyInTurn(ctx context.Context, namespace, path string) error
 
 // waitTried waits until a pod is ready, or the scheduler has refused it.
 func (c *Cluster) waitTried(ctx context.Context, namespace, name string) error {
-	return Until(ctx, 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+	return Until(ctx, func(ctx context.Context) (bool, string, error) {
 		pod, err := c.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error(), ignoreNotFound(err)

@@ -20,16 +20,25 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Until polls done until it returns true or an error, or until ctx or limit
-// expires. In the latter case the error has the reason that done returned last.
-func Until(ctx context.Context, limit time.Duration, done func(ctx context.Context) (ok bool, reason string, err error)) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+// patience is the limit of each wait for a cluster. It is long, because three clusters can
+// share two processors; only a test that fails waits for its end.
+const patience = 5 * time.Minute
+
+// Until polls done until it returns true or an error, or until ctx or five minutes have
+// ended. In the latter case the error has the reason that done returned last. An error of an
+// API server without time for a request is such a reason.
+func Until(ctx context.Context, done func(ctx context.Context) (ok bool, reason string, err error)) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var last string
 	err := wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		ok, reason, err := done(ctx)
 		if reason != "" {
 			last = reason
+		}
+		if apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) {
+			last = err.Error()
+			return false, nil
 		}
 		return ok, err
 	})
@@ -44,7 +53,7 @@ func Until(ctx context.Context, limit time.Duration, done func(ctx context.Conte
 // one of that name that is being deleted.
 func (c *Cluster) CreateNamespace(ctx context.Context, name string) error {
 	namespaces := c.Client.CoreV1().Namespaces()
-	return Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
+	return Until(ctx, func(ctx context.Context) (bool, string, error) {
 		_, err := namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return false, "", err
@@ -84,7 +93,7 @@ func (c *Cluster) EmptyNamespace(ctx context.Context, name string) error {
 			return fmt.Errorf("empty the namespace %s: %w", name, err)
 		}
 	}
-	err := Until(ctx, 3*time.Minute, func(ctx context.Context) (bool, string, error) {
+	err := Until(ctx, func(ctx context.Context) (bool, string, error) {
 		// A deleted controller may create another pod before it stops.
 		if err := c.Client.CoreV1().Pods(name).DeleteCollection(ctx, options, metav1.ListOptions{}); err != nil {
 			return false, "", err
@@ -109,7 +118,7 @@ func (c *Cluster) EmptyNamespace(ctx context.Context, name string) error {
 // not.
 func (c *Cluster) WaitReady(ctx context.Context, namespace string, pods ...string) error {
 	for _, name := range pods {
-		err := Until(ctx, 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+		err := Until(ctx, func(ctx context.Context) (bool, string, error) {
 			pod, err := c.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
 				return false, err.Error(), ignoreNotFound(err)
@@ -129,7 +138,7 @@ func (c *Cluster) WaitReady(ctx context.Context, namespace string, pods ...strin
 // WaitCount waits until a namespace has that many pods, all Ready, and says
 // otherwise why one is not.
 func (c *Cluster) WaitCount(ctx context.Context, namespace string, count int) error {
-	err := Until(ctx, 5*time.Minute, func(ctx context.Context) (bool, string, error) {
+	err := Until(ctx, func(ctx context.Context) (bool, string, error) {
 		pods, err := c.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, "", err
@@ -153,7 +162,7 @@ func (c *Cluster) WaitCount(ctx context.Context, namespace string, count int) er
 // Started waits until that many of the pods are ready, and returns them and the
 // others. The scheduler chooses which.
 func (c *Cluster) Started(ctx context.Context, namespace string, count int, pods ...string) (running, waiting []string, err error) {
-	err = Until(ctx, 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+	err = Until(ctx, func(ctx context.Context) (bool, string, error) {
 		running, waiting = nil, nil
 		for _, name := range pods {
 			pod, err := c.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -180,7 +189,7 @@ func isReady(pod *corev1.Pod) bool {
 // WaitGone waits until the named pods no longer exist.
 func (c *Cluster) WaitGone(ctx context.Context, namespace string, pods ...string) error {
 	for _, name := range pods {
-		err := Until(ctx, 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+		err := Until(ctx, func(ctx context.Context) (bool, string, error) {
 			_, err := c.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 			return apierrors.IsNotFound(err), "it still exists", ignoreNotFound(err)
 		})
@@ -195,7 +204,7 @@ func (c *Cluster) WaitGone(ctx context.Context, namespace string, pods ...string
 // its reason.
 func (c *Cluster) Unschedulable(ctx context.Context, namespace, name string) (string, error) {
 	var message string
-	err := Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
+	err := Until(ctx, func(ctx context.Context) (bool, string, error) {
 		pod, err := c.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error(), ignoreNotFound(err)
@@ -215,7 +224,7 @@ func (c *Cluster) Unschedulable(ctx context.Context, namespace, name string) (st
 // returns the message.
 func (c *Cluster) WaitEvent(ctx context.Context, namespace, pod, text string) (string, error) {
 	var message string
-	err := Until(ctx, 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+	err := Until(ctx, func(ctx context.Context) (bool, string, error) {
 		events, err := c.events(ctx, namespace, pod)
 		if err != nil {
 			return false, "", err
@@ -350,7 +359,7 @@ func (s Sight) GPUs() []string {
 func (c *Cluster) Sight(ctx context.Context, namespace, pod, container string) (Sight, error) {
 	var sight Sight
 	// A kubelet that has just started does not know its pods yet.
-	err := Until(ctx, 30*time.Second, func(ctx context.Context) (bool, string, error) {
+	err := Until(ctx, func(ctx context.Context) (bool, string, error) {
 		out, err := c.Kubectl(ctx, "exec", "-n", namespace, pod, "-c", container, "--", "probe", "once")
 		if err != nil {
 			return false, err.Error(), nil //nolint:nilerr // it is the reason for another try

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
@@ -173,7 +172,7 @@ func (c *Cluster) Helm(ctx context.Context, args ...string) (string, error) {
 // noPods waits until the release has no pods with a label any more. A pod may
 // take its grace period of half a minute, and the kubelet some time to tell.
 func (c *Cluster) noPods(ctx context.Context, label string) error {
-	return Until(ctx, 2*time.Minute, func(ctx context.Context) (bool, string, error) {
+	return Until(ctx, func(ctx context.Context) (bool, string, error) {
 		pods, err := c.Client.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{LabelSelector: label})
 		if err != nil {
 			return false, "", err

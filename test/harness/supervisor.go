@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 )
 
 // Supervisor is gpu-mps-supervisor on the cluster's node, on the hardware of an
@@ -67,7 +66,7 @@ func (s *Supervisor) RunOnHost(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start the supervisor: %w", err)
 	}
-	err = Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
+	err = Until(ctx, func(ctx context.Context) (bool, string, error) {
 		_, err := s.Daemons(ctx)
 		if err != nil {
 			return false, err.Error(), nil //nolint:nilerr // it does not listen yet

@@ -19,7 +19,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -97,7 +96,7 @@ func run(t *testing.T, name, dir string, containers ...corev1.Container) string 
 	t.Helper()
 	create(t, name, dir, containers...)
 	var phase corev1.PodPhase
-	err := harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	err := harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		pod, err := cluster.Client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, "", err
@@ -198,7 +197,7 @@ func TestTheHookGetsToTheHostRunsThereAndGoesWithTheAgent(t *testing.T) {
 // wantFiles waits until n files match the pattern.
 func wantFiles(t *testing.T, when, pattern string, n int) {
 	t.Helper()
-	err := harness.Until(t.Context(), time.Minute, func(context.Context) (bool, string, error) {
+	err := harness.Until(t.Context(), func(context.Context) (bool, string, error) {
 		found, err := filepath.Glob(pattern)
 		return len(found) == n, fmt.Sprintf("there is %q", found), err
 	})
@@ -231,7 +230,7 @@ func TestTheSupervisorAnswersInItsContainer(t *testing.T) {
 	if err := cluster.WaitReady(t.Context(), "default", "supervisor"); err != nil {
 		t.Fatal(err)
 	}
-	err := harness.Until(t.Context(), time.Minute, func(ctx context.Context) (bool, string, error) {
+	err := harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		out, err := cluster.Kubectl(ctx, "exec", "supervisor", "--", "/usr/bin/gpu-mps-supervisor", "status", "--socket=/run/mps/s", "-o", "json")
 		return err == nil, out, nil
 	})

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	authv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -194,7 +193,7 @@ func kubeconfigOf(t *testing.T, name string, roles []binding) string {
 // untilAggregated waits until the role view has the rights of the chart's role.
 func untilAggregated(t *testing.T, kubeconfig string) {
 	t.Helper()
-	check(t, harness.Until(t.Context(), time.Minute, func(context.Context) (bool, string, error) {
+	check(t, harness.Until(t.Context(), func(context.Context) (bool, string, error) {
 		_, out := runCommand(t, kubeconfig, []string{"get"})
 		return cellOf(out) != refusedAll, out, nil
 	}))
@@ -212,7 +211,7 @@ func makeWaitingPod(t *testing.T) {
 	}, metav1.CreateOptions{})
 	check(t, err)
 	// The account of a new namespace's pods is made a moment later.
-	check(t, harness.Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
+	check(t, harness.Until(ctx, func(ctx context.Context) (bool, string, error) {
 		_, err := client.CoreV1().Pods(tenant).Create(ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "waits"},
 			Spec: corev1.PodSpec{

@@ -5,7 +5,6 @@ package rights
 import (
 	"context"
 	"fmt"
-	"time"
 
 	authv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -356,7 +355,7 @@ func (s *scene) enter(ctx context.Context, c *harness.Cluster) error {
 
 // waitForPolicies: a policy holds a moment after it was created.
 func (s *scene) waitForPolicies(ctx context.Context) error {
-	return harness.Until(ctx, time.Minute, func(ctx context.Context) (bool, string, error) {
+	return harness.Until(ctx, func(ctx context.Context) (bool, string, error) {
 		slice := s.createSlice(ctx, agentA, sliceOf(driver, nodeB, nodeB))
 		claim := s.deallocate(ctx, almightyA, "claim-b")
 		event := s.createEvent(ctx, almightyA, s.healthEvent(nodeB))

@@ -186,7 +186,7 @@ func (r *round) pod(name string) *corev1.Pod {
 // to fit it waits longer: the scheduler counts a share twice for a moment after it has
 // allocated it, and tries the pod again.
 func (r *round) decision(name string, expected bool) (node, reason string) {
-	limit := 30 * time.Second
+	limit := 2 * time.Minute
 	err := wait.PollUntilContextTimeout(r.Context(), 10*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
 		pod, err := r.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
