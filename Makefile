@@ -132,7 +132,7 @@ TEST_LOG := $(BUILD)/test.log
 .PHONY: test
 test: need-root need-cc need-chromium ## Everything that needs no GPU: lint, unit tests, and end to end on a real cluster
 	@mkdir -p $(BUILD)
-	@$(MAKE) --no-print-directory $(CHECKED) test-steps 2>&1 | tee $(TEST_LOG) || { \
+	@$(MAKE) --no-print-directory $(CHECKED) test-steps 2>&1 | tee -i $(TEST_LOG) || { \
 	  printf '\n==> what failed; %s has everything\n' $(TEST_LOG); \
 	  grep -E '^FAIL|^panic: |\*\*\* \[' $(TEST_LOG) || true; \
 	  grep -B 100 -A 5 -e '--- FAIL: ' $(TEST_LOG) | grep -E -e '--- FAIL: ' -e '\.go:[0-9]+: ' | cut -c 1-400 | tail -n 40 || true; \
