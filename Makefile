@@ -11,8 +11,9 @@ FUZZTIME   ?= 30s
 # As the cluster's binaries are built, so that they share compiled packages.
 CLUSTER_ENV := CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false'
 # Programs without debug information link in half the time, and lint vets the code. Packages that
-# do not name this clone's folder are compiled once for all clones.
-TEST_FLAGS := -trimpath -vet=off -ldflags=-w
+# do not name this clone's folder are compiled once for all clones. The limit is for a test that hangs:
+# one that shares the processors with compilers takes minutes.
+TEST_FLAGS := -trimpath -vet=off -ldflags=-w -timeout 60m
 LDFLAGS    := -s -w -X k8s.io/component-base/version.gitVersion=$(VERSION)
 # NVML's own header deprecates functions that go-nvml binds.
 export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
@@ -123,47 +124,66 @@ cluster-down: need-root build ## Take the test cluster down, leaving nothing beh
 # garbage less often.
 test-steps: export GOGC := 400
 
-CHECKED := $(addprefix -o ,need-root need-cc need-chromium)
+CHECKED := $(addprefix -o ,need-root need-cc need-python need-chromium need-unit need-test)
 BUILT   := $(addprefix -o ,build images helm foreign prometheus golangci-lint)
+# A cluster with its pods keeps a core busy.
+CLUSTERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN) && echo $$((cores < 3 ? cores : 3)))
 
 # Jobs run side by side, so a failure is far above the end: what failed is printed again, as the last lines.
 TEST_LOG := $(BUILD)/test.log
 
 .PHONY: test
-test: need-root need-cc need-chromium ## Everything that needs no GPU: lint, unit tests, and end to end on a real cluster
+test: need-test ## What proves a change without a GPU: lint, unit tests, and end to end on a real cluster
 	@mkdir -p $(BUILD)
-	@$(MAKE) --no-print-directory $(CHECKED) test-steps 2>&1 | tee -i $(TEST_LOG) || { \
+	@tools/machine/machine.sh list >$(BUILD)/machine
+	@status=0; GPU_DRA_TEST=1 $(MAKE) --no-print-directory $(CHECKED) test-steps 2>&1 | tee -i $(TEST_LOG) || status=1; \
+	tools/machine/machine.sh compare $(BUILD)/machine || status=1; \
+	[ $$status = 0 ] || { \
 	  printf '\n==> what failed; %s has everything\n' $(TEST_LOG); \
 	  grep -E '^FAIL|^panic: |\*\*\* \[' $(TEST_LOG) || true; \
 	  grep -B 100 -A 5 -e '--- FAIL: ' $(TEST_LOG) | grep -E -e '--- FAIL: ' -e '\.go:[0-9]+: ' | cut -c 1-400 | tail -n 40 || true; \
 	  exit 1; }
 
 .PHONY: test-steps
-test-steps: need-root need-cc need-chromium
+test-steps: need-test
 	@# The cluster's own test comes first: it compares the machine before and after, which it
-	@# can only while no other cluster comes or goes. Tests on a cluster come last: they mostly
-	@# wait for it, so three clusters share the processors, and compilers would take the time in
-	@# which a pod must start. What one step has built is not built again.
-	$(MAKE) --no-print-directory -j2 $(CHECKED) cluster-test lint images helm foreign prometheus
-	$(MAKE) --no-print-directory -j3 $(CHECKED) $(BUILT) unit browser chart kueue monitoring
-	$(MAKE) --no-print-directory -j3 $(CHECKED) $(BUILT) e2e-stories e2e-rest on-one-cluster
+	@# can only while no other cluster comes or goes. Tests on a cluster come last: compilers would
+	@# take the time in which a pod must start. What one step has built is not built again. A step that
+	@# fails does not hide what else fails.
+	@trap 'exit 130' INT TERM; failed=; \
+	$(MAKE) --no-print-directory -k -j2 $(CHECKED) cluster-test lint images helm foreign prometheus || failed=yes; \
+	$(MAKE) --no-print-directory -k -j3 $(CHECKED) $(BUILT) unit browser chart || failed=yes; \
+	$(MAKE) --no-print-directory -k -j$(CLUSTERS) $(CHECKED) $(BUILT) e2e-stories e2e-rest on-one-cluster || failed=yes; \
+	[ -z "$$failed" ]
+
+.PHONY: test-nightly
+test-nightly: need-test ## What judges the driver by other programs or exhausts a space: see docs/dev/tests.md
+	@trap 'exit 130' INT TERM; failed=; \
+	$(MAKE) --no-print-directory -k $(CHECKED) build images helm foreign prometheus || failed=yes; \
+	$(MAKE) --no-print-directory -k $(CHECKED) $(BUILT) kueue monitoring test-kueue walkthrough judges e2e-crio test-gpu-node || failed=yes; \
+	for release in 1.35 1.36; do $(MAKE) --no-print-directory $(CHECKED) $(BUILT) e2e-kubernetes KUBERNETES=$$release || failed=yes; done; \
+	[ -z "$$failed" ]
 
 # Tests that only read the tree. The race detector makes them ten times slower and
 # cannot find anything in them.
 TREE_TESTS    := $(addprefix ./test/,docs imports language markdown repository vocabulary)
-# Packages without a goroutine, in which the race detector finds nothing either.
-PURE_TESTS    := ./pkg/catalog
+# Packages without a goroutine, in which the race detector finds nothing either, and the command that
+# starts the agent: the agent's own package is tested with it.
+PURE_TESTS    := ./pkg/catalog ./cmd/gpu-kubelet-plugin
 # Property tests that make fewer random checks under the race detector.
 CHECK_TESTS   := ./pkg/claim
 CLUSTER_TESTS := $(addprefix ./test/,admission e2e foreign images rights scheduler walkthrough)
 
 .PHONY: unit
-unit: unit-tree unit-race unit-modules ## Unit, golden and property tests with the race detector; needs no root
+unit: need-unit unit-tree unit-pure unit-race unit-modules ## Unit, golden and property tests with the race detector; needs no root
 
 .PHONY: unit-tree
 unit-tree: need-cc
 	$(say) "tests of the tree: documents, imports, language and generated files"
 	CGO_ENABLED=1 go test $(TEST_FLAGS) $(TREE_TESTS)
+
+.PHONY: unit-pure
+unit-pure: need-cc
 	$(say) "packages without a goroutine, and property tests with all random checks"
 	CGO_ENABLED=1 go test $(TEST_FLAGS) $(PURE_TESTS) $(CHECK_TESTS)
 
@@ -171,16 +191,24 @@ unit-tree: need-cc
 unit-race: need-cc
 	$(say) "unit tests with the race detector"
 	@# Many tests wait for deadlines, so more of them run at a time than there are cores.
-	CGO_ENABLED=1 go test $(TEST_FLAGS) -race -p 3 -parallel 4 -timeout 30m $$(go list ./... | grep -vxFf <(go list $(TREE_TESTS) $(PURE_TESTS) $(CLUSTER_TESTS)))
+	CGO_ENABLED=1 go test $(TEST_FLAGS) -race -p 3 -parallel 4 $$(go list ./... | grep -vxFf <(go list $(TREE_TESTS) $(PURE_TESTS) $(CLUSTER_TESTS)))
 
-.PHONY: unit-modules
-unit-modules: need-cc
-	$(say) "unit tests of the nested modules with the race detector"
-	@# Go's cache of test results does not track files outside a test's module, so every test of a
-	@# nested module runs with -count=1. test/repository checks that.
-	CGO_ENABLED=1 go -C simulator test -count=1 $(TEST_FLAGS) -race -p 3 -parallel 4 -timeout 30m ./...
-	CGO_ENABLED=1 go -C deployments/container test -count=1 $(TEST_FLAGS) -race ./...
-	go -C tools test -count=1 ./...
+# Go's cache of test results does not track files outside a test's module, so every test of a
+# nested module runs with -count=1. test/repository checks that.
+.PHONY: unit-modules unit-simulator unit-container unit-tools
+unit-modules: unit-simulator unit-container unit-tools
+
+unit-simulator: need-cc need-python
+	$(say) "unit tests of the simulator with the race detector"
+	CGO_ENABLED=1 go -C simulator test -count=1 $(TEST_FLAGS) -race -p 3 -parallel 4 ./...
+
+unit-container: need-cc
+	$(say) "unit tests of the builder of images, which has no goroutine"
+	CGO_ENABLED=1 go -C deployments/container test -count=1 $(TEST_FLAGS) ./...
+
+unit-tools:
+	$(say) "unit tests of the tools"
+	go -C tools test -count=1 $(TEST_FLAGS) ./...
 
 .PHONY: chart
 chart: ## The Helm chart: lint, its manifests, its refusals, and that it knows every flag
@@ -205,12 +233,12 @@ monitoring: golangci-lint ## The chart's alerting and recording rules and its da
 .PHONY: browser
 browser: need-cc need-chromium golangci-lint ## The pages of kubectl gpu ui in headless Chromium; and lint of that module
 	$(say) "the pages of kubectl gpu in a browser"
-	CGO_ENABLED=1 go -C test/browser test -count=1 $(TEST_FLAGS) -timeout 30m ./...
+	CGO_ENABLED=1 go -C test/browser test -count=1 $(TEST_FLAGS) ./...
 	cd test/browser && ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
 
 .PHONY: screenshots
 screenshots: need-cc need-chromium ## Take new screenshots for the documents
-	CGO_ENABLED=1 go -C test/browser test -count=1 -run '^TestScreenshots$$' . -update-screenshots
+	CGO_ENABLED=1 go -C test/browser test -count=1 $(TEST_FLAGS) -run '^TestScreenshots$$' . -update-screenshots
 
 .PHONY: prometheus
 prometheus: ## Build Prometheus into .build/bin, without the service discovery of clouds
@@ -237,34 +265,37 @@ helm: ## Build helm into .build/bin
 
 .PHONY: manifests
 manifests: ## Render the chart again: deployments/static and the chart's golden files; read the diff before you commit it
-	UPDATE_GOLDEN=1 $(CLUSTER_ENV) go -C test/chart test -count=1 -run '^TestRenderings|^TestTheManifest' ./...
+	UPDATE_GOLDEN=1 $(CLUSTER_ENV) go -C test/chart test -count=1 $(TEST_FLAGS) -run '^TestRenderings|^TestTheManifest' ./...
 
 .PHONY: cluster-test
 cluster-test: need-root build
 	$(say) "the test cluster itself, and our ResourceSlices against the API server's own validation"
-	$(CLUSTER_ENV) go -C test/cluster test -count=1 $(TEST_FLAGS) -timeout 30m ./...
+	$(CLUSTER_ENV) go -C test/cluster test -count=1 $(TEST_FLAGS) ./...
 
 # Each takes a cluster that is up already, and leaves it unchanged.
-IMAGE_TEST  := go test -count=1 $(TEST_FLAGS) -timeout 10m ./test/images -bin $(abspath $(BIN)) -images $(abspath $(BUILD)/images)
-RIGHTS      := go test -count=1 $(TEST_FLAGS) -timeout 20m -v ./test/rights -bin $(abspath $(BIN))
-ADMISSION   := go test -count=1 $(TEST_FLAGS) -timeout 20m ./test/admission -bin $(abspath $(BIN))
-SCHEDULER   := go test -count=1 $(TEST_FLAGS) -timeout 20m ./test/scheduler -bin $(abspath $(BUILD)/cluster)
-FOREIGN     := go test -count=1 $(TEST_FLAGS) -timeout 20m -v ./test/foreign -bin $(abspath $(BIN))
-WALKTHROUGH := go test -count=1 $(TEST_FLAGS) -timeout 75m -v ./test/walkthrough -bin $(abspath $(BIN))
+IMAGE_TEST  := go test -count=1 $(TEST_FLAGS) ./test/images -bin $(abspath $(BIN)) -images $(abspath $(BUILD)/images)
+RIGHTS      := go test -count=1 $(TEST_FLAGS) -v ./test/rights -bin $(abspath $(BIN))
+ADMISSION   := go test -count=1 $(TEST_FLAGS) ./test/admission -bin $(abspath $(BIN))
+SCHEDULER   := go test -count=1 $(TEST_FLAGS) ./test/scheduler -bin $(abspath $(BUILD)/cluster)
+FOREIGN     := go test -count=1 $(TEST_FLAGS) -v ./test/foreign -bin $(abspath $(BIN))
+WALKTHROUGH := go test -count=1 $(TEST_FLAGS) -timeout 2h -v ./test/walkthrough -bin $(abspath $(BIN))
 
 .PHONY: on-one-cluster
-on-one-cluster: need-root build images helm foreign
-	$(say) "images, rights, policies, the commands of the documents and NVIDIA's programs on one cluster"
-	@trap '$(BIN)/cluster down --name test' EXIT; set -x; \
+on-one-cluster: need-root build images helm
+	$(say) "scheduler, images, rights, policies and the commands of the README on one cluster"
+	@trap '$(BIN)/cluster down --name test' EXIT; trap 'exit 130' INT TERM; failed=; set -x; \
 	$(BIN)/cluster up --name test; \
-	$(SCHEDULER); $(IMAGE_TEST) -cluster test; $(RIGHTS) -cluster test; $(ADMISSION) -cluster test; $(WALKTHROUGH) -cluster test; $(FOREIGN) -cluster test
+	$(SCHEDULER) || failed=yes; $(IMAGE_TEST) -cluster test || failed=yes; $(RIGHTS) -cluster test || failed=yes; \
+	$(ADMISSION) -cluster test || failed=yes; $(WALKTHROUGH) -cluster test -run TestTheDocuments/README.md || failed=yes; \
+	$(MAKE) --no-print-directory $(CHECKED) $(BUILT) test-gpu-node STORIES='^(smoke|limits|fault|killed)$$' || failed=yes; \
+	[ -z "$$failed" ]
 
 .PHONY: judges
 judges: need-root build images helm foreign ## NVIDIA's DRA driver and compute domains on simulated machines, on a real cluster
 	$(say) "NVIDIA's programs on simulated machines"
 	$(FOREIGN)
 
-E2E := go test -count=1 $(TEST_FLAGS) -timeout 75m -v ./test/e2e -bin $(abspath $(BIN))
+E2E := go test -count=1 $(TEST_FLAGS) -timeout 3h -v ./test/e2e -bin $(abspath $(BIN))
 
 .PHONY: e2e
 e2e: need-root build images helm prometheus foreign ## End to end on a real cluster
@@ -344,6 +375,25 @@ test-gpu: build ## Build the hardware conformance suite as one binary: run it on
 	CGO_ENABLED=1 go test -c -trimpath -o $(BIN)/gpu-conformance ./test/gpu
 	$(say) "the suite passes on the simulator; carry the binary to a machine with a GPU and run it there with -hardware=nvml"
 	cd test/gpu && GPU_SIM=$(abspath $(BIN))/sim/gpu-sim ../../$(BIN)/gpu-conformance -test.v -hardware=sim:dgx-h100
+
+.PHONY: gpu-node-folder
+gpu-node-folder: need-cc build images helm
+	@mkdir -p $(BIN)
+	CGO_ENABLED=1 go test -c -trimpath -ldflags '-s -w' -o $(BIN)/gpu-conformance ./test/gpu
+	$(say) "packing $(BUILD)/gpu-node"
+	test/gpunode/pack.sh $(BIN) $(BUILD)/images $(subst +,_,$(VERSION)) $(BUILD)
+
+# In parts, for machines that take files in pieces.
+.PHONY: gpu-node
+gpu-node: gpu-node-folder ## Pack a Kubernetes node with the driver, which runs its stories on any machine with a GPU
+	rm -f $(BUILD)/gpu-node.tar.xz.*
+	tar -C $(BUILD) -c gpu-node | xz -T0 -6 | split --bytes=50M --numeric-suffixes - $(BUILD)/gpu-node.tar.xz.
+	du -h $(BUILD)/gpu-node.tar.xz.*
+
+.PHONY: test-gpu-node
+test-gpu-node: need-root gpu-node-folder ## Run the packed node, with simulated GPUs, on a machine that has nothing else (STORIES=regexp)
+	$(say) "the node that travels, in an empty root without a network"
+	test/gpunode/empty-root.sh $(BUILD)/gpu-node -stories '$(or $(STORIES),.)'
 
 # A checkout of kubernetes-sigs/ai-conformance, whose tests no Go module proxy serves.
 SOURCE ?=
@@ -554,11 +604,18 @@ links: ## Fail if a link of the documents to another site is dead; needs the int
 
 .PHONY: golden
 golden: ## Regenerate the golden files; read the diff before you commit it
-	UPDATE_GOLDEN=1 go test ./api/... ./pkg/... ./cmd/...
+	UPDATE_GOLDEN=1 go test $(TEST_FLAGS) ./api/... ./pkg/... ./cmd/...
 
 .PHONY: instance-slices
 instance-slices: ## The slices of ten kinds of machines, for autoscalers: docs/admin/instance-slices
-	UPDATE_GOLDEN=1 go test -count=1 -run '^TestInstanceSlices' ./cmd/gpu-kubelet-plugin
+	UPDATE_GOLDEN=1 go test -count=1 $(TEST_FLAGS) -run '^TestInstanceSlices' ./cmd/gpu-kubelet-plugin
+
+# What a contributor's machine has and CI's has not, and the other way round, fails here first.
+RUN ?= make test
+.PHONY: fresh
+fresh: need-root ## Run a command as on a fresh machine: Debian's base system, Go, make and git (RUN="make unit")
+	@tools/needs/needs.sh --install debootstrap
+	tools/fresh/fresh.sh . $(RUN)
 
 .PHONY: clean
 clean: ## Remove all build results; takes running test clusters down first
@@ -581,6 +638,17 @@ need-cross-cc: need-cc
 .PHONY: need-chromium
 need-chromium:
 	@tools/needs/needs.sh --install chromium
+
+.PHONY: need-python
+need-python:
+	@tools/needs/needs.sh --install python
+
+# All that a command needs, before it does anything.
+.PHONY: need-unit need-test
+need-unit:
+	@tools/needs/needs.sh --install go cc python
+need-test:
+	@tools/needs/needs.sh --install root make git go cluster cc python chromium
 
 .PHONY: need-root
 need-root:

@@ -76,7 +76,7 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.BoolVar(&o.MIGConfigLabel, "mig-config-label", false, "let the node's label "+v1alpha1.LabelMIGConfig+" name the layout, as for NVIDIA's MIG manager")
 	fs.BoolVar(&o.MIG.Keep, "mig-keep", false, "keep the MIG devices of a layout, and the MIG mode of their GPUs, when no claim uses them, so that the next claim finds them; they are destroyed when a claim needs their place or the layout changes")
 	fs.BoolVar(&o.MIG.AllowReset, "mig-allow-reset", false, "reset an idle GPU if a change of its MIG mode needs that (Ampere); otherwise such a GPU is cut only if its MIG mode is already enabled")
-	fs.BoolVar(&o.MIG.AllAttributes, "mig-all-attributes", false, "publish the attributes productName, numaNode and pcieRoot of MIG devices that are created on demand too, and how shares of MIG devices are limited: with MIG on demand the ResourceSlices of a node are half as large again")
+	fs.BoolVar(&o.MIG.AllAttributes, "mig-all-attributes", false, "publish the attributes productName and pcieRoot of MIG devices that are created on demand too, and how shares of MIG devices are limited: with MIG on demand the ResourceSlices of a node are a quarter larger")
 	fs.StringVar(&o.attributes, "attributes", "standard", "`LIST` of the attributes to publish: \"standard\", \"lean\" for the fewest, as in fleets of thousands of nodes, \"all\", and names to publish besides; known: "+strings.Join(kind.AttributeNames(), ", ")+". The agent reports an unknown name, and publishes the others")
 	fs.BoolVar(&o.ListAttributes, "list-attributes", false, "publish list attributes as well (nvlinkPeers, nvlinkCliques and numaNode as lists); needs the feature gate DRAListTypeAttributes in the cluster")
 	fs.BoolVar(&o.printSlices, "print-slices", false, "print the ResourceSlices as a JSON List and exit, with status 1 if no GPU can be read; needs no cluster")
@@ -147,7 +147,7 @@ func (o *options) complete() error {
 	if err := o.sharing.complete(); err != nil {
 		return err
 	}
-	o.Supervisor, o.ContextMemory = o.sharing.supervisor, uint64(o.sharing.contextMemory.Value())
+	o.Supervisor = o.sharing.supervisor
 	o.ExclusiveCompute = o.sharing.exclusive
 	o.Shares = o.sharing.shares()
 	if problems := validation.IsDNS1123Subdomain(o.DriverName); len(problems) > 0 {

@@ -93,12 +93,10 @@ func TestInvalidValuesAreRefusedWithTheFlagAndTheValidValues(t *testing.T) {
 		"node name with a space":     {args: []string{"--node-name=a b"}, want: "--node-name=a b: invalid: ", invalid: true},
 		"no reconcile interval":      {args: []string{"--reconcile-interval=0"}, want: "--reconcile-interval=0s: invalid: want at least 1s", invalid: true},
 		"a server of half a Mi":      {args: []string{"--mps-server-memory=512Ki"}, want: "--mps-server-memory=512Ki: invalid: want whole Mi", invalid: true},
-		"a context of half a Mi":     {args: []string{"--mps-context-memory=512Ki"}, want: "--mps-context-memory=512Ki: invalid: want whole Mi", invalid: true},
-		"a context below nothing":    {args: []string{"--mps-context-memory=-1Mi"}, want: "--mps-context-memory=-1Mi: invalid: want whole Mi", invalid: true},
+		"a server below nothing":     {args: []string{"--mps-server-memory=-1Mi"}, want: "--mps-server-memory=-1Mi: invalid: want whole Mi", invalid: true},
 		"shares of nothing":          {args: []string{"--smallest-share=0"}, want: "--smallest-share=0: invalid: want whole Mi", invalid: true},
 		"shares of odd bytes":        {args: []string{"--smallest-share=2G"}, want: "--smallest-share=2G: invalid: want whole Mi", invalid: true},
 		"exclusive without MPS":      {args: []string{"--exclusive-compute", "--mps-supervisor="}, want: "--exclusive-compute=true: invalid: want --mps-supervisor too", invalid: true},
-		"shares of a context":        {args: []string{"--smallest-share=512Mi"}, want: "--smallest-share=512Mi: invalid: want more than 512Mi, the memory of a process' context", invalid: true},
 		"less compute than there is": {args: []string{"--compute-overcommit=0.5"}, want: "--compute-overcommit=0.5: invalid: want a number from 1 to 100", invalid: true},
 		"compute that is NaN":        {args: []string{"--compute-overcommit=NaN"}, want: "--compute-overcommit=NaN: invalid: want a number from 1 to 100", invalid: true},
 		"compute without end":        {args: []string{"--compute-overcommit=Inf"}, want: "--compute-overcommit=+Inf: invalid: want a number from 1 to 100", invalid: true},
@@ -106,7 +104,7 @@ func TestInvalidValuesAreRefusedWithTheFlagAndTheValidValues(t *testing.T) {
 		"more seats than clients":    {args: []string{"--seats=49"}, want: "--seats=49: invalid: want a number from 1 to 48", invalid: true},
 		"no slots":                   {args: []string{"--timeslice-slots=0"}, want: "--timeslice-slots=0: invalid: want a number from 1 on", invalid: true},
 		"a size that is none":        {args: []string{"--smallest-share=1GB"}, want: `invalid argument "1GB" for "--smallest-share" flag`},
-		"variable without a size":    {env: map[string]string{"GPU_DRA_MPS_CONTEXT_MEMORY": "big"}, want: "environment variable GPU_DRA_MPS_CONTEXT_MEMORY: "},
+		"variable without a size":    {env: map[string]string{"GPU_DRA_MPS_SERVER_MEMORY": "big"}, want: "environment variable GPU_DRA_MPS_SERVER_MEMORY: "},
 		"unknown flag":               {args: []string{"--nodename=x"}, want: "unknown flag: --nodename"},
 		"variable without a bool":    {env: map[string]string{"GPU_DRA_PRINT_SLICES": "maybe"}, want: "environment variable GPU_DRA_PRINT_SLICES: "},
 		"variable without a unit":    {env: map[string]string{"GPU_DRA_RECONCILE_INTERVAL": "5"}, want: "environment variable GPU_DRA_RECONCILE_INTERVAL: "},
@@ -141,14 +139,12 @@ func TestAnUnknownAttributeIsReportedAndTheOthersArePublished(t *testing.T) {
 	}
 }
 
-// Without MPS, shares have no limits. Their size does not depend on the size of a
-// CUDA context.
-func TestPlainSharesCanBeSmallerThanAContext(t *testing.T) {
-	o, err := parse([]string{"--mps-supervisor=", "--smallest-share=100Mi", "--compute-overcommit=1.5"}, nil)
+func TestSharesAreOfferedAsTheFlagsSay(t *testing.T) {
+	o, err := parse([]string{"--smallest-share=100Mi", "--compute-overcommit=1.5"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := catalog.ShareOffer{Smallest: 100 << 20, ComputeOvercommit: 1.5, Units: kind.Numbers{kind.TimeSlice: 4, kind.Seat: 4}, ServerMemory: 64 << 20}
+	want := catalog.ShareOffer{Smallest: 100 << 20, ComputeOvercommit: 1.5, Units: kind.Numbers{kind.TimeSlice: 4, kind.Seat: 4}, ServerMemory: 80 << 20}
 	if diff := cmp.Diff(want, o.Shares); diff != "" {
 		t.Errorf("shares offered (-want +got):\n%s", diff)
 	}

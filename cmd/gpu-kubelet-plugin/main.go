@@ -4,8 +4,8 @@
 // the node's GPUs as ResourceSlices and prepares the devices of the
 // ResourceClaims that the kubelet asks for.
 //
-// This package reads flags, puts the parts together and runs them. It decides
-// nothing about GPUs or claims.
+// This package reads flags and runs package agent with them. It decides nothing about
+// GPUs or claims.
 package main
 
 import (

@@ -16,29 +16,22 @@ import (
 
 // sharing is how several claims share a GPU, where the node offers that.
 type sharing struct {
-	supervisor    string // socket of gpu-mps-supervisor; empty for none
-	serverMemory  resource.QuantityValue
-	contextMemory resource.QuantityValue
-	exclusive     bool
-	smallest      resource.QuantityValue
-	overcommit    float64
-	units         map[kind.Kind]*int
+	supervisor   string // socket of gpu-mps-supervisor; empty for none
+	serverMemory resource.QuantityValue
+	exclusive    bool
+	smallest     resource.QuantityValue
+	overcommit   float64
+	units        map[kind.Kind]*int
 }
 
 func (s *sharing) flags(fs *pflag.FlagSet) {
 	s.serverMemory.Quantity = *resource.NewQuantity(catalog.DefaultServerMemory, resource.BinarySI)
-	// NVIDIA's documentation of MPS v3 says that the limits of v2 do not account for
-	// all device memory; they leave out most of a context. 512Mi is what contexts of
-	// the common frameworks take on data-centre GPUs. Too much costs a share some
-	// memory, too little lets shares that fit on paper fail on the GPU.
-	s.contextMemory.Quantity = resource.MustParse("512Mi")
 	s.smallest.Quantity = *resource.NewQuantity(catalog.DefaultSmallestShare, resource.BinarySI)
 
 	fs.StringVar(&s.supervisor, "mps-supervisor", mpsv1.DefaultSocket, "`SOCKET` of gpu-mps-supervisor, whose MPS daemons limit shares; empty for none: shares are then counted and not limited, and published so")
 	fs.Var(&s.serverMemory, "mps-server-memory", "`SIZE` of the memory that the MPS server of a GPU or MIG device uses: devices whose shares MPS limits are published with that much less")
-	fs.Var(&s.contextMemory, "mps-context-memory", "`SIZE` of the memory that a process' CUDA context uses and MPS does not limit: each of a share's n processes is limited to an nth of its memory, less this")
 	fs.BoolVar(&s.exclusive, "exclusive-compute", false, "put a GPU into the compute mode EXCLUSIVE_PROCESS while it has MPS shares, and back afterwards: then a process that avoids MPS cannot use the GPU. Plain shares of GPUs that MPS limits are refused")
-	fs.Var(&s.smallest, "smallest-share", "`SIZE` of the smallest share that may be requested: more than a context, because a process needs memory besides it")
+	fs.Var(&s.smallest, "smallest-share", "`SIZE` of the smallest share that may be requested: more than the CUDA context of a process, which is part of its share")
 	fs.Float64Var(&s.overcommit, "compute-overcommit", 1, "how many times the compute of a GPU may be promised to shares, as a `RATIO` from 1 on; memory is never promised twice")
 	s.units = map[kind.Kind]*int{}
 	for _, k := range kind.Divided() {
@@ -55,16 +48,9 @@ func (s *sharing) complete() error {
 		return program.Invalid("exclusive-compute", s.exclusive, "want --mps-supervisor too: without MPS there is nothing that several processes could share such a GPU with")
 	}
 	if !wholeSteps(s.serverMemory.Quantity) {
-		return program.Invalid("mps-server-memory", &s.serverMemory, "want whole Mi, such as 64Mi; 0 for none")
+		return program.Invalid("mps-server-memory", &s.serverMemory, "want whole Mi, such as 80Mi; 0 for none")
 	}
-	if !wholeSteps(s.contextMemory.Quantity) {
-		return program.Invalid("mps-context-memory", &s.contextMemory, "want whole Mi, such as 512Mi; 0 for none")
-	}
-	context := uint64(s.contextMemory.Value())
-	if s.supervisor == "" {
-		context = 0
-	}
-	if err := catalog.CheckSmallestShare(s.smallest.Quantity, context); err != nil {
+	if err := catalog.CheckSmallestShare(s.smallest.Quantity); err != nil {
 		return fmt.Errorf("--smallest-share=%w", err)
 	}
 	if err := catalog.CheckComputeOvercommit(s.overcommit); err != nil {

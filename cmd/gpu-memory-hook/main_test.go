@@ -29,6 +29,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup/cgrouptest"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/mountns"
 )
 
 const (
@@ -44,6 +45,7 @@ const built = "TEST_BUILT_IN"
 // TestMain builds the hook, the program that calls the driver, and the driver's library of
 // simulated nodes.
 func TestMain(m *testing.M) {
+	mountns.Enter()
 	dir, err := os.MkdirTemp("", "gpu-memory-hook-")
 	if err == nil {
 		hook := exec.Command("go", "build", "-o", dir+"/", ".")

@@ -54,7 +54,7 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.StringVar(&o.driverRoot, "driver-root", "/", "`DIR` under which the NVIDIA driver is installed: / on a host, /run/nvidia/driver with NVIDIA's driver container")
 
 	fs = sets.FlagSet("daemons")
-	fs.BoolVar(&o.multiUser, "multi-user", false, "run one server, as root, for the clients of all users. Otherwise all clients of one GPU must belong to one user at a time: clients of another user wait in their first CUDA call until the first user's have ended. Set it if containers of different users (runAsUser) share GPUs and may use a server that runs as root. Daemons with namespaces (MPS protocol 3) have one in any case")
+	fs.BoolVar(&o.multiUser, "multi-user", true, "run one server, as root, for the clients of all users. Without it all clients of one GPU must belong to one user at a time: clients of another user (runAsUser) wait in their first CUDA call until the first user's have ended. Daemons with namespaces (MPS protocol 3) have one in any case")
 	fs.DurationVar(&o.startTimeout, "start-timeout", supervisor.DefaultStartTimeout, "time in which a daemon must answer after its start, at most 25s: gpu-kubelet-plugin waits for 30s")
 	fs.DurationVar(&o.probeInterval, "probe-interval", supervisor.DefaultProbeInterval, "time between health checks of a daemon")
 

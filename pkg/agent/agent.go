@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -37,6 +38,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/telemetry"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
@@ -107,6 +109,7 @@ type agent struct {
 	// readPower reads the energy and the clocks of a GPU.
 	readPower func(ctx context.Context, address gpu.PCIAddress) (gpu.Power, error)
 	foreign   *usage.Foreign
+	faults    faults
 	facts     *nodefacts.Reader
 	// driver sets memory limits for hooks.
 	driver memoryhook.Driver
@@ -169,17 +172,17 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	known := state.New(state.Features{NoMemoryLimits: noLimits, Node: c.NodeName})
 	gpus := inventory.Options{
 		State: known, Hardware: timedHardware{hw.Library, scans}, Bus: hw.machine, DriverLoad: hw.machine.DriverLoad, StaticMIG: c.MIG.Static,
-		Faults: folder.Faults, BootID: boot, Clock: clock.RealClock{},
+		Faults: folder.Faults, BootID: boot, Clock: clock.RealClock{}, DeviceNodes: hw.ensureDeviceNodes,
 	}
+	consumers := attribution.NewConsumers(filepath.Dir(c.KubeletPluginsDir), c.driverDir(), plugin.MetadataFolder)
 	if podResources != nil {
-		gpus.External = podResources
+		gpus.External = c.externalSource(podResources, consumers)
 	}
 	if supervisor != nil {
 		gpus.Namespaces = supervisor
 	}
 	gpuInventory := inventory.New(gpus)
 	metrics := telemetry.NewMetrics(plugin.Reasons())
-	consumers := attribution.Consumers{Proc: "/", DriverDir: c.driverDir(), Metadata: plugin.MetadataFolder}
 	options := claim.Options{
 		DriverName: c.DriverName,
 		PoolName:   c.NodeName,
@@ -194,10 +197,9 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 			gpuInventory.RefreshExternal(ctx)
 			gpuInventory.RefreshNamespaces(ctx)
 		},
-		ContextMemory: c.ContextMemory,
-		Shares:        func() catalog.ShareOffer { return known.Configuration.Get().Followed.Config.Shares },
-		Attributes:    known.Attributes(c.settings()).Of,
-		Observer:      metrics,
+		Shares:     func() catalog.ShareOffer { return known.Configuration.Get().Followed.Config.Shares },
+		Attributes: known.Attributes(c.settings()).Of,
+		Observer:   metrics,
 	}
 	if supervisor != nil {
 		options.MPS = supervisor
@@ -219,9 +221,13 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	}
 	a.readGauges = hw.Gauges
 	a.usage, a.foreign = attribution.New(a.usageOptions(ctx, hw)), usage.NewForeign(clock.RealClock{})
+	a.faults = newFaults(c.MachineRoot, consumers.Tasks)
+	if a.faults.noPIDs != nil {
+		klog.FromContext(ctx).Info("Cannot find the programs of faults on GPUs", "err", a.faults.noPIDs)
+	}
 	a.rivals = plugin.NewRivals(a.pluginOptions())
 	a.readPower, a.driver = hw.Power, hw
-	a.facts, a.viewers = &nodefacts.Reader{Roots: c.factRoots(hw), LastScan: a.lastScan, Clocks: hw.Clocks, ConfigProblem: a.configProblem}, users
+	a.facts, a.viewers = &nodefacts.Reader{Roots: c.factRoots(hw), LastScan: a.lastScan, Clocks: hw.Clocks, ConfigProblem: a.configProblem, KernelLog: a.faults.Check}, users
 	return a, nil
 }
 
@@ -230,7 +236,7 @@ func (c *Config) parts(boot string, folder *home.Home, hw *hardware, known *stat
 	parts := ports.Node{
 		BootID: boot, Inventory: known, CDI: specs, MonitorNodes: hw.machine.MonitorNodes,
 		Partitioning: &ports.Partitioning{
-			MIG: hw, CapabilityNodes: hw.machine.CapabilityNodes, Modes: folder.MIGModes, Static: c.MIG.Static,
+			MIG: hw, CapabilityNodes: hw.machine.CapabilityNodes, Openers: procfs.Root("/").Openers, Modes: folder.MIGModes, Static: c.MIG.Static,
 			Kept: folder.MIGDevices, Keep: keep,
 		},
 		Limits:           memory,
@@ -269,6 +275,7 @@ func (a *agent) run(parent context.Context) error {
 	}
 	parts.Go(func() { a.inventory.Run(ctx, a.ledger) })
 	parts.Go(func() { a.serveMemoryHooks(ctx) })
+	parts.Go(func() { a.restoreHooks(ctx) })
 	parts.Go(func() { cluster.WatchNode(a.client, a.NodeName)(ctx, a.setNode) })
 
 	if a.NodeConfigs != "" {
@@ -382,8 +389,12 @@ func (a *agent) pluginOptions() plugin.Options {
 		Conflicts:         a.conflicts,
 		Cause:             a.causeAt,
 		Reports:           a.home.Events,
+		Faults:            a.faults,
 		ReconcileInterval: a.ReconcileInterval,
 		PublishError:      a.features.HandleError,
+	}
+	if a.supervisor != nil {
+		o.Daemons = a.daemons
 	}
 	if a.podResources != nil {
 		o.Containers = a.containerClaims
@@ -413,6 +424,7 @@ func (a *agent) setNode(node cluster.Node, err error) {
 	if err == nil {
 		a.inventory.SetDevicePlugin(node.DevicePlugin)
 		a.inventory.SetRepaired(node.Annotations[v1alpha1.AnnotationRepaired])
+		a.inventory.SetCordoned(node.Annotations[v1alpha1.AnnotationCordoned])
 	}
 	a.nodeConfig.SetNode(node, err)
 }

@@ -55,10 +55,9 @@ func testConfig() *Config {
 		DriverRoot: "/", DevRoot: "/",
 		NodeConfig: catalog.NodeConfig{
 			Offer:  "share",
-			Shares: catalog.ShareOffer{ComputeOvercommit: 1, Smallest: 1 << 30, ServerMemory: 64 << 20},
+			Shares: catalog.ShareOffer{ComputeOvercommit: 1, Smallest: 1 << 30, ServerMemory: catalog.DefaultServerMemory},
 		},
-		ContextMemory: 512 << 20,
-		DriverName:    "gpu.nvidia.com", NodeName: "node-1", ReconcileInterval: 5 * time.Minute,
+		DriverName: "gpu.nvidia.com", NodeName: "node-1", ReconcileInterval: 5 * time.Minute,
 	}
 }
 
@@ -285,13 +284,9 @@ func TestAgentRefusesAllocationsThatCannotBeRight(t *testing.T) {
 			claim: change("elsewhere", "gpu-1b-00", func(c *resourceapi.ResourceClaim) { result(c).Pool = "node-2" }),
 			want:  []string{"pool node-2", "this node has pool node-1"},
 		},
-		"a share that a context fills": {
-			claim: shareFor("small", "gpu-1b-00", "500Mi", "0"),
-			want:  []string{"500Mi of memory", "leaves none to compute with"},
-		},
 		"a share larger than the GPU": {
 			claim: shareFor("large", "gpu-1b-00", "80Gi", "0"),
-			want:  []string{"80Gi of memory", "the device has 80944Mi"},
+			want:  []string{"80Gi of memory", "the device has 80928Mi"},
 		},
 		"more clients than MPS admits": {
 			claim: with(shareFor("many", "gpu-1b-00", "60Gi", "0"), `"kind":"ShareConfig","processes":49`),
@@ -320,7 +315,7 @@ func TestAgentRefusesAllocationsThatCannotBeRight(t *testing.T) {
 		// The pools, the names, the amounts and the configurations are wrong; one device is
 		// not there.
 		_, metrics := get(t, a.agent, "/metrics")
-		for _, want := range []string{`{reason="Invalid"} 6`, `{reason="NotFound"} 1`, `{reason="AlreadyInUse"} 0`} {
+		for _, want := range []string{`{reason="Invalid"} 5`, `{reason="NotFound"} 1`, `{reason="AlreadyInUse"} 0`} {
 			if !strings.Contains(metrics, "gpu_dra_prepare_refusals_total"+want+"\n") {
 				t.Errorf("the metrics lack the refusals %s in\n%s", want, metrics)
 			}

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
@@ -40,36 +43,59 @@ func wantDead(t *testing.T, a *running, why string) {
 
 func TestCDISpecsThatAreGoneAreWrittenAgain(t *testing.T) {
 	t.Parallel()
-	for name, remove := range map[string]func(dir string) error{
-		"with their folder": os.RemoveAll,
-		"with the folder replaced by an empty one": func(dir string) error {
+	const metadata, spec = "dra-device-metadata/team_one/gpu/metadata.json", "gpu.nvidia.com_metadata_uid-one_gpu.json"
+	for name, remove := range map[string]func(dir, data string) error{
+		"with their folder": func(dir, _ string) error { return os.RemoveAll(dir) },
+		"with the folder replaced by an empty one": func(dir, _ string) error {
 			return errors.Join(os.Rename(dir, dir+".old"), os.Mkdir(dir, 0o755))
 		},
-		"from their folder": func(dir string) error {
-			return os.Remove(filepath.Join(dir, "gpu.nvidia.com-claim-uid-one.json"))
+		"from their folder": func(dir, _ string) error {
+			return errors.Join(os.Remove(filepath.Join(dir, "gpu.nvidia.com-claim-uid-one.json")), os.Remove(filepath.Join(dir, spec)))
+		},
+		"with the metadata that they mount": func(dir, data string) error {
+			return errors.Join(os.Rename(filepath.Join(data, "dra-device-metadata"), filepath.Join(data, "moved")), os.Remove(filepath.Join(dir, spec)))
+		},
+		"but for the metadata, which is of an earlier claim": func(_, data string) error {
+			return os.WriteFile(filepath.Join(data, metadata), []byte(`{"metadata":{"name":"one","namespace":"team","uid":"uid-earlier"}}`), 0o600)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			// The claim is from a template, whose metadata has another path in containers.
 			claim := claimFor("one", "gpu-1b-00")
+			claim.Annotations = map[string]string{resourceapi.PodResourceClaimAnnotation: "gpu-of-pod"}
 			n := newNode(t, claim)
+			n.ReconcileInterval = 20 * time.Millisecond
 			a := n.start(t)
 			if got := a.prepare(t, claim)["uid-one"]; got.Error != "" {
 				t.Fatal(got.Error)
 			}
-			spec := filepath.Join(n.CDIDir, "gpu.nvidia.com-claim-uid-one.json")
-			before, err := os.ReadFile(spec)
-			if err != nil {
-				t.Fatal(err)
-			}
-			wantAlive(t, a)
-			if err := remove(n.CDIDir); err != nil {
-				t.Fatal(err)
-			}
-			wantAlive(t, a)
-			for after := []byte(nil); string(after) != string(before); after, _ = os.ReadFile(spec) {
-				if t.Context().Err() != nil {
-					t.Fatal("the spec is not written again")
+			specs := func() string {
+				var all []byte
+				for _, name := range []string{"gpu.nvidia.com-claim-uid-one.json", spec} {
+					text, err := os.ReadFile(filepath.Join(n.CDIDir, name))
+					if err != nil {
+						return ""
+					}
+					all = append(all, text...)
 				}
+				return string(all)
+			}
+			before := specs()
+			if before == "" {
+				t.Fatal("a spec is missing")
+			}
+			wantAlive(t, a)
+			if err := remove(n.CDIDir, n.driverDir()); err != nil {
+				t.Fatal(err)
+			}
+			wantAlive(t, a)
+			// The attributes in the metadata change with what the node offers.
+			whole := func() bool {
+				text, err := os.ReadFile(filepath.Join(n.driverDir(), metadata))
+				return err == nil && strings.Contains(string(text), `"uid": "uid-one"`)
+			}
+			for specs() != before || !whole() {
+				<-time.After(time.Millisecond)
 			}
 			wantAlive(t, a)
 			if err := a.kubelet.Unprepare(t.Context(), claim); err != nil {
@@ -77,6 +103,46 @@ func TestCDISpecsThatAreGoneAreWrittenAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// No container of the claim starts, and the kubelet does not prepare it again.
+func TestASpecThatCannotBeWrittenAgainIsReportedOnTheClaim(t *testing.T) {
+	t.Parallel()
+	claim := claimFor("one", "gpu-1b-00")
+	n := newNode(t, claim)
+	n.ReconcileInterval = 20 * time.Millisecond
+	a := n.start(t)
+	if got := a.prepare(t, claim)["uid-one"]; got.Error != "" {
+		t.Fatal(got.Error)
+	}
+	ready := func(want metav1.ConditionStatus, words string) {
+		t.Helper()
+		for {
+			object, err := n.client.ResourceV1().ResourceClaims("team").Get(t.Context(), "one", metav1.GetOptions{})
+			if err != nil {
+				t.Fatalf("the claim is not reported as %s %q: %v", want, words, err)
+			}
+			if d := object.Status.Devices; len(d) == 1 && d[0].Conditions[0].Status == want && strings.Contains(d[0].Conditions[0].Message, words) {
+				return
+			}
+			<-time.After(time.Millisecond)
+		}
+	}
+	ready(metav1.ConditionTrue, "the device is prepared")
+	spec := filepath.Join(n.CDIDir, "gpu.nvidia.com-claim-uid-one.json")
+	for os.Mkdir(spec, 0o700) != nil {
+		if err := os.Remove(spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(filepath.Join(n.CDIDir, "gpu.nvidia.com_metadata_uid-one_gpu.json")); err != nil {
+		t.Fatal(err)
+	}
+	ready(metav1.ConditionFalse, "write CDI spec: rename "+spec)
+	if err := os.Remove(spec); err != nil {
+		t.Fatal(err)
+	}
+	ready(metav1.ConditionTrue, "the device is prepared")
 }
 
 func TestAnAgentWhoseRecordsAreGoneIsNotAlive(t *testing.T) {

@@ -59,9 +59,6 @@ type Config struct {
 	TakeOver bool
 	// ExclusiveCompute puts GPUs into EXCLUSIVE_PROCESS while they have MPS shares.
 	ExclusiveCompute bool
-	// ContextMemory is the memory, in bytes, that the CUDA context of a process takes
-	// besides what MPS limits.
-	ContextMemory uint64
 
 	DriverName string
 	NodeName   string
@@ -125,7 +122,7 @@ func (c *Config) nodeConfig() catalog.NodeConfig {
 func (c *Config) newNodeConfig(records cluster.Records, table *state.Table[state.Configuration]) *cluster.NodeConfig {
 	return cluster.NewNodeConfig(cluster.NodeConfigOptions{
 		Table: table, Standard: c.nodeConfig(), Named: c.NodeConfigs != "", Layouts: c.MIGLayouts != "", LayoutLabel: c.MIGConfigLabel,
-		Records: records, ContextMemory: c.ContextMemory,
+		Records: records,
 	})
 }
 
@@ -133,7 +130,7 @@ func (c *Config) newNodeConfig(records cluster.Records, table *state.Table[state
 func (c *Config) parseNodeConfigs(content []byte, err error) (catalog.NodeConfigs, error) {
 	var named catalog.NodeConfigs
 	if err == nil {
-		named, err = catalog.ParseNodeConfigs(content, c.nodeConfig(), c.ContextMemory)
+		named, err = catalog.ParseNodeConfigs(content, c.nodeConfig())
 	}
 	if err != nil {
 		return named, fmt.Errorf("%s=%s is not followed: %w", c.Names.NodeConfigs, c.NodeConfigs, err)

@@ -4,7 +4,10 @@ package agent
 
 import (
 	"fmt"
+	"path/filepath"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/attribution"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
 	mpsclient "github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
 )
@@ -19,6 +22,17 @@ func (c *Config) openPodResources() (*podresources.Client, error) {
 		return nil, fmt.Errorf("%s: %w", c.Names.PodResources, err)
 	}
 	return client, nil
+}
+
+// externalSource returns the source of external allocations. It remembers pods if the agent
+// sees their processes. The folder of device plugins is next to that of the kubelet's socket.
+func (c *Config) externalSource(client *podresources.Client, consumers attribution.Consumers) inventory.ExternalSource {
+	if consumers.Groups == nil {
+		return client
+	}
+	kubelet := filepath.Dir(filepath.Dir(c.PodResources))
+	given := podresources.DeviceCheckpoint(filepath.Join(hostRoot, kubelet, "device-plugins", podresources.DeviceCheckpointName))
+	return &attribution.External{List: client.ExternalAllocations, Pods: given.Pods, Lives: consumers.Lives}
 }
 
 // openSupervisor returns a client of the supervisor's socket; nil without a socket.

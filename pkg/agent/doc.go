@@ -3,9 +3,9 @@
 // Package agent creates a node agent from its parts, and runs it. It creates each
 // part after the parts that it needs.
 //
-//	hardware → inventory ─┬→ claims → holders ─┐
-//	node     → offer     ─┤                    ├→ controller → plugin → kubelet
-//	cluster  → features  ─┴────────────────────┘
+//	hardware → inventory ─┐
+//	cluster, node files ──┼→ state → controller → plugin → kubelet
+//	claims   → ledger ────┘
 //
 // It decides nothing about GPUs or claims, and knows flags only to name them in
 // errors.

@@ -114,7 +114,7 @@ func TestAHeldGPUOfADevicePluginIsAConflictAndTainted(t *testing.T) {
 	}
 }
 
-// waitTaint waits until a device is published with the value of the taint in-use.
+// waitTaint waits until a device is published with a taint of the value.
 func (n *node) waitTaint(t *testing.T, device, value string) {
 	t.Helper()
 	for {
@@ -125,7 +125,7 @@ func (n *node) waitTaint(t *testing.T, device, value string) {
 		for _, slice := range slices.Items {
 			for _, d := range slice.Spec.Devices {
 				for _, taint := range d.Taints {
-					if d.Name == device && taint.Key == v1alpha1.TaintInUse && taint.Value == value {
+					if d.Name == device && taint.Value == value {
 						return
 					}
 				}

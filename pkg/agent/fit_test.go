@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -22,21 +23,20 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
-// The memory of the stand-in for MPS for a client's context with all SMs of an H100.
-const contextOfAClient = 462 << 20
-
 // The shares add up to the published memory of a device. Each process uses all of
-// its share's limit.
+// its share's limit, of which its context is a part.
 func TestSharesOfAllThatIsPublishedFitOnTheDevice(t *testing.T) {
 	t.Parallel()
-	for name, tc := range map[string]struct{ device, share string }{
-		"a GPU":        {"gpu-1b-00", "20Gi"},
-		"a MIG device": {"gpu-43-00-mig-1g-10gb-2", "4Gi"},
+	for name, tc := range map[string]struct {
+		device, share   string
+		multiprocessors int
+	}{
+		"a GPU":        {"gpu-1b-00", "20Gi", 132},
+		"a MIG device": {"gpu-43-00-mig-1g-10gb-2", "4Gi", 16},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
 			n.nameSlices(t)
-			n.ContextMemory = contextOfAClient
 			n.Offer = "share,mig"
 			supervisor := n.supervise(t)
 			a := n.start(t)
@@ -58,7 +58,7 @@ func TestSharesOfAllThatIsPublishedFitOnTheDevice(t *testing.T) {
 			}
 			pipe := n.stand(t, supervisor.daemon(tc.device).GetDevices()...)
 			for _, limit := range limits {
-				if err := fill(t, pipe, limit); err != nil {
+				if err := fill(t, pipe, limit, h100.ContextBytes(tc.multiprocessors)); err != nil {
 					t.Errorf("a process with %s of it: %v", limit, err)
 				}
 			}
@@ -133,8 +133,12 @@ func (n *node) stand(t *testing.T, devices ...string) string {
 	return o.PipeDirectory
 }
 
-// fill is a client with a limit. It uses all of the limit until the test ends.
-func fill(t *testing.T, pipe, limit string) error {
+// h100 is what the context of a client depends on.
+var h100 = nvmlsim.ComputeDevice{ComputeCapability: nvmlsim.Version{Major: 9}, Multiprocessors: 132}
+
+// fill is a client with a limit. It uses all of the limit until the test ends, and must be
+// refused one byte more.
+func fill(t *testing.T, pipe, limit string, contextBytes uint64) error {
 	t.Helper()
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(t.Context(), "unix", filepath.Join(pipe, "control"))
@@ -170,6 +174,11 @@ func fill(t *testing.T, pipe, limit string) error {
 	if err != nil {
 		return err
 	}
-	_, err = ask(mpssim.Request{Op: "alloc", Bytes: mebibytes << 20})
-	return err
+	if _, err = ask(mpssim.Request{Op: "alloc", Bytes: mebibytes<<20 - contextBytes}); err != nil {
+		return err
+	}
+	if _, err := ask(mpssim.Request{Op: "alloc", Bytes: 1}); err == nil {
+		return errors.New("it has more than its limit")
+	}
+	return nil
 }

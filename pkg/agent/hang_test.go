@@ -4,12 +4,15 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
@@ -76,6 +79,10 @@ func TestAClaimIsNotReadyWithoutTheNodesThatCUDANeeds(t *testing.T) {
 	n := newNode(t, claim)
 	a := n.start(t)
 	n.published(t)
+	// Otherwise a scan creates the nodes.
+	if err := os.WriteFile(filepath.Join(n.SimState, "proc/driver/nvidia/params"), []byte("ModifyDeviceFiles: 0\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for node, remedy := range map[string]string{"nvidia-uvm": "nvidia-modprobe", "nvidia0": "nvidia-smi"} {
 		path := filepath.Join(n.SimState, "dev", node)
 		if err := os.Rename(path, path+".gone"); err != nil {
@@ -98,8 +105,41 @@ func TestAClaimIsNotReadyWithoutTheNodesThatCUDANeeds(t *testing.T) {
 		if err := os.Rename(path+".gone", path); err != nil {
 			t.Fatal(err)
 		}
+		a.device(t, "gpu-1b-00", func(d state.DeviceHealth) bool { return d.Healthy }, func() error { a.inventory.RequestScan(); return nil })
 	}
 	if result := a.prepare(t, claim)["uid-one"]; result.Error != "" {
 		t.Errorf("with all nodes: %s", result.Error)
+	}
+}
+
+func TestAGPUWithoutADeviceNodeIsTaintedUntilTheNodeExists(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	a := n.start(t)
+	n.published(t)
+	node, devices := filepath.Join(n.SimState, "dev/nvidia-uvm"), filepath.Join(n.SimState, "proc/devices")
+	loaded, err := os.ReadFile(devices)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(node), os.WriteFile(devices, []byte("195 nvidia\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	scan := func() error { a.inventory.RequestScan(); return nil }
+	for _, name := range []string{"gpu-1b-00", "gpu-df-00"} {
+		a.device(t, name, func(d state.DeviceHealth) bool {
+			return d.Reason == "device-node-missing" && strings.Contains(d.Message, "the kernel module nvidia-uvm is not loaded")
+		}, scan)
+	}
+	n.waitTaint(t, "gpu-1b-00", "device-node-missing")
+	if os.Geteuid() != 0 {
+		t.Skip("only root creates device nodes")
+	}
+	if err := os.WriteFile(devices, loaded, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	a.device(t, "gpu-1b-00", func(d state.DeviceHealth) bool { return d.Healthy }, scan)
+	if info, err := os.Stat(node); err != nil || info.Mode().Type() != fs.ModeDevice|fs.ModeCharDevice {
+		t.Errorf("%s: %v, %v; want a device node", node, info, err)
 	}
 }

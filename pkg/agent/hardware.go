@@ -56,6 +56,11 @@ func ownCgroup() string {
 // localDevRoot returns the folder that holds dev, as this process sees it.
 func (h *hardware) localDevRoot() string { return cmp.Or(h.roots.Dev, "/") }
 
+// ensureDeviceNodes creates missing device nodes of a GPU.
+func (h *hardware) ensureDeviceNodes(g gpu.GPU) error {
+	return h.machine.EnsureDeviceNodes(sysfs.Root(h.localDevRoot()), g)
+}
+
 // hostDevRoot returns the folder that holds dev, as the container runtime sees it.
 func (h *hardware) hostDevRoot() string { return cmp.Or(h.roots.HostDev, h.roots.Dev) }
 

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -168,12 +169,22 @@ func TestTheHookInTheProgramsFolderServesContainersAndGoesWithTheLastAgent(t *te
 	})
 	claim := claimFor("one", "gpu-1b-00")
 	n := newNode(t, claim)
-	n.CDIHook = ""
+	n.CDIHook, n.ReconcileInterval = "", 20*time.Millisecond
 	a := n.start(t)
 	if got := a.prepare(t, claim)["uid-one"]; got.Error != "" {
 		t.Fatal(got.Error)
 	}
 	hook := filepath.Join(n.driverDir(), "agent/nvidia-cdi-hook")
+	if err := os.Remove(hook); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := os.Stat(hook); err != nil; _, err = os.Stat(hook) {
+		select {
+		case <-t.Context().Done():
+			t.Fatal("a hook that is gone is not installed again")
+		case <-time.After(time.Millisecond):
+		}
+	}
 	if said, err := exec.CommandContext(t.Context(), hook).CombinedOutput(); err != nil || string(said) != "it runs\n" {
 		t.Errorf("the hook: %v, %q", err, said)
 	}

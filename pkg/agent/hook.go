@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
@@ -71,18 +72,41 @@ func (c *Config) memoryLimits(ctx context.Context, h *home.Home, hw *hardware) (
 
 // installMemoryHook installs the memory hook in the folder of this program.
 func (c *Config) installMemoryHook(h *home.Home, hw *hardware) (memoryhook.Installed, error) {
-	hook, err := home.Program(home.MemoryHookName)
-	if err != nil {
-		return memoryhook.Installed{}, err
-	}
-	call, err := home.Program(home.MemoryCallName)
-	if err != nil {
-		return memoryhook.Installed{}, err
-	}
-	installed, err := h.InstallMemoryHook(hook, call)
+	installed, err := copyMemoryHook(h)
 	return memoryhook.Installed{
 		Hook: installed.Hook, Call: installed.Call, Limits: h.Limits(), DriverRoot: hw.hostDriverRoot(), Agent: h.HookSocket(),
 	}, err
+}
+
+func copyMemoryHook(h *home.Home) (home.MemoryHook, error) {
+	hook, err := home.Program(home.MemoryHookName)
+	if err != nil {
+		return home.MemoryHook{}, err
+	}
+	call, err := home.Program(home.MemoryCallName)
+	if err != nil {
+		return home.MemoryHook{}, err
+	}
+	return h.InstallMemoryHook(hook, call)
+}
+
+// restoreHooks installs hooks that are gone or damaged, in each round until ctx ends. No
+// container of a prepared claim starts without them.
+func (a *agent) restoreHooks(ctx context.Context) {
+	_ = wait.PollUntilContextCancel(ctx, a.ReconcileInterval, false, func(ctx context.Context) (bool, error) {
+		program, err := a.hookToInstall()
+		if program != "" {
+			_, err = a.home.InstallHook(program)
+		}
+		if a.MemoryLimits {
+			_, unlimited := copyMemoryHook(a.home)
+			err = errors.Join(err, unlimited)
+		}
+		if err != nil {
+			klog.FromContext(ctx).V(2).Info("Cannot restore the hooks, will retry", "err", err, "after", a.ReconcileInterval)
+		}
+		return false, nil
+	})
 }
 
 // serveMemoryHooks sets memory limits for hooks until ctx ends. Without it each hook calls

@@ -40,7 +40,7 @@ func (a *agent) handler() http.Handler {
 	mux.Handle("GET "+agentv1.PathDevices, telemetry.Page(a.devices))
 	if a.viewers != nil {
 		mux.Handle("GET "+agentv1.PathNode, a.viewers.Only(telemetry.Page(a.facts.Read)))
-		mux.Handle("GET "+agentv1.PathClaims, a.viewers.Only(telemetry.Page(a.readUsage)))
+		mux.Handle("GET "+agentv1.PathClaims, a.viewers.Only(telemetry.Page(a.viewedUsage)))
 	}
 	mux.Handle("/", telemetry.Handler(a.metrics, state, []telemetry.Check{
 		{Name: "serving", Err: a.checkServingOrWaiting},
@@ -173,8 +173,8 @@ func (a *agent) checkFolders() error {
 	if err = errors.Join(err, a.home.Check()); err != nil {
 		return err
 	}
-	lost, err := a.claims.LostSpec(context.Background())
-	if changed || lost {
+	lost, err := a.claims.LostSpecs(context.Background())
+	if changed || len(lost) > 0 {
 		klog.Background().Info("CDI specs are gone, writing those of prepared claims again", "folder", a.CDIDir)
 		kubelet.Repair()
 	}

@@ -136,9 +136,9 @@ func TestAgentHoldsEachShareToItsLimits(t *testing.T) {
 	const daemon = "/run/gpu-mps-supervisor/daemons/gpu-1b-00"
 	mounted := []string{daemon + "/pipe on " + daemon + "/pipe", daemon + "/shm on /dev/shm"}
 	for claim, limits := range map[*resourceapi.ResourceClaim][]string{
-		small: {"CUDA_MPS_PIPE_DIRECTORY=" + daemon + "/pipe", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=9728M"},
+		small: {"CUDA_MPS_PIPE_DIRECTORY=" + daemon + "/pipe", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=10240M"},
 		// A half of 30 of 79 Gi each, and of the memory less a context.
-		large: {"CUDA_MPS_PIPE_DIRECTORY=" + daemon + "/pipe", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=18", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=14848M"},
+		large: {"CUDA_MPS_PIPE_DIRECTORY=" + daemon + "/pipe", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=18", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=15360M"},
 	} {
 		device, got := n.injected(t, claim)
 		if want := string(claim.UID) + "-gpu-1b-00_share-" + claim.Name; device != want {
@@ -148,11 +148,11 @@ func TestAgentHoldsEachShareToItsLimits(t *testing.T) {
 			t.Errorf("%s: environment and mounts (-want +got):\n%s", claim.Name, diff)
 		}
 	}
-	if d := s.daemon("gpu-1b-00"); d.GetThreadPercentage() != 25 || !slices.Equal(d.GetMemoryLimits(), []uint64{14848 << 20}) {
-		t.Errorf("the daemon's ceilings are %v, want those of the largest process: 25 percent, 14848Mi", d)
+	if d := s.daemon("gpu-1b-00"); d.GetThreadPercentage() != 25 || !slices.Equal(d.GetMemoryLimits(), []uint64{15360 << 20}) {
+		t.Errorf("the daemon's ceilings are %v, want those of the largest process: 25 percent, 15360Mi", d)
 	}
 	data := reported(t, n, large)
-	if data.Share == nil || data.Share.Strategy != "MPS" || data.Share.Memory.String() != "30Gi" || data.Share.MemoryLimit.String() != "14848Mi" ||
+	if data.Share == nil || data.Share.Strategy != "MPS" || data.Share.Memory.String() != "30Gi" || data.Share.MemoryLimit.String() != "15Gi" ||
 		data.Share.Processes != 2 || data.Share.ThreadPercentage != 18 || data.Share.Enforcement != "cooperative" {
 		t.Errorf("status.devices says %+v of the share", data.Share)
 	}
@@ -160,7 +160,7 @@ func TestAgentHoldsEachShareToItsLimits(t *testing.T) {
 	if err := a.kubelet.Unprepare(t.Context(), large); err != nil {
 		t.Fatal(err)
 	}
-	if d := s.daemon("gpu-1b-00"); !slices.Equal(d.GetMemoryLimits(), []uint64{9728 << 20}) {
+	if d := s.daemon("gpu-1b-00"); !slices.Equal(d.GetMemoryLimits(), []uint64{10240 << 20}) {
 		t.Errorf("the daemon's ceilings are %v, want those of the share that is left", d)
 	}
 	if err := a.kubelet.Unprepare(t.Context(), small); err != nil {
@@ -200,7 +200,7 @@ func TestAgentHoldsEachShareByANamespaceOfItsDaemon(t *testing.T) {
 	if _, got := n.injected(t, small); !slices.Equal(got, want) {
 		t.Errorf("environment and mounts (-want +got):\n%s", cmp.Diff(want, got))
 	}
-	if all := s.daemon("gpu-1b-00").GetNamespaces(); len(all) != 1 || all[0].GetName() != "sharesmall" || all[0].GetThreadPercentage() != 25 || all[0].GetMemoryLimit() != 9728<<20 {
+	if all := s.daemon("gpu-1b-00").GetNamespaces(); len(all) != 1 || all[0].GetName() != "sharesmall" || all[0].GetThreadPercentage() != 25 || all[0].GetMemoryLimit() != 10240<<20 {
 		t.Errorf("namespaces %v, want one with the limits of the share", all)
 	}
 	if data := reported(t, n, small); data.Share == nil || data.Share.ComputeEnforcement != "daemon" {
@@ -232,11 +232,11 @@ func TestAgentHoldsEachSeatToItsPartOfTheGPU(t *testing.T) {
 		t.Fatalf("status.devices says %+v of two of four seats", data.Share)
 	}
 	seat := data.Share.Memory.Value() >> 20 / 2
-	const daemon, contextMi = "/run/gpu-mps-supervisor/daemons/gpu-1b-00", 512
+	const daemon = "/run/gpu-mps-supervisor/daemons/gpu-1b-00"
 	for claim, seats := range map[*resourceapi.ResourceClaim]int64{one: 1, two: 2} {
 		want := []string{
 			"CUDA_MPS_PIPE_DIRECTORY=" + daemon + "/pipe", fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", 25*seats),
-			fmt.Sprintf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=%dM", seats*seat-contextMi),
+			fmt.Sprintf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=%dM", seats*seat),
 			daemon + "/pipe on " + daemon + "/pipe", daemon + "/shm on /dev/shm",
 		}
 		if _, got := n.injected(t, claim); !slices.Equal(got, want) {
@@ -391,7 +391,7 @@ func TestSharesOfANodeWithoutASupervisorArePlain(t *testing.T) {
 	if data := reported(t, n, plain); data.Share == nil || data.Share.Strategy != "Plain" || data.Share.Enforcement != "none" {
 		t.Errorf("status.devices says %+v of the share", data.Share)
 	}
-	if got := a.prepare(t, mps)["uid-mps"]; !strings.Contains(got.Error, "no MPS daemons run on this node; see docs/user/share-events.md") {
+	if got := a.prepare(t, mps)["uid-mps"]; !strings.Contains(got.Error, "no MPS daemons run on this node; see https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/user/share-events.md") {
 		t.Errorf("error %q, want it to name the cause and a document", got.Error)
 	}
 }

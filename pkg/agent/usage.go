@@ -48,6 +48,20 @@ func (a *agent) chargedNode() usage.Node {
 	return node
 }
 
+// foreignPatience is the timeout of looking for foreign processes for a viewer. After it the
+// viewer gets the last findings, with their time.
+const foreignPatience = 2 * time.Second
+
+// viewedUsage returns the use of the node's claims for a viewer, with the foreign processes of now.
+func (a *agent) viewedUsage(ctx context.Context) agentv1.Report {
+	if p := a.kubelet.now(); p != nil {
+		limited, cancel := context.WithTimeout(ctx, foreignPatience)
+		defer cancel()
+		p.CheckForeign(limited)
+	}
+	return a.readUsage(ctx)
+}
+
 // claimUsage returns the use of the node's claims for the metrics.
 func (a *agent) claimUsage() agentv1.Report { return a.readUsage(context.Background()) }
 

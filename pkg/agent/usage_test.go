@@ -152,7 +152,7 @@ func TestTheMetricsHaveWhatContainersAllocate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	all := 80944. / 1024
+	all := 80928. / 1024
 	want := []string{
 		sample("compute_promised_ratio", "both", "gpu-52-00", "GPU", "cooperative", "", "", 0),
 		sample("compute_promised_ratio", "idle", "gpu-61-00-ts", "GPU", "none", "", "", 0),
@@ -166,10 +166,10 @@ func TestTheMetricsHaveWhatContainersAllocate(t *testing.T) {
 		sample("healthy", "share", "gpu-52-00", "GPU", "cooperative", "", "", 1),
 		sample("healthy", "slot", "gpu-61-00-ts", "GPU", "none", "", "", 1),
 		sample("healthy", "whole", "gpu-43-00", "GPU", "hardware", "", "", 1),
-		sample("memory_limit_bytes", "mig", "gpu-1b-00-mig-1g-10gb-2", "MIG", "hardware", "", "", 9920./1024),
+		sample("memory_limit_bytes", "mig", "gpu-1b-00-mig-1g-10gb-2", "MIG", "hardware", "", "", 9904./1024),
 		sample("memory_limit_bytes", "whole", "gpu-43-00", "GPU", "hardware", "", "", all),
 		sample("memory_promised_bytes", "both", "gpu-52-00", "GPU", "cooperative", "", "", 20),
-		sample("memory_promised_bytes", "mig", "gpu-1b-00-mig-1g-10gb-2", "MIG", "hardware", "", "", 9920./1024),
+		sample("memory_promised_bytes", "mig", "gpu-1b-00-mig-1g-10gb-2", "MIG", "hardware", "", "", 9904./1024),
 		sample("memory_promised_bytes", "share", "gpu-52-00", "GPU", "cooperative", "", "", 10),
 		sample("memory_promised_bytes", "whole", "gpu-43-00", "GPU", "hardware", "", "", all),
 		sample("memory_used_bytes", "both", "gpu-52-00", "GPU", "cooperative", "pod-4", "one", 1),

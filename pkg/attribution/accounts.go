@@ -37,6 +37,11 @@ func (a Accounts) Released(uid types.UID) {
 	a.Pods.Forget(uid)
 }
 
+// PodsOf returns the names of the pods of a claim, as far as they are known.
+func (a Accounts) PodsOf(ctx context.Context, ref claim.Ref) map[types.UID]string {
+	return a.Pods.namesOf(ctx, ref)
+}
+
 // Accrue charges the claims up to now. It returns which part of a GPU accounts have held for
 // how long, in GPUs times seconds; nil if the claims cannot be read.
 func (a Accounts) Accrue() map[usage.Account]float64 {

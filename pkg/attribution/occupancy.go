@@ -4,6 +4,8 @@ package attribution
 
 import (
 	"context"
+	"errors"
+	"path/filepath"
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -16,67 +18,108 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
 )
 
+// hardware reads the processes on GPUs and the memory limits of cgroups.
+type hardware interface {
+	claim.Hardware
+	MemoryLimit(ctx context.Context, address gpu.PCIAddress, folder string) (gpu.MemoryLimit, error)
+}
+
 // Occupancy reads which processes, pods and claims use a GPU. It reads the GPU's processes
-// from NVML, their pods and the living pods from the kernel, and the pods of a claim from
-// the API server. The processes of simulated GPUs have PIDs of real processes. It logs if
-// the agent does not see the processes of pods.
-func Occupancy(ctx context.Context, hardware claim.Hardware, client kubernetes.Interface, consumers Consumers, limited containerlimits.Folder) *claim.Occupancy {
-	o := &claim.Occupancy{Hardware: hardware, Task: consumers.Proc.Task, Pods: podsOf(client), Consumers: consumers.Of, Admitted: admitted(limited)}
-	sees, err := consumers.Proc.SeesPods()
-	if err != nil || !sees {
-		klog.FromContext(ctx).Info("Cannot see the processes of pods, only NVML shows use", "err", err,
+// from NVML, whether their pods live from the kernel, and the pods of a claim from the
+// kubelet, the kernel and the API server. The processes of simulated GPUs have PIDs of real
+// processes. It logs if the agent does not see the processes of pods.
+func Occupancy(ctx context.Context, driver hardware, client kubernetes.Interface, consumers Consumers, limited containerlimits.Folder) *claim.Occupancy {
+	o := &claim.Occupancy{Hardware: driver, Task: consumers.Tasks.Task, Pods: podsOf(client), Consumers: consumers.Of, KubeletPods: consumers.Kubelet.Pods, Admitted: admitted(limited, driver)}
+	if consumers.Groups == nil {
+		klog.FromContext(ctx).Info("Cannot see the processes of pods, only NVML shows use", "err", consumers.blind,
 			"effect", "a container that does not compute at the moment does not keep its GPU after a forced deletion", "remedy", "run the agent with hostPID: true")
 		return o
 	}
-	o.LivingPods = consumers.living
+	o.Lives = consumers.Lives
 	return o
 }
 
-// admitted returns a function that reads the IDs of the containers whose memory a hook has
-// limited.
-func admitted(folder containerlimits.Folder) func(device string) ([]string, error) {
-	return func(device string) ([]string, error) {
+// admitted returns a function that reads the IDs of the containers with a memory limit. A hook
+// has set it, and the driver still has it: a reload or an administrator ends limits.
+func admitted(folder containerlimits.Folder, driver hardware) func(ctx context.Context, device string) ([]string, error) {
+	return func(ctx context.Context, device string) (ids []string, err error) {
 		all, err := folder.Admitted(device)
-		ids := make([]string, len(all))
-		for i, l := range all {
-			_, ids[i] = cgroup.ContainerOf(l.Cgroup)
+		errs := []error{err}
+		for _, l := range all {
+			_, id := cgroup.ContainerOf(l.Cgroup)
+			if id == "" {
+				continue
+			}
+			address, err := gpu.ParsePCIAddress(l.GPU)
+			errs = append(errs, err)
+			limit, err := driver.MemoryLimit(ctx, address, l.Cgroup)
+			if !errors.Is(err, gpu.ErrNotFound) { // the container has not ended
+				errs = append(errs, err)
+			}
+			if limit.Bytes != gpu.NoMemoryLimit {
+				ids = append(ids, id)
+			}
 		}
-		return slices.DeleteFunc(ids, func(id string) bool { return id == "" }), err
+		return ids, errors.Join(errs...)
 	}
 }
 
 // Consumers reads the pods on the node with devices of a claim. The containers with a device
 // have a file below DriverDir mounted, in the folder that Metadata returns.
 //
-// The kernel is the source because no other one has all: a claim can be reserved for a
-// PodGroup, whose pods only the right to read all pods of the cluster would show; and the
-// API server and the kubelet forget a pod whose deletion was forced.
+// A claim can be reserved for a PodGroup, whose pods only the right to read all pods of the
+// cluster would show; and the API server forgets a pod whose deletion was forced.
 type Consumers struct {
-	Proc      procfs.Root
+	Proc procfs.Root
+	// Tasks reads the processes, and remembers ended ones.
+	Tasks     *procfs.Seen
 	DriverDir string
 	Metadata  func(namespace, claim string) string
+	// Groups are the cgroups of pods; nil if they are not visible.
+	Groups *cgroup.Pods
+	// Kubelet has the pods of the claims that the kubelet knows.
+	Kubelet podresources.Checkpoint
+
+	blind error // why Groups is nil
 }
 
-// Of returns the pods of each claim, by its UID.
+// NewConsumers returns the consumers of a node. kubelet is the kubelet's folder, and driver
+// the agent's, as the host sees them.
+func NewConsumers(kubelet, driver string, metadata func(namespace, claim string) string) Consumers {
+	const host = procfs.Root("/")
+	c := Consumers{
+		Proc: host, Tasks: &procfs.Seen{Root: host}, DriverDir: driver, Metadata: metadata,
+		Kubelet: podresources.Checkpoint(filepath.Join("/proc/1/root", kubelet, podresources.CheckpointName)),
+	}
+	sees, err := c.Proc.SeesPods()
+	if err == nil && sees {
+		c.Groups, err = cgroup.FindPods(string(host))
+	}
+	if err != nil {
+		c.Groups, c.blind = nil, err
+	}
+	return c
+}
+
+// Lives reports whether a pod has a process that has not ended. Groups is not nil.
+func (c Consumers) Lives(pod types.UID) (pid int, lives bool, err error) {
+	return c.Groups.Lives(string(pod))
+}
+
+// Of returns the pods of each claim, by its UID. Source: the mounts of containers.
 func (c Consumers) Of(claims []claim.Ref) (map[types.UID][]types.UID, error) {
-	pods, err := c.Proc.Pods()
+	if c.Groups == nil {
+		return nil, nil
+	}
+	containers, err := c.Groups.Containers()
 	if err != nil {
 		return nil, err
 	}
-	return c.among(pods, claims)
-}
-
-func (c Consumers) living() (claim.LivingPods, error) {
-	pods, err := c.Proc.Pods()
-	return claim.LivingPods{PIDs: pods.Living(), Consumers: func(claims []claim.Ref) (map[types.UID][]types.UID, error) {
-		return c.among(pods, claims)
-	}}, err
-}
-
-func (c Consumers) among(pods procfs.Pods, claims []claim.Ref) (map[types.UID][]types.UID, error) {
 	folder, err := c.Proc.Source(c.DriverDir)
 	if err != nil {
 		return nil, err
@@ -85,14 +128,22 @@ func (c Consumers) among(pods procfs.Pods, claims []claim.Ref) (map[types.UID][]
 	for i, ref := range claims {
 		sources[i] = folder.Below(c.Metadata(ref.Namespace, ref.Name))
 	}
-	found, err := pods.With(sources)
 	byClaim := make(map[types.UID][]types.UID, len(claims))
-	for i, of := range found {
-		for _, uid := range of {
-			byClaim[claims[i].UID] = append(byClaim[claims[i].UID], types.UID(uid))
+	var errs []error
+	for _, container := range containers {
+		mounted, err := c.Proc.Mounted(container.PID, sources)
+		errs = append(errs, err)
+		for i, has := range mounted {
+			pods, pod := byClaim[claims[i].UID], types.UID(container.PodUID)
+			if has && !slices.Contains(pods, pod) {
+				byClaim[claims[i].UID] = append(pods, pod)
+			}
 		}
 	}
-	return byClaim, err
+	for _, pods := range byClaim {
+		slices.Sort(pods)
+	}
+	return byClaim, errors.Join(errs...)
 }
 
 func podsOf(client kubernetes.Interface) func(context.Context, claim.Ref) ([]types.UID, error) {

@@ -3,6 +3,7 @@
 package attribution
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 	"testing"
@@ -17,8 +18,23 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
+
+// limiting is a driver with the limits of cgroups. It does not answer about others.
+type limiting map[string]gpu.MemoryLimit
+
+func (limiting) Check(context.Context, gpu.PCIAddress) error { return nil }
+
+func (limiting) Processes(context.Context, gpu.PCIAddress) ([]gpu.Process, error) { return nil, nil }
+
+func (l limiting) MemoryLimit(_ context.Context, _ gpu.PCIAddress, folder string) (gpu.MemoryLimit, error) {
+	limit, ok := l[folder]
+	if !ok {
+		return limit, gpu.ErrTimeout
+	}
+	return limit, nil
+}
 
 // The kernel shows the container of a process by the same ID.
 func TestTheContainersThatTheHookHasAdmitted(t *testing.T) {
@@ -37,44 +53,48 @@ func TestTheContainersThatTheHookHasAdmitted(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got, err := admitted(folder)("a")
+			driver := limiting{"/sys/fs/cgroup" + group: {Bytes: 1}}
+			got, err := admitted(folder, driver)(t.Context(), "a")
 			_, of := cgroup.ContainerOf(group + "/below")
 			if diff := cmp.Diff([]string{of}, got); err != nil || diff != "" || of != "c0ffee" {
 				t.Errorf("%v (-want +got):\n%s", err, diff)
 			}
-			if got, err := admitted(folder)("no-pod"); err != nil || len(got) != 0 {
+			if got, err := admitted(folder, driver)(t.Context(), "no-pod"); err != nil || len(got) != 0 {
 				t.Errorf("%q, %v for a container of no pod, want none", got, err)
+			}
+			driver["/sys/fs/cgroup"+group] = gpu.MemoryLimit{Bytes: gpu.NoMemoryLimit}
+			if got, err := admitted(folder, driver)(t.Context(), "a"); err != nil || len(got) != 0 {
+				t.Errorf("%q, %v after the driver has lost the limit, want none", got, err)
+			}
+			delete(driver, "/sys/fs/cgroup"+group)
+			if _, err := admitted(folder, driver)(t.Context(), "a"); !errors.Is(err, gpu.ErrTimeout) {
+				t.Errorf("%v of a driver that does not answer, want %v", err, gpu.ErrTimeout)
 			}
 		})
 	}
 }
 
-// The end of a claim needs both. A pass over proc takes longest of all that it reads.
-func TestLivingPodsAndConsumersAreOfOneReading(t *testing.T) {
+// A program in a container can have its own mounts, as one that starts containers.
+func TestTheFirstProcessOfAContainerShowsItsClaim(t *testing.T) {
 	proc := newTasks(t)
+	proc.add(8, podUID(1), "id-1", "worker")
 	proc.add(7, podUID(1), "id-1", "worker")
 	proc.mounts(7, "gang")
-	consumers := Consumers{proc.Root, driverFolder, plugin.MetadataFolder}
-	living, err := consumers.living()
-	if err != nil {
-		t.Fatal(err)
+	proc.add(6, podUID(2), "id-2", "worker")
+	proc.add(9, podUID(2), "id-2", "worker")
+	proc.mounts(9, "gang")
+	proc.add(5, podUID(3), "id-3", "worker")
+	proc.add(10, podUID(3), "id-4", "worker")
+	proc.mounts(10, "gang")
+	gang, other := claim.Ref{Namespace: "team", Name: "gang", UID: "uid-gang"}, claim.Ref{Namespace: "team", Name: "other", UID: "uid-other"}
+	got, err := proc.consumers().Of([]claim.Ref{other, gang})
+	if diff := cmp.Diff(map[types.UID][]types.UID{gang.UID: {podUID(1), podUID(3)}}, got); err != nil || diff != "" {
+		t.Errorf("%v, consumers (-want +got):\n%s", err, diff)
 	}
-	proc.add(8, podUID(2), "id-2", "worker")
-	proc.mounts(8, "gang")
-	ref := claim.Ref{Namespace: "team", Name: "gang", UID: "uid-gang"}
-	then, err := living.Consumers([]claim.Ref{ref})
-	now, nowErr := consumers.Of([]claim.Ref{ref})
-	if err := errors.Join(err, nowErr); err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range map[string]struct{ want, got any }{
-		"living pods":                  {map[string]int{string(podUID(1)): 7}, living.PIDs},
-		"consumers":                    {map[types.UID][]types.UID{ref.UID: {podUID(1)}}, then},
-		"consumers of a later reading": {map[types.UID][]types.UID{ref.UID: {podUID(1), podUID(2)}}, now},
-	} {
-		if diff := cmp.Diff(c.want, c.got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+	blind := proc.consumers()
+	blind.Groups = nil
+	if got, err := blind.Of([]claim.Ref{gang}); err != nil || len(got) != 0 {
+		t.Errorf("%v, %v without the processes of pods", got, err)
 	}
 }
 

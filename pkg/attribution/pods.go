@@ -80,6 +80,26 @@ func (p *Pods) Forget(uid types.UID) {
 	delete(p.nameless, uid)
 }
 
+// namesOf returns the names of a claim's pods. It reads the claim from the API server if they are not
+// known, as after a restart of the agent.
+func (p *Pods) namesOf(ctx context.Context, ref claim.Ref) map[types.UID]string {
+	known := func() (names map[types.UID]string, found bool) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		names, found = p.byClaim[ref.UID] // never changed
+		return names, found
+	}
+	if _, found := known(); !found {
+		limited, cancel := context.WithTimeout(ctx, podNamesPatience)
+		defer cancel()
+		if object, err := p.get(limited, ref); object != nil && err == nil {
+			p.Observe(object)
+		}
+	}
+	names, _ := known()
+	return names
+}
+
 // of returns the names of the pods of each claim; empty for a pod without a known name.
 // seen are the pods that were seen on each GPU. It forgets claims that are not held.
 func (p *Pods) of(ctx context.Context, held []claim.Claim, seen map[gpu.PCIAddress][]types.UID) (map[types.UID]map[types.UID]string, error) {

@@ -71,3 +71,23 @@ func TestNamesOfPods(t *testing.T) {
 	held = []claim.Claim{{Ref: ref}}
 	want(5, nil, nil, nil)
 }
+
+// An agent that has just started knows no names yet.
+func TestTheNamesOfAClaimsPodsAreReadOnce(t *testing.T) {
+	t.Parallel()
+	reads := 0
+	p := NewPods(testingclock.NewFakePassiveClock(time.Unix(1000, 0)), func(context.Context, claim.Ref) (*resourceapi.ResourceClaim, error) {
+		reads++
+		if reads == 1 {
+			return nil, gpu.ErrTimeout
+		}
+		return reservedFor(1), nil
+	}, nil)
+	accounts := Accounts{Pods: p}
+	for i, want := range []map[types.UID]string{nil, {podUID(1): "pod-1"}, {podUID(1): "pod-1"}} {
+		got := accounts.PodsOf(t.Context(), claim.Ref{Namespace: "team", Name: "one", UID: "uid-one"})
+		if diff := cmp.Diff(want, got); diff != "" || reads != min(i+1, 2) {
+			t.Errorf("%d reads (-want +got):\n%s", reads, diff)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -66,9 +67,18 @@ const driverFolder = "/var/lib/kubelet/plugins/gpu.nvidia.com"
 func (p tasks) self() {
 	p.Helper()
 	dir := filepath.Join(string(p.Root), "proc", "self")
-	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "mountinfo"), []byte("1 0 254:1 / / rw - ext4 /dev/vda1 rw\n"), 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "mountinfo"), []byte("1 0 254:1 / / rw - ext4 /dev/vda1 rw\n"), 0o600),
+		os.MkdirAll(p.groups(), 0o755), os.WriteFile(filepath.Join(p.groups(), "cgroup.procs"), nil, 0o600)); err != nil {
 		p.Fatal(err)
 	}
+}
+
+// groups is the root of the cgroups.
+func (p tasks) groups() string { return filepath.Join(string(p.Root), "cgroups") }
+
+// consumers reads the processes.
+func (p tasks) consumers() Consumers {
+	return Consumers{Proc: p.Root, Tasks: &procfs.Seen{Root: p.Root}, DriverDir: driverFolder, Metadata: plugin.MetadataFolder, Groups: cgroup.PodsIn(p.groups())}
 }
 
 // mounts adds the metadata file of a claim to the mounts of a process.
@@ -89,13 +99,22 @@ func (p tasks) mounts(pid int, claim string) {
 func (p tasks) add(pid int, pod types.UID, id, container string) {
 	p.Helper()
 	dir := filepath.Join(string(p.Root), "proc", strconv.Itoa(pid))
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	group := ":/kubepods/pod" + string(pod) + "/" + id
+	folder := filepath.Join(p.groups(), group[1:])
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(folder, 0o755)); err != nil {
+		p.Fatal(err)
+	}
+	processes, err := os.ReadFile(filepath.Join(folder, "cgroup.procs"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		p.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "cgroup.procs"), fmt.Appendf(processes, "%d\n", pid), 0o600); err != nil {
 		p.Fatal(err)
 	}
 	for name, content := range map[string]string{
 		"stat":      fmt.Sprintf("%d (python) S 1%s 7\n", pid, strings.Repeat(" 0", 17)),
 		"status":    "Name:\tpython\nNSpid:\t" + strconv.Itoa(pid) + "\t1\n",
-		"cgroup":    "0::/kubepods/pod" + string(pod) + "/" + id + "\n",
+		"cgroup":    "0:" + group + "\n",
 		"mountinfo": "800 799 0:50 / / rw - overlay overlay rw\n801 800 254:1 /var/lib/kubelet/pods/" + string(pod) + "/containers/" + container + "/1f2e3d4c /dev/termination-log rw - ext4 /dev/vda1 rw\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
@@ -139,7 +158,7 @@ func newUsageNode(t testing.TB, model string) *usageNode {
 	n := &usageNode{TB: t, sim: sim, tasks: newTasks(t), claims: &heldClaims{}, driver: &observedDriver{Library: nvml.New(sim.NVML())}}
 	n.Reader = New(Options{
 		Claims: n.claims, Limits: containerlimits.Folder(t.TempDir()), GPUs: n.driver, Proc: n.tasks.Root,
-		Pods: NewPods(clock.RealClock{}, func(context.Context, claim.Ref) (*resourceapi.ResourceClaim, error) { return nil, nil }, Consumers{n.tasks.Root, driverFolder, plugin.MetadataFolder}.Of),
+		Pods: NewPods(clock.RealClock{}, func(context.Context, claim.Ref) (*resourceapi.ResourceClaim, error) { return nil, nil }, n.tasks.consumers().Of),
 		Node: func() usage.Node { return usage.Node{} }, Clock: clock.RealClock{},
 	})
 	return n

@@ -153,8 +153,8 @@ func TestTheSchedulerAllocates(t *testing.T) {
 		},
 		"shares fill a GPU to the last step and keep a whole request out": {
 			catalog: sharing(), node: h100(t, 1),
-			claims: []resourceapi.DeviceClaim{claim("memory=40Gi"), claim(""), claim("memory=40Gi"), claim("memory=38899Mi"), claim("memory=1700Mi"), claim("memory=1Mi")},
-			want:   "a 1b-00 40Gi\nb does not fit\nc does not fit\nd 1b-00 38899Mi\ne 1b-00 1700Mi\nf does not fit",
+			claims: []resourceapi.DeviceClaim{claim("memory=40Gi"), claim(""), claim("memory=40Gi"), claim("memory=38899Mi"), claim("memory=1699Mi"), claim("memory=1Mi")},
+			want:   "a 1b-00 40Gi\nb does not fit\nc does not fit\nd 1b-00 38899Mi\ne 1b-00 1699Mi\nf does not fit",
 		},
 		"a whole GPU keeps shares out": {
 			catalog: sharing(), node: h100(t, 1),
@@ -169,7 +169,7 @@ func TestTheSchedulerAllocates(t *testing.T) {
 		"a request is rounded up to whole steps": {
 			catalog: sharing(), node: h100(t, 1),
 			claims: []resourceapi.DeviceClaim{claim("memory=1"), claim("memory=2000000000"), claim("memory=10G")},
-			want:   "a 1b-00 1700Mi\nb 1b-00 1908Mi\nc 1b-00 9537Mi",
+			want:   "a 1b-00 1699Mi\nb 1b-00 1908Mi\nc 1b-00 9537Mi",
 		},
 		"compute is reserved up to all of it": {
 			catalog: sharing(), node: h100(t, 1),

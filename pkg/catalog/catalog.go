@@ -38,7 +38,7 @@ type Restrictions struct {
 	NoCounters bool
 }
 
-// Catalog describes the GPUs of one node. It is immutable.
+// Catalog describes the GPUs of one node. Its methods are pure functions of its fields.
 type Catalog struct {
 	Settings
 	NodeConfig

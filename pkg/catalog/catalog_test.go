@@ -143,7 +143,7 @@ sharing: "mps"
 type: "gpu"
 uuid: "GPU-00000000-0000-4000-8000-000000000000"
 compute = 100, default 0, from 0
-memory = 81559Mi, default 81559Mi, from 1700Mi by 1Mi
+memory = 81559Mi, default 81559Mi, from 1699Mi by 1Mi
 shareable true
 `
 	if diff := cmp.Diff(want, render(devices(t, detailed(sharing()), node, nil)[0])); diff != "" {

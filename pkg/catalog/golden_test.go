@@ -31,8 +31,8 @@ const (
 	timeSliceLimit = 17_500
 	seatLimit      = 18_000
 	layoutLimit    = 12_000
-	commonLimit    = 46_000
-	bothLimit      = 53_000
+	commonLimit    = 50_600
+	bothLimit      = 57_600
 	noLimit        = 1 << 20
 )
 

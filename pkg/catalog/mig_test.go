@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
 // layout returns the published slices of a node, one per line: counter sets, and
@@ -202,6 +203,7 @@ shareable true
 	}
 	few := `parentUUID: "` + g.UUID + `"
 profile: "1g.10gb"
+resource.kubernetes.io/numaNode: 0
 type: "mig"
 uuid: "MIG-7"
 memory = 9984Mi
@@ -209,6 +211,22 @@ shareable true
 `
 	if diff := cmp.Diff(few, render(devices(t, lean(c), node, nil)[2])); diff != "" {
 		t.Errorf("device of a lean node (-want +got):\n%s", diff)
+	}
+}
+
+// A selector on an attribute that the pages recommend must not end the scheduling of a pod.
+func TestEveryGPUHasTheAttributesOfTheCard(t *testing.T) {
+	for _, model := range nvmlsim.ModelNames() {
+		for _, d := range devices(t, sharing(), simulated(t, model), nil) {
+			for _, name := range []resourceapi.QualifiedName{"migCapable", "resource.kubernetes.io/numaNode", "nvlinkPeers"} {
+				if _, has := d.Attributes[name]; !has {
+					t.Errorf("%s: %s has no %s", model, d.Name, name)
+				}
+			}
+			if _, has := d.Capacity["memory"]; !has {
+				t.Errorf("%s: %s has no memory", model, d.Name)
+			}
+		}
 	}
 }
 
@@ -226,7 +244,7 @@ func TestMIGDevicesOfALayoutHaveTheProductAndThePlaceOfTheirGPU(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, d := range devices(t, tc.catalog, node, nil) {
-				for _, name := range []resourceapi.QualifiedName{"productName", "resource.kubernetes.io/numaNode", "resource.kubernetes.io/pcieRoot"} {
+				for _, name := range []resourceapi.QualifiedName{"productName", "resource.kubernetes.io/pcieRoot"} {
 					if _, has := d.Attributes[name]; has != tc.want && *d.Attributes["type"].StringValue == "mig" {
 						t.Errorf("%s has %s: %t, want %t", d.Name, name, has, tc.want)
 					}
@@ -240,6 +258,7 @@ func TestAMIGDeviceCarriesLittle(t *testing.T) {
 	node := first(t, 1, "dgx-h100")
 	few := fmt.Sprintf(`parentUUID: "%s"
 profile: "3g.40gb"
+resource.kubernetes.io/numaNode: 0
 type: "mig"
 memory = 40448Mi
 shareable true

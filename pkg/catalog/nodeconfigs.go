@@ -90,11 +90,11 @@ func (c NodeConfigs) Invalid() []error {
 
 // ParseNodeConfigs reads the configurations of a file: YAML that maps names, which are
 // values of a node's label, to settings. A setting that is missing is as in the
-// standard one. contextMemory is the memory in bytes of the context of an MPS client.
+// standard one.
 //
 // It returns an error only for a file that is not such a map. The errors of configurations
 // name the configuration and each wrong field. All errors wrap [gpu.ErrInvalid].
-func ParseNodeConfigs(content []byte, standard NodeConfig, contextMemory uint64) (NodeConfigs, error) {
+func ParseNodeConfigs(content []byte, standard NodeConfig) (NodeConfigs, error) {
 	var named map[string]json.RawMessage
 	asJSON, err := yaml.YAMLToJSONStrict(content)
 	if err == nil {
@@ -105,7 +105,7 @@ func ParseNodeConfigs(content []byte, standard NodeConfig, contextMemory uint64)
 	}
 	configs := NodeConfigs{valid: map[string]NodeConfig{}, invalid: map[string]error{}}
 	for name, settings := range named {
-		config, err := parseNodeConfig(settings, standard, contextMemory)
+		config, err := parseNodeConfig(settings, standard)
 		if wrong := validation.IsValidLabelValue(name); len(wrong) > 0 || name == "" {
 			err = fmt.Errorf("%w: want a name that is the value of a label: %s", gpu.ErrInvalid, strings.Join(wrong, "; "))
 		}
@@ -119,7 +119,7 @@ func ParseNodeConfigs(content []byte, standard NodeConfig, contextMemory uint64)
 }
 
 // parseNodeConfig returns the standard configuration with the settings.
-func parseNodeConfig(settings json.RawMessage, standard NodeConfig, contextMemory uint64) (NodeConfig, error) {
+func parseNodeConfig(settings json.RawMessage, standard NodeConfig) (NodeConfig, error) {
 	var set namedConfig
 	unexpected, err := kjson.UnmarshalStrict(settings, &set)
 	if err = errors.Join(append(unexpected, err)...); err != nil {
@@ -154,11 +154,8 @@ func parseNodeConfig(settings json.RawMessage, standard NodeConfig, contextMemor
 		config.MIG.Keep = *set.MIG.Keep
 	}
 	if set.Shares.Smallest != nil {
-		if !standard.Shares.MPS {
-			contextMemory = 0
-		}
 		config.Shares.Smallest = set.Shares.Smallest.Value()
-		check("shares.smallest=", CheckSmallestShare(*set.Shares.Smallest, contextMemory))
+		check("shares.smallest=", CheckSmallestShare(*set.Shares.Smallest))
 	}
 	if set.Shares.ComputeOvercommit != nil {
 		config.Shares.ComputeOvercommit = *set.Shares.ComputeOvercommit

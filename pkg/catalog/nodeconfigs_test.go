@@ -34,7 +34,7 @@ development:
   timeslice: {slots: 8}
   mig: {profiles: all, gpus: 1, layout: halves, keep: true}
 plain:
-`), standardConfig, 512<<20)
+`), standardConfig)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ plain:
 			t.Errorf("%s: %v, (-want +got):\n%s", name, err, diff)
 		}
 	}
-	none, err := catalog.ParseNodeConfigs(nil, standardConfig, 0)
+	none, err := catalog.ParseNodeConfigs(nil, standardConfig)
 	if err != nil || len(none.Invalid()) > 0 {
 		t.Errorf("an empty file has %v, %v", none, err)
 	}
@@ -80,7 +80,6 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 		"a: {mig: {gpus: some}}":                          `configuration "a": mig.gpus=some: invalid`,
 		"a: {timeslice: {slots: 0}}":                      `configuration "a": timeslice.slots=0: invalid: want a number from 1 on`,
 		"a: {shares: {smallest: 0}}":                      `configuration "a": shares.smallest=0: invalid: want whole Mi`,
-		"a: {shares: {smallest: 512Mi}}":                  `configuration "a": shares.smallest=512Mi: invalid: want more than 512Mi, the memory of a process' context`,
 		"a: {shares: {smallest: much}}":                   `configuration "a": invalid: quantities must match`,
 		"a: {shares: {computeOvercommit: 0}}":             `configuration "a": shares.computeOvercommit=0: invalid: want a number from 1 to 100`,
 		"a b: {}":                                         `configuration "a b": invalid: want a name that is the value of a label`,
@@ -89,7 +88,7 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 		"a: 3":                                            `configuration "a": invalid: json: cannot unmarshal number`,
 		"a: {timeslice: {slots: 0}}\nb: {mig: {gpus: 0}}": `configuration "b": mig.gpus=0`,
 	} {
-		configs, err := catalog.ParseNodeConfigs([]byte(content), standardConfig, 512<<20)
+		configs, err := catalog.ParseNodeConfigs([]byte(content), standardConfig)
 		err = errors.Join(append(configs.Invalid(), err)...)
 		if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", content, err, want)
@@ -98,7 +97,7 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 }
 
 func TestAConfigurationIsValidByItself(t *testing.T) {
-	configs, err := catalog.ParseNodeConfigs([]byte("good: {offer: [mig]}\nbad: {ofer: [mig]}\nworse: 3"), standardConfig, 0)
+	configs, err := catalog.ParseNodeConfigs([]byte("good: {offer: [mig]}\nbad: {ofer: [mig]}\nworse: 3"), standardConfig)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,18 +111,5 @@ func TestAConfigurationIsValidByItself(t *testing.T) {
 	}
 	if got := len(configs.Invalid()); got != 2 {
 		t.Errorf("%d errors, want that of each invalid one", got)
-	}
-}
-
-// A context is part of a share only if MPS limits shares.
-func TestASmallestShareOfANodeWithoutMPS(t *testing.T) {
-	standard := standardConfig
-	standard.Shares.MPS = false
-	configs, err := catalog.ParseNodeConfigs([]byte("a: {shares: {smallest: 100Mi}}"), standard, 512<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err := configs.Config("a"); err != nil || got.Shares.Smallest != 100<<20 {
-		t.Errorf("%v, %v", got, err)
 	}
 }

@@ -25,9 +25,9 @@ func TestDevicesInUseAreFirstAndFullOnesLast(t *testing.T) {
 		"a whole GPU and a part of one":  {sharing(), catalog.Taken{"gpu-1b-00": {Bytes: 81559 << 20}, "gpu-43-00": {Bytes: 10 * gi}}, []string{"gpu-43-00", "gpu-52-00", "gpu-1b-00"}},
 		"shares of the last GPUs":        {sharing(), catalog.Taken{"gpu-43-00": {Bytes: 10 * gi}, "gpu-52-00": {Bytes: 20 * gi}}, []string{"gpu-43-00", "gpu-52-00", "gpu-1b-00"}},
 		"full GPUs keep their own order": {sharing(), catalog.Taken{"gpu-1b-00": {Whole: true}, "gpu-43-00": {Whole: true}}, []string{"gpu-52-00", "gpu-1b-00", "gpu-43-00"}},
-		// The smallest share of an H100 with MPS is a 48th, 1700Mi.
-		"room for the smallest share":       {sharing(), catalog.Taken{"gpu-1b-00": {Bytes: (81559 - 1700) << 20}}, []string{"gpu-1b-00", "gpu-43-00", "gpu-52-00"}},
-		"less room than the smallest share": {sharing(), catalog.Taken{"gpu-1b-00": {Bytes: (81559 - 1699) << 20}}, []string{"gpu-43-00", "gpu-52-00", "gpu-1b-00"}},
+		// The smallest share of an H100 with MPS is a 48th, 1699Mi.
+		"room for the smallest share":       {sharing(), catalog.Taken{"gpu-1b-00": {Bytes: (81559 - 1699) << 20}}, []string{"gpu-1b-00", "gpu-43-00", "gpu-52-00"}},
+		"less room than the smallest share": {sharing(), catalog.Taken{"gpu-1b-00": {Bytes: (81559 - 1698) << 20}}, []string{"gpu-43-00", "gpu-52-00", "gpu-1b-00"}},
 		"an exclusive GPU":                  {exclusive, catalog.Taken{"gpu-1b-00": {Whole: true}}, []string{"gpu-43-00", "gpu-52-00", "gpu-1b-00"}},
 	} {
 		t.Run(name, func(t *testing.T) {

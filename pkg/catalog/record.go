@@ -65,7 +65,7 @@ func (r NodeRecord) Encode() ([]byte, error) {
 
 // DecodeNodeRecord reads the text of a record. Settings that no configuration has are as in
 // the standard one. Errors wrap [gpu.ErrInvalid]; text of another version is invalid too.
-func DecodeNodeRecord(data []byte, standard NodeConfig, contextMemory uint64) (NodeRecord, error) {
+func DecodeNodeRecord(data []byte, standard NodeConfig) (NodeRecord, error) {
 	var text recordText
 	unexpected, err := kjson.UnmarshalStrict(data, &text)
 	if err = errors.Join(append(unexpected, err)...); err == nil && text.Version != recordVersion {
@@ -75,7 +75,7 @@ func DecodeNodeRecord(data []byte, standard NodeConfig, contextMemory uint64) (N
 		return NodeRecord{}, fmt.Errorf("%w: %w", gpu.ErrInvalid, err)
 	}
 	r := NodeRecord{}
-	if r.Config, err = parseNodeConfig(text.Settings, standard, contextMemory); err != nil {
+	if r.Config, err = parseNodeConfig(text.Settings, standard); err != nil {
 		return NodeRecord{}, err
 	}
 	r.Config.MIG.Config = nil

@@ -23,7 +23,7 @@ func recorded(t *testing.T, r catalog.NodeRecord, standard catalog.NodeConfig) c
 	if err != nil {
 		t.Fatal(err)
 	}
-	read, err := catalog.DecodeNodeRecord(text, standard, 512<<20)
+	read, err := catalog.DecodeNodeRecord(text, standard)
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
@@ -123,7 +123,7 @@ func TestRecordsOfEarlierReleases(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		read, err := catalog.DecodeNodeRecord(text, standardConfig, 512<<20)
+		read, err := catalog.DecodeNodeRecord(text, standardConfig)
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
@@ -148,7 +148,7 @@ func TestRecordsThatAreRefused(t *testing.T) {
 		`{"version":1,"settings":{},"layout":{"name":"a","gpus":{"gpu-01-00":["gpu-02-00-mig-1g-10gb-0"]}}}`: `"gpu-02-00-mig-1g-10gb-0" is not the name of a MIG device of gpu-01-00`,
 		`{"version":1,"settings":{},"layout":{"name":"a","gpus":{"gpu-01-00":["gpu-01-00"]}}}`:               "is not the name of a MIG device",
 	} {
-		if _, err := catalog.DecodeNodeRecord([]byte(text), standardConfig, 0); !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), want) {
+		if _, err := catalog.DecodeNodeRecord([]byte(text), standardConfig); !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}

@@ -17,12 +17,12 @@ import (
 
 // The values of a [ShareOffer] that the agent uses unless its flags say otherwise, in bytes.
 const (
-	// DefaultSmallestShare is a context, and as much again to compute with.
+	// DefaultSmallestShare is twice the context of a process with all 132 SMs of an H200.
 	DefaultSmallestShare = 1 << 30
-	// DefaultServerMemory is twice the memory of a server on a V100 and others. There
-	// nvidia-smi showed 25 to 27 MiB (github.com/nebuly-ai/nos/issues/39): NVIDIA publishes
-	// no figure. It is 0.4 % of the smallest GPU with MPS.
-	DefaultServerMemory = 64 << 20
+	// DefaultServerMemory is more than any server was seen to use: 66 MiB on an H200 with
+	// release 580 and 1 to 47 clients, 36 on an A100 with 615, 25 to 27 on a V100
+	// (github.com/nebuly-ai/nos/issues/39). NVIDIA publishes no figure.
+	DefaultServerMemory = 80 << 20
 )
 
 // ShareOffer configures the shares that a node offers of its GPUs and MIG devices.
@@ -43,15 +43,10 @@ type ShareOffer struct {
 	ServerMemory uint64
 }
 
-// CheckSmallestShare returns an error unless a smallest share can have the memory: whole
-// steps, and more than the context of a process, in bytes.
-func CheckSmallestShare(memory resource.Quantity, context uint64) error {
-	bytes, exact := memory.AsInt64()
-	switch {
-	case !exact || bytes <= 0 || bytes%MemoryStep != 0:
+// CheckSmallestShare returns an error unless a smallest share can have the memory.
+func CheckSmallestShare(memory resource.Quantity) error {
+	if bytes, exact := memory.AsInt64(); !exact || bytes <= 0 || bytes%MemoryStep != 0 {
 		return fmt.Errorf("%s: %w: want whole Mi, such as 1Gi", &memory, gpu.ErrInvalid)
-	case uint64(bytes) <= context:
-		return fmt.Errorf("%s: %w: want more than %s, the memory of a process' context, which comes out of its share", &memory, gpu.ErrInvalid, resource.NewQuantity(int64(context), resource.BinarySI))
 	}
 	return nil
 }
@@ -100,9 +95,20 @@ func (o ShareOffer) smallest(all resource.Quantity) resource.Quantity {
 // limit.
 func (o ShareOffer) smallestOf(g gpu.GPU, all resource.Quantity) resource.Quantity {
 	if o.byMPS(g) {
-		o.Smallest = max(o.Smallest, (all.Value()+gpu.MPSMaxClients-1)/gpu.MPSMaxClients)
+		o.Smallest = max(o.Smallest, clientMemory(all.Value()/MemoryStep)*MemoryStep)
 	}
 	return o.smallest(all)
+}
+
+// clientMemory returns the memory of one of the most MPS clients of a device, in steps.
+//
+// It is rounded down, so that as many shares fit as MPS admits clients. The remainder is smaller than
+// the memory of one client, so no further client fits, unless the device is tiny.
+func clientMemory(steps int64) int64 {
+	if steps < gpu.MPSMaxClients*gpu.MPSMaxClients {
+		return (steps + gpu.MPSMaxClients - 1) / gpu.MPSMaxClients
+	}
+	return steps / gpu.MPSMaxClients
 }
 
 // byMPS reports whether MPS limits shares of the GPU and of its parts.

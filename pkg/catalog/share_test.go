@@ -144,7 +144,7 @@ func TestHowSharesArePublished(t *testing.T) {
 	const held = "enforcement: \"cooperative\"\nsharing: \"mps\"\n"
 	const all = "compute = 100, default 0, from 0\nmemory = 81559Mi, default 81559Mi, from 1Mi by 1Mi\nshareable true"
 	const alone = "compute = 100\nmemory = 81559Mi"
-	fair := strings.Replace(all, "from 1Mi", "from 1700Mi", 1) // a 48th
+	fair := strings.Replace(all, "from 1Mi", "from 1699Mi", 1) // a 48th
 	kept := func(g *gpu.GPU) { g.ReservedBytes = 551<<20 + 1 }
 	server := sharing()
 	server.Shares.ServerMemory = 64 << 20
@@ -172,10 +172,11 @@ func TestHowSharesArePublished(t *testing.T) {
 		"a smallest share, in whole steps":        {catalog: coarse, want: held + strings.Replace(all, "from 1Mi", "from 2Gi", 1)},
 		"a smallest share, and no MPS":            {catalog: coarsePlain, want: plain + strings.Replace(all, "from 1Mi", "from 512Mi", 1)},
 		"memory that the driver keeps":            {unheld, kept, plain + numbers(all, "81007Mi", "1Mi")},
-		"memory that an MPS server takes too":     {server, kept, held + numbers(all, "80943Mi", "1687Mi")},
+		"memory that an MPS server takes too":     {server, kept, held + numbers(all, "80943Mi", "1686Mi")},
 		"a server where MPS holds nothing":        {plainServer, kept, plain + numbers(all, "81007Mi", "1Mi")},
 		"no shares: all of NVML's total":          {wholeServer, kept, plain + alone},
 		"more memory kept than there is":          {server, func(g *gpu.GPU) { g.ReservedBytes = 1 << 60 }, plain + "compute = 100\nmemory = 0"},
+		"no memory of its own, as of a GB10":      {server, func(g *gpu.GPU) { g.MemoryBytes = 0 }, plain + "compute = 100\nmemory = 0"},
 		"a smallest share larger than the GPU is": {catalog: huge, want: held + strings.Replace(all, "from 1Mi", "from 81559Mi", 1)},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 )
 
 // taints returns the taints of a published device: one for each problem of its GPU
-// that does not admit the device's use, and one with the withdrawn word of the offer
-// unless that is empty.
+// that does not admit the device's use, one with the withdrawn word of the offer unless that
+// is empty, and one if an administrator has taken the GPU out of use.
 //
 // A withdrawn device is published only because claims hold it. Without the taint,
 // another claim could be allocated a share that is released, and lose its device, or
@@ -33,6 +33,9 @@ func (c Catalog) taints(facts use.State, name kind.Name, sharing use.Sharing, wi
 	}
 	if withdrawn != "" {
 		taints = append(taints, taint(v1alpha1.TaintWithdrawn, withdrawn))
+	}
+	if facts.Cordoned && name.OnGPU() {
+		taints = append(taints, taint(v1alpha1.TaintCordoned, v1alpha1.CordonedByAdministrator))
 	}
 	for _, value := range c.InUse.of(facts.GPU.GPU, name) {
 		external = append(external, taint(v1alpha1.TaintInUse, value))

@@ -258,7 +258,7 @@ func TestTheSchedulerAllocatesSharesAndTimeSlices(t *testing.T) {
 		},
 		"compute is promised one and a half times, and each share has a smallest size": {
 			generous, h100(t, 1), []string{"memory=1Mi compute=100", "memory=2Gi compute=51", "memory=1701Mi compute=50", "memory=1Gi compute=101"},
-			"a 1b-00 1700Mi\nb does not fit\nc 1b-00 1701Mi\nd does not fit",
+			"a 1b-00 1699Mi\nb does not fit\nc 1b-00 1701Mi\nd does not fit",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

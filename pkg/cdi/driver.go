@@ -17,6 +17,7 @@ import (
 	"github.com/NVIDIA/nvidia-container-toolkit/pkg/nvcdi"
 	"github.com/NVIDIA/nvidia-container-toolkit/pkg/nvcdi/transform"
 	"github.com/NVIDIA/nvidia-container-toolkit/pkg/nvcdi/transform/root"
+	securejoin "github.com/cyphar/filepath-securejoin"
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
@@ -218,7 +219,8 @@ func (d *DriverEdits) generate(logger klog.Logger, version string, g *generation
 			err = fmt.Errorf("nvcdi wants more of NVML than the driver's version: %v", r)
 		}
 	}()
-	lib, err := d.newLibrary(logger, version, nvcdi.ModeNvml)
+	log := &nvcdiLog{logger: logger}
+	lib, err := d.newLibrary(log, version, nvcdi.ModeNvml)
 	if err != nil {
 		return err
 	}
@@ -231,10 +233,14 @@ func (d *DriverEdits) generate(logger klog.Logger, version string, g *generation
 			g.library = m.HostPath
 		}
 	}
+	usePrograms(common.Mounts, g.library)
 	for _, direct := range d.directs {
-		if err := d.addDirect(logger, version, direct, common); err != nil {
+		if err := d.addDirect(log, version, direct, common); err != nil {
 			return fmt.Errorf("GPUDirect interface %s: %w", direct, err)
 		}
+	}
+	if log.warnings > 0 {
+		logger.Info("The driver has not all files that it can have, details at verbosity 4", "missing", log.warnings, "driverRoot", d.roots.Driver)
 	}
 	spec := &specs.Spec{ContainerEdits: *common.ContainerEdits}
 	transforms := []transform.Transformer{transform.NewSimplifier()}
@@ -254,12 +260,32 @@ func (d *DriverEdits) generate(logger klog.Logger, version string, g *generation
 	return nil
 }
 
-func (d *DriverEdits) newLibrary(logger klog.Logger, version string, mode nvcdi.Mode) (nvcdi.Interface, error) {
+// usePrograms mounts the programs of the folder bin next to the library's folder, if there are such.
+// An installation in a folder of its own can have scripts in the system's folders that start its
+// programs, and that a container cannot run.
+func usePrograms(mounts []*specs.Mount, library string) {
+	if library == "" {
+		return
+	}
+	folder := filepath.Join(filepath.Dir(filepath.Dir(library)), "bin")
+	for _, m := range mounts {
+		program := filepath.Join(folder, filepath.Base(m.HostPath))
+		if filepath.Base(filepath.Dir(m.ContainerPath)) != "bin" {
+			continue
+		}
+		if info, err := os.Stat(program); err == nil && info.Mode().IsRegular() {
+			m.HostPath = program
+		}
+	}
+}
+
+func (d *DriverEdits) newLibrary(log *nvcdiLog, version string, mode nvcdi.Mode) (nvcdi.Interface, error) {
 	return nvcdi.New(
-		nvcdi.WithLogger(contextual{logger}),
+		nvcdi.WithLogger(log),
 		nvcdi.WithMode(mode),
 		nvcdi.WithNvmlLib(versionOnly{version: version}),
 		nvcdi.WithDriverRoot(d.roots.Driver),
+		nvcdi.WithLibrarySearchPaths(d.linkedFolder()),
 		nvcdi.WithDevRoot(d.roots.Dev),
 		nvcdi.WithNVIDIACDIHookPath(d.hookPath),
 		// It would load a second vendor library for facts that NVML has too.
@@ -267,11 +293,31 @@ func (d *DriverEdits) newLibrary(logger klog.Logger, version string, mode nvcdi.
 	)
 }
 
+// linkedFolder returns the folder of the driver's libraries if an absolute link leads to it. nvcdi
+// follows such links from "/", and not below the driver root. It searches its own folders for nil.
+func (d *DriverEdits) linkedFolder() []string {
+	const library = "libcuda.so.1"
+	for _, dir := range gpu.LibraryDirs() {
+		path, err := securejoin.SecureJoin(d.roots.Driver, filepath.Join(dir, library))
+		if err != nil {
+			continue
+		}
+		_, direct := os.Stat(filepath.Join(d.roots.Driver, dir, library))
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			if direct == nil {
+				return nil
+			}
+			return []string{filepath.Dir(path)}
+		}
+	}
+	return nil
+}
+
 // addDirect adds the nodes and mounts of an interface of GPUDirect to the edits. A node
 // without the kernel module has none: programs then use a slower path, as without the
 // setting.
-func (d *DriverEdits) addDirect(logger klog.Logger, version string, direct gpu.Direct, edits *cdiapi.ContainerEdits) error {
-	lib, err := d.newLibrary(logger, version, nvcdi.Mode(direct))
+func (d *DriverEdits) addDirect(log *nvcdiLog, version string, direct gpu.Direct, edits *cdiapi.ContainerEdits) error {
+	lib, err := d.newLibrary(log, version, nvcdi.Mode(direct))
 	if err != nil {
 		return err
 	}
@@ -285,7 +331,7 @@ func (d *DriverEdits) addDirect(logger klog.Logger, version string, direct gpu.D
 		edits.Append(&cdiapi.ContainerEdits{ContainerEdits: &devices[i].ContainerEdits})
 	}
 	if nodes == 0 {
-		logger.Info("No device nodes of a GPUDirect interface, containers go without it", "interface", direct, "want", direct.Nodes(), "devRoot", d.roots.Dev)
+		log.logger.Info("No device nodes of a GPUDirect interface, containers go without it", "interface", direct, "want", direct.Nodes(), "devRoot", d.roots.Dev)
 	}
 	return nil
 }
@@ -310,11 +356,25 @@ func (v versionOnly) SystemGetDriverVersion() (string, nvml.Return) { return v.v
 // and escape the limits of the claim's own daemon, even if the claim has a whole GPU.
 const defaultMPSPipe = "/tmp/nvidia-mps"
 
-// contextual writes nvcdi's log messages to a contextual logger.
-type contextual struct{ klog.Logger }
+// nvcdiLog writes nvcdi's log messages to a contextual logger. It counts the warnings: most name
+// a file that a server does not have, and there are a hundred for each generation.
+type nvcdiLog struct {
+	logger   klog.Logger
+	warnings int
+}
 
-func (l contextual) Tracef(format string, args ...any)   { l.V(6).Info(fmt.Sprintf(format, args...)) }
-func (l contextual) Debugf(format string, args ...any)   { l.V(5).Info(fmt.Sprintf(format, args...)) }
-func (l contextual) Infof(format string, args ...any)    { l.V(4).Info(fmt.Sprintf(format, args...)) }
-func (l contextual) Warningf(format string, args ...any) { l.V(2).Info(fmt.Sprintf(format, args...)) }
-func (l contextual) Errorf(format string, args ...any)   { l.Info(fmt.Sprintf(format, args...)) }
+func (l *nvcdiLog) Tracef(format string, args ...any) {
+	l.logger.V(6).Info(fmt.Sprintf(format, args...))
+}
+func (l *nvcdiLog) Debugf(format string, args ...any) {
+	l.logger.V(5).Info(fmt.Sprintf(format, args...))
+}
+func (l *nvcdiLog) Infof(format string, args ...any) {
+	l.logger.V(5).Info(fmt.Sprintf(format, args...))
+}
+func (l *nvcdiLog) Errorf(format string, args ...any) { l.logger.Info(fmt.Sprintf(format, args...)) }
+
+func (l *nvcdiLog) Warningf(format string, args ...any) {
+	l.warnings++
+	l.logger.V(4).Info(fmt.Sprintf(format, args...))
+}

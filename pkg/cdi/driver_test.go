@@ -3,6 +3,7 @@
 package cdi
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -100,6 +103,28 @@ func TestDriverEditsHoldWhatEveryContainerNeeds(t *testing.T) {
 		if h.Path != "/usr/bin/nvidia-cdi-hook" {
 			t.Errorf("hook %v does not run the given binary", h)
 		}
+	}
+}
+
+// The root is the host's, mounted in a container that has no such folder.
+func TestAbsoluteLinksAreFollowedBelowTheDriverRoot(t *testing.T) {
+	d := newFakeDriver(t)
+	libraries, store := filepath.Join(d.root, "usr/lib/x86_64-linux-gnu"), filepath.Join(d.root, "store/nvidia")
+	for _, err := range []error{
+		os.MkdirAll(filepath.Dir(store), 0o755), os.Rename(libraries, store), os.Symlink("/store/nvidia", libraries),
+		os.Symlink("libcuda.so.570.86.15", filepath.Join(store, "libcuda.so.1")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	edits, err := NewDriverEdits(d, Roots{Driver: d.root, Dev: d.root}, "/hook").Edits(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := d.root + "/store/nvidia/libcuda.so.570.86.15 on /store/nvidia/libcuda.so.570.86.15\n"
+	if got := mounts(edits); !strings.Contains(got, want) {
+		t.Errorf("mounts:\n%swant\n%s", got, want)
 	}
 }
 
@@ -289,4 +314,46 @@ func TestNVCDIGetsTheDriversVersionAndNothingElseOfNVML(t *testing.T) {
 		}
 	}()
 	_, _ = lib.DeviceGetCount()
+}
+
+// An installation in a folder of its own has its programs there. Those of the system's folders can
+// be scripts that start them, as on a machine where libcuda.so is in /usr/local/nvidia/lib64.
+func TestTheProgramsNextToTheLibraryAreMounted(t *testing.T) {
+	root := t.TempDir()
+	for _, path := range []string{"usr/bin/nvidia-smi", "usr/bin/nvidia-debugdump", "usr/local/nvidia/bin/nvidia-smi", "usr/local/nvidia/lib64/libcuda.so.580.159.04"} {
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	edits := &specs.ContainerEdits{Mounts: []*specs.Mount{
+		{HostPath: root + "/usr/bin/nvidia-smi", ContainerPath: "/usr/bin/nvidia-smi"},
+		{HostPath: root + "/usr/bin/nvidia-debugdump", ContainerPath: "/usr/bin/nvidia-debugdump"},
+		{HostPath: root + "/usr/local/nvidia/lib64/libcuda.so.580.159.04", ContainerPath: "/usr/local/nvidia/lib64/libcuda.so.580.159.04"},
+	}}
+	usePrograms(edits.Mounts, edits.Mounts[2].HostPath)
+	want := root + "/usr/local/nvidia/bin/nvidia-smi on /usr/bin/nvidia-smi\n" +
+		root + "/usr/bin/nvidia-debugdump on /usr/bin/nvidia-debugdump\n" +
+		root + "/usr/local/nvidia/lib64/libcuda.so.580.159.04 on /usr/local/nvidia/lib64/libcuda.so.580.159.04\n"
+	if diff := cmp.Diff(want, mounts(edits)); diff != "" {
+		t.Errorf("mounts (-want +got):\n%s", diff)
+	}
+}
+
+func TestFilesThatTheDriverLacksAreOneLineOfTheLog(t *testing.T) {
+	d := newFakeDriver(t)
+	for verbosity, want := range map[int]int{0: 2, 3: 2} {
+		var log bytes.Buffer
+		logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log), textlogger.Verbosity(verbosity)))
+		if _, err := NewDriverEdits(d, Roots{Driver: d.root, Dev: d.root}, "/usr/bin/nvidia-cdi-hook").Edits(klog.NewContext(t.Context(), logger)); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+		if len(lines) != want || !strings.Contains(lines[0], "The driver has not all files that it can have") || !strings.Contains(lines[1], "Generated the driver's CDI edits") {
+			t.Errorf("verbosity %d: %d lines, want %d:\n%s", verbosity, len(lines), want, log.String())
+		}
+	}
 }

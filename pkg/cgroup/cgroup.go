@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cgroup finds control groups (cgroups) of version 2 and the processes in
-// them. It also reads from the path of a cgroup of any version which container it is of. It
-// changes none.
+// Package cgroup finds control groups (cgroups) and the processes in them: those of pods in
+// version 1 and 2, and others in version 2. It also reads from the path of a cgroup which
+// container it is of. It changes none.
 package cgroup
 
 import (
@@ -18,6 +18,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/file"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -142,19 +143,30 @@ func below(root string, pid int) (string, error) {
 	return "", fmt.Errorf("cgroup of process %d: %w in this cgroup namespace", pid, gpu.ErrNotFound)
 }
 
-// HasProcesses reports whether a process runs in the cgroup with the folder, or in one
-// below it. The error wraps [gpu.ErrNotFound] if there is no such cgroup. Source:
-// cgroup.events.
+// HasProcesses reports whether the cgroup with the folder, or one below it, has a process. A
+// process that has ended and waits for its parent does not count. The error wraps [gpu.ErrNotFound] if there is no such cgroup. Sources:
+// cgroup.events; with version 1 cgroup.procs of all of them.
 func HasProcesses(folder string) (bool, error) {
-	text, err := os.ReadFile(filepath.Join(folder, "cgroup.events"))
-	// The kernel answers ENODEV for a cgroup that is removed while it is read.
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
-		return false, fmt.Errorf("cgroup %s: %w", folder, gpu.ErrNotFound)
+	text, err := file.Read(filepath.Join(folder, "cgroup.events"))
+	switch {
+	case err == nil:
+		return slices.Contains(strings.Split(string(text), "\n"), "populated 1"), nil
+	case errors.Is(err, fs.ErrNotExist):
+		found := false
+		err = walk(folder, func(of string) error {
+			pids, err := processes(of)
+			if found = len(pids) > 0; found {
+				return fs.SkipAll
+			}
+			return err
+		})
+		if err == nil {
+			return found, nil
+		}
+	case isRemoved(err):
+		err = gpu.ErrNotFound
 	}
-	if err != nil {
-		return false, fmt.Errorf("cgroup %s: %w", folder, err)
-	}
-	return slices.Contains(strings.Split(string(text), "\n"), "populated 1"), nil
+	return false, fmt.Errorf("cgroup %s: %w", folder, err)
 }
 
 // mostSearched is the number of cgroups that [Process] reads. A container can create any
@@ -164,38 +176,44 @@ const mostSearched = 64
 // Process returns a process in the cgroup with the folder, or in one below it. The error
 // wraps [gpu.ErrNotFound] if it finds none. Source: cgroup.procs.
 func Process(folder string) (pid int, err error) {
-	search := []string{folder}
-	for i := 0; i < len(search) && i < mostSearched; i++ {
-		if pid, err := firstProcess(search[i]); pid > 0 || err != nil {
-			return pid, err
+	left := mostSearched
+	err = walk(folder, func(of string) error {
+		pids, err := processes(of)
+		if left--; len(pids) > 0 {
+			pid = pids[0]
 		}
-		below, err := os.ReadDir(search[i])
-		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
-			return 0, fmt.Errorf("cgroup %s: %w", folder, err)
+		if pid != 0 || left == 0 {
+			return fs.SkipAll
 		}
-		for _, e := range below {
-			if e.IsDir() && len(search) < mostSearched {
-				search = append(search, filepath.Join(search[i], e.Name()))
-			}
-		}
+		return err
+	})
+	if err == nil && pid == 0 {
+		err = gpu.ErrNotFound
 	}
-	return 0, fmt.Errorf("processes of cgroup %s: %w", folder, gpu.ErrNotFound)
+	if err != nil {
+		return 0, fmt.Errorf("processes of cgroup %s: %w", folder, err)
+	}
+	return pid, nil
 }
 
-// firstProcess returns a process that is directly in the cgroup with the folder. It returns
-// 0 if there is none, or the cgroup does not exist.
-func firstProcess(folder string) (pid int, err error) {
-	text, err := os.ReadFile(filepath.Join(folder, "cgroup.procs"))
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
-		return 0, nil
+// processes returns the processes that are directly in the cgroup with the folder. It returns
+// none if the cgroup does not exist.
+func processes(folder string) ([]int, error) {
+	text, err := file.Read(filepath.Join(folder, "cgroup.procs"))
+	// A cgroup of threads has no list of processes: its parent has it.
+	if isRemoved(err) || errors.Is(err, unix.EOPNOTSUPP) {
+		return nil, nil
 	}
-	// A cgroup of threads has no list of processes.
-	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
-		return 0, fmt.Errorf("cgroup %s: %w", folder, err)
+	if err != nil {
+		return nil, err
 	}
-	first, _, _ := strings.Cut(string(text), "\n")
-	if first == "" {
-		return 0, nil
+	var pids []int
+	for line := range strings.FieldsSeq(string(text)) {
+		pid, err := strconv.Atoi(line)
+		if err != nil {
+			return nil, fmt.Errorf("%w: processes %q", gpu.ErrCorrupt, line)
+		}
+		pids = append(pids, pid)
 	}
-	return strconv.Atoi(first)
+	return pids, nil
 }

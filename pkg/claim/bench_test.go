@@ -169,7 +169,7 @@ func cuttable(b *testing.B, gpus int) *world {
 		nodes := func(gpu.GPU, int, int) ([]string, error) {
 			return []string{"/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia-caps/nvidia-cap2"}, nil
 		}
-		return &ports.Partitioning{MIG: hardware, CapabilityNodes: nodes, Modes: modes, Kept: kept}
+		return &ports.Partitioning{MIG: hardware, CapabilityNodes: nodes, Openers: (*migWorld)(nil).openersOf, Modes: modes, Kept: kept}
 	}
 	return w
 }

@@ -77,9 +77,6 @@ type Options struct {
 	// BeforePrepare updates the Inventory before each attempt of [Manager.Prepare],
 	// within the time of that call. It is nil if no update is needed.
 	BeforePrepare func(ctx context.Context)
-	// ContextMemory is the memory in bytes of an MPS client's CUDA context. It comes
-	// in addition to the client's memory limit.
-	ContextMemory uint64
 	// Shares returns the shares that the node offers now.
 	Shares func() catalog.ShareOffer
 	// Attributes returns the published attributes of a device.

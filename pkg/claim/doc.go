@@ -32,11 +32,12 @@
 //   - Before a claim is prepared its GPUs must answer. A process on a device that belongs
 //     to none of its claims makes the device in use, and Prepare waits for its end. A pod
 //     may join a claim without a call to the driver. So for a process of an unknown pod the
-//     kernel is read first, and on a shared device then the API server. If it does
+//     kubelet's pods are read first, and on a shared device then the API server. If it does
 //     not answer, the device is not prepared.
 //   - A claim that is prepared already is not checked: Prepare must succeed at once after a
 //     restart of the kubelet.
-//   - Before a claim is undone, its processes must have ended; see checkEnded.
+//   - Before a claim is undone, its processes must have ended; see checkEnded. A pod that was
+//     seen with the claim stays in its record until it has ended.
 //   - On request, [Manager.Strangers] lists foreign processes on held devices, and
 //     [Manager.CheckLimits] containers without their memory limit.
 //

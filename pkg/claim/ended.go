@@ -16,14 +16,14 @@ import (
 )
 
 // checkEnded returns an error unless the devices of the claim can be made available to
-// other claims. The error is a stillComputing while
+// other claims. The error wraps [gpu.ErrInUse] while
 //
 //   - a process of one of the claim's pods lives, whether or not it computes;
 //   - the hardware lists a process of any pod on a device that the claim has to itself;
 //   - the hardware lists a process of one of the claim's pods on a share.
 //
-// The pods of a claim are the pods that it was prepared for, and all pods with a device of
-// the claim.
+// The record of a claim has each pod that was seen with a device of it. All pods that have one
+// now count too.
 //
 // Processes of the host do not count. A witness that cannot be read has not spoken, so
 // its error keeps the claim too. The exception is hardware that does not answer while the
@@ -37,13 +37,13 @@ func (m *Manager) checkEnded(ctx context.Context, j *job, stopped bool) error {
 	if len(gpus) == 0 {
 		return nil
 	}
-	if err := m.checkPodsEnded(j); err != nil {
+	if err := m.checkPodsEnded(j, stopped); err != nil {
 		return err
 	}
 	users := m.users(ctx, gpus, false)
 	for address, l := range users {
 		// The pods, or the kubelet, have spoken instead.
-		if errors.Is(l.err, gpu.ErrNotSupported) && (stopped || m.options.Occupancy.LivingPods != nil) {
+		if errors.Is(l.err, gpu.ErrNotSupported) && (stopped || m.SeesPods()) {
 			users[address] = listing{}
 		}
 	}
@@ -59,41 +59,55 @@ func (m *Manager) checkEnded(ctx context.Context, j *job, stopped bool) error {
 	return nil
 }
 
-// checkPodsEnded returns a stillComputing error while a process of one of the claim's pods
-// lives. The pause process of a pod counts: the kubelet stops it before it unprepares the
+// checkPodsEnded returns an error that wraps [gpu.ErrInUse] while a process of one of the claim's
+// pods lives. The pause process of a pod counts: the kubelet stops it before it unprepares the
 // pod's claims.
-func (m *Manager) checkPodsEnded(j *job) error {
-	if m.options.Occupancy.LivingPods == nil {
+func (m *Manager) checkPodsEnded(j *job, stopped bool) error {
+	if !m.SeesPods() {
 		return nil
 	}
-	living, err := m.options.Occupancy.LivingPods()
-	if err != nil {
-		return fmt.Errorf("the claim keeps its devices, because the processes of pods cannot be listed: %w", err)
-	}
-	if err := j.checkPods(living.PIDs, slices.Concat(j.Pods, j.reserved)); err != nil || len(living.PIDs) == 0 {
+	if err := m.checkPods(j, slices.Concat(j.Pods, j.reserved)); err != nil {
 		return err
 	}
-	consumers, err := podsOfAll(living.Consumers([]Ref{j.Claim}))
+	listed, unlisted := m.options.Occupancy.kubeletPods()
+	if err := m.checkPods(j, listed[j.Claim.UID]); err != nil {
+		return err
+	}
+	if stopped && unlisted == nil && len(j.Pods) > 0 {
+		return nil
+	}
+	// The kubelet has forgotten its pods, or a record was lost: containers may still show
+	// the claim.
+	consumers, err := m.options.Occupancy.Consumers([]Ref{j.Claim})
 	if err != nil {
 		return fmt.Errorf("the claim keeps its devices, because the containers with its devices cannot be listed: %w", err)
 	}
-	return j.checkPods(living.PIDs, consumers)
+	return m.checkPods(j, consumers[j.Claim.UID])
 }
 
-// checkPods returns a stillComputing error if one of the pods is living.
-func (j *job) checkPods(living map[string]int, pods []types.UID) error {
+// checkPods returns an error unless all of the pods have ended. It wraps [gpu.ErrInUse] if one
+// lives.
+func (m *Manager) checkPods(j *job, pods []types.UID) error {
 	for _, pod := range pods {
-		if pid := living[string(pod)]; pid != 0 {
-			return stillComputing{plan.Refuse(
-				fmt.Errorf("devices %s: %w: process %d of the claim's pod still lives, so the claim keeps them; see docs/admin/operate.md#after-a-forced-deletion", j.Names(), gpu.ErrInUse, pid),
-				"pid", pid, "podUID", pod)}
+		pid, lives, err := m.options.Occupancy.Lives(pod)
+		if err != nil {
+			return fmt.Errorf("the claim keeps its devices, because the processes of its pods cannot be listed: %w", err)
+		}
+		if lives {
+			process := "a process"
+			if pid != 0 {
+				process = fmt.Sprintf("process %d", pid)
+			}
+			return plan.Refuse(
+				fmt.Errorf("devices %s: %w: %s of the claim's pod still lives, so the claim keeps them; see %s", j.Names(), gpu.ErrInUse, process, gpu.Page("docs/admin/operate.md#after-a-forced-deletion")),
+				"pid", pid, "podUID", pod)
 		}
 	}
 	return nil
 }
 
-// checkNotComputing returns a stillComputing error if the hardware lists a process on a
-// device of the claim. unread is the reason why the processes of some device cannot be
+// checkNotComputing returns an error if the hardware lists a process on a device of the claim.
+// It wraps [gpu.ErrInUse]. unread is the reason why the processes of some device cannot be
 // listed.
 func (m *Manager) checkNotComputing(ctx context.Context, j *job, users map[gpu.PCIAddress]listing) (unread, err error) {
 	var unreadable []error
@@ -107,21 +121,16 @@ func (m *Manager) checkNotComputing(ctx context.Context, j *job, users map[gpu.P
 			if d.IsShared() && !slices.Contains(j.Pods, types.UID(u.PodUID)) {
 				pods, err := consumers()
 				if err != nil {
-					return nil, stillComputing{fmt.Errorf("device %s: %w: process %d computes on it, and whether it is the claim's cannot be read: %w; see docs/admin/operate.md#after-a-forced-deletion", d.Name, gpu.ErrInUse, u.PID, err)}
+					return nil, fmt.Errorf("device %s: %w: process %d computes on it, and whether it is the claim's cannot be read: %w; see %s", d.Name, gpu.ErrInUse, u.PID, err, gpu.Page("docs/admin/operate.md#after-a-forced-deletion"))
 				}
 				if !slices.Contains(pods, types.UID(u.PodUID)) {
 					continue
 				}
 			}
-			return nil, stillComputing{plan.Refuse(
-				fmt.Errorf("device %s: %w: process %d still computes on it, so the claim keeps it; see docs/admin/operate.md#after-a-forced-deletion", d.Name, gpu.ErrInUse, u.PID),
-				"pid", u.PID, "command", u.Command, "podUID", u.PodUID, "containerID", u.ContainerID)}
+			return nil, plan.Refuse(
+				fmt.Errorf("device %s: %w: process %d still computes on it, so the claim keeps it; see %s", d.Name, gpu.ErrInUse, u.PID, gpu.Page("docs/admin/operate.md#after-a-forced-deletion")),
+				"pid", u.PID, "command", u.Command, "podUID", u.PodUID, "containerID", u.ContainerID)
 		}
 	}
 	return errors.Join(unreadable...), nil
 }
-
-// stillComputing is the error for a process of a claim that has not ended yet.
-type stillComputing struct{ error }
-
-func (s stillComputing) Unwrap() error { return s.error }

@@ -19,8 +19,7 @@ type Claim struct {
 	// Devices of the claim. They are complete if the claim is prepared. If it is
 	// [Unrecorded], only the names and GPUs are known, and which devices are shares.
 	Devices []Device
-	// Pods are the UIDs of the pods that the claim was reserved for whenever it was
-	// prepared. More pods may use it.
+	// Pods are the UIDs of the pods that were seen with the claim. More pods may use it.
 	Pods []types.UID
 	// stamp of the record that was read; zero for [Unrecorded].
 	stamp store.Stamp
@@ -44,16 +43,20 @@ func (m *Manager) Held(ctx context.Context) ([]Claim, error) {
 	return all, nil
 }
 
-// LostSpec reports whether a prepared claim has no CDI spec. [Manager.Recover] writes it again.
-func (m *Manager) LostSpec(ctx context.Context) (bool, error) {
+// LostSpecs returns the prepared claims without a CDI spec. [Manager.Recover] writes it again.
+func (m *Manager) LostSpecs(ctx context.Context) ([]types.UID, error) {
 	holders, err := m.journal.Holders(ctx)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	specs, err := m.options.CDI.List(ctx)
-	return slices.ContainsFunc(holders, func(h journal.Holder) bool {
-		return h.Phase == Prepared && !slices.Contains(specs, h.Claim.UID)
-	}), err
+	var lost []types.UID
+	for _, h := range holders {
+		if h.Phase == Prepared && !slices.Contains(specs, h.Claim.UID) {
+			lost = append(lost, h.Claim.UID)
+		}
+	}
+	return lost, err
 }
 
 // devicesOf returns the devices of a record, with their CDI device IDs if the record

@@ -106,8 +106,9 @@ func TestLimitsThatCannotBeHeld(t *testing.T) {
 		says  string
 	}{
 		"more containers than have memory": {
-			piece: piece{device: "gpu-00-00", memory: "2Gi", config: config("ShareConfig", `"containers":4`)},
-			is:    gpu.ErrInvalid, says: "512Mi of memory for each of 4 containers leaves none to compute with: a process needs 512Mi for its CUDA context alone; ask for 2052Mi at least",
+			world: func(w *world) { w.shares.Smallest = 1 },
+			piece: piece{device: "gpu-00-00", memory: "3Mi", config: config("ShareConfig", `"containers":4`)},
+			is:    gpu.ErrInvalid, says: "3Mi of memory for 4 containers leaves none to compute with; ask for more, or declare fewer containers in the ShareConfig",
 		},
 		"an older driver": {
 			world: func(w *world) { w.limits = false },
@@ -356,7 +357,7 @@ func (w *world) limitOccupied() *occupants {
 	before := w.options
 	w.options = func(options *claim.Options) {
 		before(options)
-		options.Occupancy.Admitted = func(device string) (ids []string, err error) {
+		options.Occupancy.Admitted = func(_ context.Context, device string) (ids []string, err error) {
 			all, err := w.limitFolder().Admitted(device)
 			for _, l := range all {
 				ids = append(ids, filepath.Base(l.Cgroup))
@@ -465,7 +466,7 @@ func TestAContainerThatEndsMeanwhileIsNotWithoutItsLimit(t *testing.T) {
 	before := w.options
 	w.options = func(options *claim.Options) {
 		before(options)
-		options.Occupancy.Admitted = func(string) ([]string, error) {
+		options.Occupancy.Admitted = func(context.Context, string) ([]string, error) {
 			o.ends(4711)
 			o.mu.Lock()
 			o.tasks[4711] = gpu.Task{Command: "other", Started: 8} // the PID passes on

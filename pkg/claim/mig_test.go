@@ -253,7 +253,7 @@ func TestAnAdministratorsPendingMIGModeIsLeftAlone(t *testing.T) {
 	}
 	m := w.start()
 	_, err := m.Prepare(once(), newClaim("cut", a100+"-mig-1g-10gb-0"))
-	if !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "waits for a reset; see docs/admin/mig.md") {
+	if !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "waits for a reset; see https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/admin/mig.md") {
 		t.Errorf("got %v, want it refused", err)
 	}
 	whole := newClaim("whole", a100)

@@ -5,6 +5,7 @@ package claim_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,6 +32,8 @@ type migWorld struct {
 	lib    *nvml.Library
 	static bool
 	keep   []string // devices that stay without claims
+	// openers are the processes that have device nodes open, by the node.
+	openers map[string]map[int]gpu.Task
 }
 
 func newMIGWorld(t fataler, dir, model string) *migWorld {
@@ -98,9 +101,17 @@ func (w *migWorld) migParts(disk store.FS) *ports.Partitioning {
 		w.t.Fatalf("%v", err)
 	}
 	return &ports.Partitioning{
-		MIG: faultyMIG{w.lib, w.faults, w.sim.NVML()}, CapabilityNodes: sysfs.Root(w.sim.Root()).CapabilityNodes, Modes: modes, Static: w.static,
+		MIG: faultyMIG{w.lib, w.faults, w.sim.NVML()}, CapabilityNodes: sysfs.Root(w.sim.Root()).CapabilityNodes, Openers: w.openersOf, Modes: modes, Static: w.static,
 		Kept: kept, Keep: func(name kind.Name) bool { return slices.Contains(w.keep, name.String()) },
 	}
+}
+
+func (w *migWorld) openersOf(nodes []string) (map[int]gpu.Task, error) {
+	all := map[int]gpu.Task{}
+	for _, node := range nodes {
+		maps.Copy(all, w.openers[node])
+	}
+	return all, nil
 }
 
 // allowReset permits resets of GPUs.

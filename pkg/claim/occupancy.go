@@ -21,8 +21,8 @@ import (
 )
 
 // The records list the claims that may use a device. Two witnesses know the processes that
-// can: the kernel knows the living processes of each pod, and the hardware lists the
-// computing ones. They differ from the records after a forced deletion: the API server and the
+// can: the kernel knows which pods have a process, and the hardware lists the computing
+// ones. They differ from the records after a forced deletion: the API server and the
 // kubelet forget the pod while its processes go on. A container keeps its device nodes
 // even if it computes nothing at the moment, so its pod counts, whatever the hardware
 // lists.
@@ -38,42 +38,37 @@ type Hardware interface {
 	Processes(ctx context.Context, address gpu.PCIAddress) ([]gpu.Process, error)
 }
 
-// Occupancy finds the users of the node's GPUs. All fields except LivingPods and Admitted
-// are required.
+// Occupancy finds the users of the node's GPUs. All fields except Lives, KubeletPods and
+// Admitted are required.
 type Occupancy struct {
 	Hardware Hardware
 	// Task describes a process. The error wraps [gpu.ErrNotFound] if it has ended.
 	Task func(pid int) (gpu.Task, error)
-	// LivingPods reads the processes of pods. It is nil if this process does not see them.
-	LivingPods func() (LivingPods, error)
+	// Lives reports whether a pod has a process that has not ended. The source misses none
+	// of a pod that it knows or has known: after an error the pod may live. pid is one of the
+	// processes, for messages, or 0. It is nil if this process does not see pods.
+	Lives func(pod types.UID) (pid int, lives bool, err error)
+	// KubeletPods returns the pods that use each claim on the node, by claim UID. The source is
+	// the kubelet, which knows them before it starts their containers. It may be nil.
+	KubeletPods func() (map[types.UID][]types.UID, error)
 	// Admitted returns the IDs of the containers that have a memory limit by a device of a
-	// claim. It may include containers that have ended. device is an ID of [Limited]. The
-	// error wraps [gpu.ErrNotFound] if containers of the device have no limit. It is nil if
-	// the limits of containers cannot be read.
-	Admitted func(device string) (containers []string, err error)
+	// claim. The driver confirms the limit. It may include containers that have ended. device
+	// is an ID of [Limited]. The error wraps [gpu.ErrNotFound] if containers of the device have
+	// no limit. It is nil if the limits of containers cannot be read.
+	Admitted func(ctx context.Context, device string) (containers []string, err error)
 	// Pods reads from the API server the pods that a claim is reserved for. It
 	// returns no pods if the claim is gone. It is called while no lock is held.
 	Pods func(ctx context.Context, claim Ref) ([]types.UID, error)
-	// Consumers returns by claim UID the pods on the node whose containers have
-	// devices of each claim. The source is the kernel. It waits for no other process:
-	// it is called while locks are held.
-	//
-	// Only these include the pods of a PodGroup that a claim is reserved for, and the
-	// pods that the API server has forgotten.
-	Consumers func(claims []Ref) (map[types.UID][]types.UID, error)
-}
-
-// LivingPods is a reading of the processes of the pods on the node.
-type LivingPods struct {
-	// PIDs has by UID the pods of which a process lives, each with the PID of one.
-	PIDs map[string]int
-	// Consumers is Consumers of [Occupancy] at the time of the reading.
+	// Consumers returns the pods whose containers show devices of the claims, by claim UID.
+	// The source is the kernel, which shows the names of claims. A container can hide its devices, so
+	// absence proves nothing. It waits for no other process: it is called while locks are
+	// held.
 	Consumers func(claims []Ref) (map[types.UID][]types.UID, error)
 }
 
 // SeesPods reports whether the manager sees the processes of pods.
 func (m *Manager) SeesPods() bool {
-	return m.options.Occupancy != nil && m.options.Occupancy.LivingPods != nil
+	return m.options.Occupancy != nil && m.options.Occupancy.Lives != nil
 }
 
 // hardwarePatience is the timeout of listing the processes on a GPU.
@@ -238,7 +233,7 @@ func (m *Manager) checkStrangers(j *job, d plan.Device, onDevice []user, others 
 		case u.unknown != nil:
 			details = append(details, "err", u.unknown)
 		}
-		return plan.Refuse(fmt.Errorf("%w: process %d still uses it and belongs to no claim that has it; see docs/admin/operate.md#after-a-forced-deletion", gpu.ErrInUse, u.PID), details...)
+		return plan.Refuse(fmt.Errorf("%w: %s still uses it and belongs to no claim that has it; see %s", gpu.ErrInUse, u.Describe(u.PID), gpu.Page("docs/admin/operate.md#after-a-forced-deletion")), details...)
 	}
 	return nil
 }
@@ -248,12 +243,31 @@ func (m *Manager) checkStrangers(j *job, d plan.Device, onDevice []user, others 
 // record has.
 func (m *Manager) consumersOf(claims ...Ref) func() ([]types.UID, error) {
 	return sync.OnceValues(func() ([]types.UID, error) {
-		return podsOfAll(m.options.Occupancy.Consumers(claims))
+		consumers, err := m.options.Occupancy.consumers(claims)
+		return slices.Concat(slices.Collect(maps.Values(consumers))...), err
 	})
 }
 
-func podsOfAll(consumers map[types.UID][]types.UID, err error) ([]types.UID, error) {
-	return slices.Concat(slices.Collect(maps.Values(consumers))...), err
+// consumers returns the pods of the claims by claim UID. The kernel shows only the names of
+// claims, so it is read if the kubelet's pods cannot be.
+func (o *Occupancy) consumers(claims []Ref) (map[types.UID][]types.UID, error) {
+	all, err := o.kubeletPods()
+	if err != nil {
+		return o.Consumers(claims)
+	}
+	found := make(map[types.UID][]types.UID, len(claims))
+	for _, c := range claims {
+		found[c.UID] = all[c.UID]
+	}
+	return found, nil
+}
+
+// kubeletPods is KubeletPods, which may be nil.
+func (o *Occupancy) kubeletPods() (map[types.UID][]types.UID, error) {
+	if o.KubeletPods == nil {
+		return nil, gpu.ErrNotSupported
+	}
+	return o.KubeletPods()
 }
 
 func refsOf(holders []journal.Holder) []Ref {

@@ -42,6 +42,8 @@ type occupants struct {
 	// consumers by claim UID, as the kernel shows them.
 	consumers    map[types.UID][]types.UID
 	consumersErr error
+	// kubelet has the pods of claims by UID; nil if it cannot be read.
+	kubelet map[types.UID][]types.UID
 	// errs are the errors that GPUs return.
 	errs map[gpu.PCIAddress]error
 	// hangs are GPUs that do not answer until the caller gives up.
@@ -65,17 +67,28 @@ func (w *world) occupied() *occupants {
 			before(options)
 		}
 		options.Occupancy = &claim.Occupancy{Hardware: o, Task: o.task, Pods: o.podsOf, Consumers: o.consumersOf}
+		options.Occupancy.KubeletPods = o.kubeletPods
 		if o.living != nil {
-			options.Occupancy.LivingPods = o.livingPods
+			options.Occupancy.Lives = o.lives
 		}
 	}
 	return o
 }
 
-func (o *occupants) livingPods() (claim.LivingPods, error) {
+func (o *occupants) lives(pod types.UID) (pid int, lives bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return claim.LivingPods{PIDs: maps.Clone(o.living), Consumers: o.consumersOf}, o.livingErr
+	pid, lives = o.living[string(pod)]
+	return pid, lives, o.livingErr
+}
+
+func (o *occupants) kubeletPods() (map[types.UID][]types.UID, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.kubelet == nil {
+		return nil, gpu.ErrNotSupported
+	}
+	return maps.Clone(o.kubelet), nil
 }
 
 // runs starts a process on the GPU of that bus, in a pod. If pod is "", the process is
@@ -186,9 +199,13 @@ func TestADeviceIsNotHandedOutWhileAStrangersProcessIsOnIt(t *testing.T) {
 	}{
 		"a whole GPU, a pod's process on it": {
 			wanted: newClaim("c", part), runs: func(o *occupants) { o.runs(0, 4711, "pod-gone") }, refused: true,
+			says: "process 4711 of another pod still uses it",
 		},
 		"a whole GPU, a program of the host on it": {
-			wanted: newClaim("c", part), runs: func(o *occupants) { o.runs(0, 4711, "") }, refused: true,
+			wanted: newClaim("c", part), refused: true, runs: func(o *occupants) {
+				o.add(0, gpu.Process{PID: 4711}, gpu.Task{Command: "train\n", OnHost: true})
+			},
+			says: `process 4711 of the host (command "train\n") still uses it`,
 		},
 		"a whole GPU, a process on another one": {
 			wanted: newClaim("c", part), runs: func(o *occupants) { o.runs(1, 4711, "pod-gone") },
@@ -314,8 +331,10 @@ func TestADeviceIsNotHandedOutWhileAStrangersProcessIsOnIt(t *testing.T) {
 				t.Errorf("got %v, want %v that names the process", err, gpu.ErrInUse)
 			}
 			wantShort(t, err)
+			// The command of a process of the host is the administrator's, and no tenant's.
+			ofHost := strings.Contains(err.Error(), "of the host")
 			for _, secret := range []string{"pod-", "python", "team-a/a"} {
-				if strings.Contains(fmt.Sprint(err), secret) {
+				if strings.Contains(fmt.Sprint(err), secret) && (secret != "python" || !ofHost) {
 					t.Errorf("an event names %q, which is another tenant's: %v", secret, err)
 				}
 			}
@@ -558,7 +577,7 @@ func TestAClaimIsNotUndoneWhileItsProcessesRun(t *testing.T) {
 					}
 					return
 				}
-				if !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "process 4711") || !strings.Contains(err.Error(), "see docs/admin/operate.md") {
+				if !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "process 4711") || !strings.Contains(err.Error(), "see https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/admin/operate.md") {
 					t.Errorf("got %v, want %v that says what to do", err, gpu.ErrInUse)
 				}
 				wantShort(t, err)

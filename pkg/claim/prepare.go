@@ -66,6 +66,23 @@ func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim)
 	return devices, err
 }
 
+// retryKey is the key of the function of [NotifyRetry] in a context.
+type retryKey struct{}
+
+// NotifyRetry returns a context for [Manager.Prepare]. Each attempt that fails and is repeated
+// calls notify with its error. notify must not block.
+func NotifyRetry(ctx context.Context, notify func(error)) context.Context {
+	return context.WithValue(ctx, retryKey{}, notify)
+}
+
+// RetryOf returns the function of [NotifyRetry], or one that does nothing.
+func RetryOf(ctx context.Context) func(error) {
+	if notify, ok := ctx.Value(retryKey{}).(func(error)); ok {
+		return notify
+	}
+	return func(error) {}
+}
+
 // prepareInTime retries transient errors until ctx ends.
 func (m *Manager) prepareInTime(ctx context.Context, claim *resourceapi.ResourceClaim) ([]Device, error) {
 	var before error
@@ -84,6 +101,7 @@ func (m *Manager) prepareInTime(ctx context.Context, claim *resourceapi.Resource
 		}
 		before = err
 		klog.FromContext(ctx).V(2).Info("Will try again", "after", pause, "err", err)
+		RetryOf(ctx)(err)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -145,7 +163,7 @@ func (m *Manager) settings() plan.Settings {
 	o := m.options
 	return plan.Settings{
 		DriverName: o.DriverName, PoolName: o.PoolName,
-		Shares: o.Shares(), ContextMemory: o.ContextMemory,
+		Shares:       o.Shares(),
 		Partitioning: o.Partitioning != nil, MPS: o.MPS != nil, TimeSlicing: o.TimeSlicing != nil,
 		ExclusiveCompute: o.ExclusiveCompute != nil && !o.ExclusiveCompute.Off,
 	}
@@ -171,16 +189,16 @@ func PodsOf(claim *resourceapi.ResourceClaim) []types.UID { return plan.PodsOf(c
 // an error the claim still holds its devices, and the caller must retry.
 //
 // Unprepare undoes nothing while a process of the claim's pods lives, or a process computes
-// on the claim's devices. It waits up to 5 seconds for them to end, and then returns an
-// error that wraps [gpu.ErrInUse]. The caller has stopped the containers of the claim.
+// on the claim's devices. It waits up to 5 seconds for them to end, and for a MIG device that
+// another process uses, and then returns an error that wraps [gpu.ErrInUse]. The caller has
+// stopped the containers of the claim.
 func (m *Manager) Unprepare(ctx context.Context, claim types.UID) error {
 	ctx, cancel := within(ctx)
 	defer cancel()
 	giveUp := time.After(exitPatience)
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		err := m.unprepare(ctx, claim, wanted{stopped: true})
-		var still stillComputing
-		if !errors.As(err, &still) {
+		if !errors.Is(err, gpu.ErrInUse) {
 			return err
 		}
 		select {

@@ -150,7 +150,7 @@ func TestPrepareIsTheLastLineOfDefence(t *testing.T) {
 		},
 		"for administrators": {
 			first(func(r *result) { r.AdminAccess = &yes }), gpu.ErrNotSupported,
-			"see docs/user/events.md#event-texts",
+			"see https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/user/events.md#event-texts",
 		},
 		"in MIG mode": {
 			first(func(r *result) { r.Device = "gpu-02-00" }), gpu.ErrNotSupported,
@@ -568,10 +568,10 @@ func TestAdminAccessIsForMonitoringAndMonitoringForAdmins(t *testing.T) {
 		is    error
 		says  []string
 	}{
-		"all GPUs without admin access": {newClaim("plain", "node-gpus"), gpu.ErrInvalid, []string{"device node-gpus", "adminAccess: true", "see docs/user/events.md#event-texts"}},
-		"a GPU with admin access":       {admin(newClaim("whole", "gpu-00-00")), gpu.ErrNotSupported, []string{"device gpu-00-00", "see docs/user/events.md#event-texts"}},
-		"a share with admin access":     {admin(pieces("share", piece{device: "gpu-00-00", memory: "20Gi"})), gpu.ErrNotSupported, []string{"see docs/user/events.md#event-texts"}},
-		"time slices with admin access": {admin(pieces("timeSlices", piece{device: "gpu-00-00-ts"})), gpu.ErrNotSupported, []string{"see docs/user/events.md#event-texts"}},
+		"all GPUs without admin access": {newClaim("plain", "node-gpus"), gpu.ErrInvalid, []string{"device node-gpus", "adminAccess: true", "see https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/user/events.md#event-texts"}},
+		"a GPU with admin access":       {admin(newClaim("whole", "gpu-00-00")), gpu.ErrNotSupported, []string{"device gpu-00-00", "see https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/user/events.md#event-texts"}},
+		"a share with admin access":     {admin(pieces("share", piece{device: "gpu-00-00", memory: "20Gi"})), gpu.ErrNotSupported, []string{"see https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/user/events.md#event-texts"}},
+		"time slices with admin access": {admin(pieces("timeSlices", piece{device: "gpu-00-00-ts"})), gpu.ErrNotSupported, []string{"see https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/user/events.md#event-texts"}},
 		"all GPUs twice":                {admin(newClaim("twice", "node-gpus", "node-gpus")), gpu.ErrInvalid, []string{"allocated twice"}},
 		"with a configuration":          {configured, gpu.ErrInvalid, []string{"a GpuConfig cannot configure the monitoring of GPUs"}},
 	} {

@@ -4,6 +4,7 @@ package claim
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -63,20 +64,31 @@ func (h Claim) is(d Device, result resourceapi.DeviceRequestAllocationResult) bo
 
 // Observe records the pods of a claim that this node needs: more pods may use a prepared
 // claim without any call to the agent. See [Manager.Unneeded] for held and object. It
-// forgets pods for which the claim is no longer reserved and of which no process lives. It
-// does nothing if the record has changed since it was listed, or if another call has the
-// lock of the claim.
+// forgets pods for which the claim is no longer reserved, which the kubelet has forgotten,
+// and of which no process lives. It does nothing if the record has changed since it was
+// listed, or if another call has the lock of the claim.
 func (m *Manager) Observe(ctx context.Context, held Claim, object *resourceapi.ResourceClaim) error {
-	if held.Phase != Prepared || m.options.Occupancy == nil || m.options.Occupancy.LivingPods == nil {
+	if held.Phase != Prepared || !m.SeesPods() {
 		return nil
 	}
 	pods := PodsOf(object)
 	if isSubset(pods, held.Pods) && isSubset(held.Pods, pods) {
 		return nil
 	}
-	living, err := m.options.Occupancy.LivingPods()
+	listed, err := m.options.Occupancy.kubeletPods()
 	if err != nil {
-		return err
+		klog.FromContext(ctx).V(2).Info("Cannot read the kubelet's pods of a claim", "err", err)
+	}
+	ended := map[types.UID]bool{}
+	for _, pod := range held.Pods {
+		if slices.Contains(pods, pod) || slices.Contains(listed[held.UID], pod) {
+			continue
+		}
+		_, lives, err := m.options.Occupancy.Lives(pod)
+		if err != nil {
+			return err
+		}
+		ended[pod] = !lives
 	}
 	unlock, ok, err := m.locks.try(ctx, claimLock(held.UID))
 	if err != nil || !ok {
@@ -87,12 +99,50 @@ func (m *Manager) Observe(ctx context.Context, held Claim, object *resourceapi.R
 	if err != nil || !same {
 		return err
 	}
-	r, err := m.journal.Load(ctx, held.UID)
-	if err != nil || r == nil {
+	return m.changePods(ctx, held.UID, pods, ended)
+}
+
+// RecordConsumers records the pods on the node that have devices of each prepared claim. A
+// pod may join a claim without any call to the agent, and its containers can hide its devices
+// later. It leaves out claims whose lock another call has.
+func (m *Manager) RecordConsumers(ctx context.Context) error {
+	if !m.SeesPods() {
+		return nil
+	}
+	holders, err := m.journal.Holders(ctx)
+	if err != nil || len(holders) == 0 {
 		return err
 	}
-	r.Pods = slices.DeleteFunc(r.Pods, func(pod types.UID) bool { return living.PIDs[string(pod)] == 0 && !slices.Contains(pods, pod) })
-	if r.AddPods(pods); slices.Equal(r.Pods, held.Pods) {
+	consumers, err := m.options.Occupancy.consumers(refsOf(holders))
+	errs := []error{err}
+	for _, h := range holders {
+		if h.Phase == Prepared && !isSubset(consumers[h.Claim.UID], h.Pods) {
+			errs = append(errs, m.addPods(ctx, h.Claim.UID, consumers[h.Claim.UID]))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// addPods adds pods to the record of a claim if its lock is free.
+func (m *Manager) addPods(ctx context.Context, claim types.UID, pods []types.UID) error {
+	unlock, ok, err := m.locks.try(ctx, claimLock(claim))
+	if err != nil || !ok {
+		return err
+	}
+	defer unlock()
+	return m.changePods(ctx, claim, pods, nil)
+}
+
+// changePods adds pods to the record of a prepared claim and removes pods that have ended.
+// The caller holds the lock of the claim.
+func (m *Manager) changePods(ctx context.Context, claim types.UID, pods []types.UID, ended map[types.UID]bool) error {
+	r, err := m.journal.Load(ctx, claim)
+	if err != nil || m.journal.Phase(r) != Prepared {
+		return err
+	}
+	before := r.Pods
+	r.Pods = slices.DeleteFunc(slices.Clone(r.Pods), func(pod types.UID) bool { return ended[pod] })
+	if r.AddPods(pods); slices.Equal(r.Pods, before) {
 		return nil
 	}
 	return m.journal.Save(r)

@@ -5,11 +5,13 @@ package claim_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
@@ -166,6 +168,14 @@ func TestAClaimIsKeptWhileAProcessOfItsPodsLives(t *testing.T) {
 		"a pod of its PodGroup idles": {claim: whole, living: map[string]int{"pod-group": 7}, runs: func(o *occupants) {
 			o.consumers["uid-c"] = []types.UID{"pod-group"}
 		}},
+		"a pod that the kubelet knows idles": {claim: whole, living: map[string]int{"pod-joined": 7}, runs: func(o *occupants) {
+			o.kubelet = map[types.UID][]types.UID{"uid-c": {"pod-c", "pod-joined"}}
+		}},
+		"a pod that the kubelet has forgotten shows its devices": {claim: whole, ends: true, living: map[string]int{"pod-group": 7}, runs: func(o *occupants) {
+			o.kubelet = map[types.UID][]types.UID{"uid-c": {"pod-c"}}
+			o.consumers["uid-c"] = []types.UID{"pod-group"}
+		}},
+		"its pod lives in processes that end at once":      {claim: whole, living: map[string]int{"pod-c": 0}},
 		"the containers with its devices cannot be listed": {claim: whole, living: map[string]int{"pod-d": 7}, runs: func(o *occupants) { o.consumersErr = errors.New("permission denied") }},
 		"the pods' processes cannot be listed":             {claim: whole, runs: func(o *occupants) { o.livingErr = errors.New("permission denied") }},
 	} {
@@ -212,6 +222,9 @@ func TestAClaimIsKeptWhileAProcessOfItsPodsLives(t *testing.T) {
 					if freed := w.held(m) == ""; freed != want || (err == nil) != want {
 						t.Errorf("%v, held:\n%s\nwant the devices to be free: %t", err, w.held(m), want)
 					}
+					if _, lives := o.living["pod-c"]; lives && !strings.Contains(fmt.Sprint(err), "of the claim's pod still lives") {
+						t.Errorf("got %v, which does not say that the pod lives", err)
+					}
 					if o.living["pod-c"] != 0 && (!errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "process 7 of the claim's pod still lives")) {
 						t.Errorf("got %v, want %v that names the process", err, gpu.ErrInUse)
 					}
@@ -219,6 +232,30 @@ func TestAClaimIsKeptWhileAProcessOfItsPodsLives(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A GPU that has no time to answer need not hang.
+func TestAClaimIsKeptIfTheCallEndsWhileItsGPUIsRead(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, dir, 1)
+		o := w.occupied()
+		o.living = map[string]int{}
+		m := w.start()
+		c := usedBy(newClaim("c", "gpu-00-00"), "pod-c")
+		if _, err := m.Prepare(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		o.hangs[gpu.PCIAddress{}] = true
+		short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		if err := m.Unprepare(short, c.UID); err == nil || w.held(m) == "" {
+			t.Errorf("%v, held %q after a call of 3 seconds", err, w.held(m))
+		}
+		if err := m.Unprepare(t.Context(), c.UID); err != nil || w.held(m) != "" {
+			t.Errorf("%v, held %q after a call with time", err, w.held(m))
+		}
+	})
 }
 
 // Another claim gets the device when the processes of the last one have ended.
@@ -245,6 +282,71 @@ func TestTheNextTenantWaitsForAnIdleContainer(t *testing.T) {
 		if _, err := m.Prepare(once(), b); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A container without rights can hide its devices, in a user namespace of its own. The API
+// server knows the PodGroup only, and after a forced deletion the kubelet not even the pod.
+func TestAPodThatWasSeenOnceKeepsTheClaim(t *testing.T) {
+	for name, see := range map[string]func(o *occupants, pods ...types.UID){
+		"the kubelet": func(o *occupants, pods ...types.UID) { o.kubelet = map[types.UID][]types.UID{"uid-c": pods} },
+		"the kernel":  func(o *occupants, pods ...types.UID) { o.consumers["uid-c"] = pods },
+	} {
+		for _, by := range []string{"the kubelet", "the reconciliation"} {
+			t.Run("seen by "+name+", ended by "+by, func(t *testing.T) {
+				dir := t.TempDir()
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t, dir, 1)
+					o := w.occupied()
+					o.living = map[string]int{"pod-of-group": 7}
+					m := w.start()
+					c := usedByGroup(newClaim("c", "gpu-00-00"))
+					if _, err := m.Prepare(t.Context(), c); err != nil {
+						t.Fatal(err)
+					}
+					see(o, "pod-of-group")
+					must(t, m.RecordConsumers(t.Context()))
+					see(o)
+					must(t, m.RecordConsumers(t.Context()))
+					must(t, m.Observe(t.Context(), w.listed(t.Context(), m), c))
+					end := func() (err error) {
+						if by == "the kubelet" {
+							return m.Unprepare(t.Context(), c.UID)
+						}
+						_, err = m.Release(t.Context(), w.listed(t.Context(), m), nil)
+						return err
+					}
+					if err := end(); !errors.Is(err, gpu.ErrInUse) || w.held(m) == "" {
+						t.Errorf("%v, want %v while the pod lives", err, gpu.ErrInUse)
+					}
+					o.living = map[string]int{}
+					if err := end(); err != nil || w.held(m) != "" {
+						t.Errorf("%v, held %q after the end of the pod", err, w.held(m))
+					}
+				})
+			})
+		}
+	}
+}
+
+// Between two containers a pod of CRI-O has no process.
+func TestAClaimRemembersAPodThatTheKubeletKnows(t *testing.T) {
+	w := newWorld(t, t.TempDir(), 1)
+	o := w.occupied()
+	o.living = map[string]int{}
+	o.kubelet = map[types.UID][]types.UID{"uid-c": {"pod-of-group"}}
+	m := w.start()
+	c := usedByGroup(newClaim("c", "gpu-00-00"))
+	if _, err := m.Prepare(once(), c); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range [][]types.UID{{"pod-of-group"}, nil} {
+		must(t, m.RecordConsumers(t.Context()))
+		must(t, m.Observe(t.Context(), w.listed(t.Context(), m), c))
+		if diff := cmp.Diff(want, w.listed(t.Context(), m).Pods); diff != "" {
+			t.Errorf("pods of the claim (-want +got):\n%s", diff)
+		}
+		o.kubelet = map[types.UID][]types.UID{}
 	}
 }
 

@@ -72,7 +72,7 @@ func TestAGPUIsExclusiveWhileItHasMPSShares(t *testing.T) {
 		t.Errorf("left behind:\n%s", got)
 	}
 	want := []string{
-		"mode of gpu-00-00: ExclusiveProcess", "start gpu-00-00 of GPU-0=19968M, 25%",
+		"mode of gpu-00-00: ExclusiveProcess", "start gpu-00-00 of GPU-0=20480M, 25%",
 		"stop gpu-00-00", "mode of gpu-00-00: Default",
 	}
 	if diff := cmp.Diff(want, w.supervisor.log); diff != "" {

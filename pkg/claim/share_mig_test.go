@@ -31,7 +31,7 @@ func TestSharesOfOneMIGDevice(t *testing.T) {
 	if first[0].UUID != uuid || second[0].UUID != uuid {
 		t.Errorf("%s and %s, want both on %s", first[0].UUID, second[0].UUID, uuid)
 	}
-	if diff := cmp.Diff(part+" of "+uuid+"=3584M, 41%\n", w.supervisor.String()); diff != "" {
+	if diff := cmp.Diff(part+" of "+uuid+"=4096M, 41%\n", w.supervisor.String()); diff != "" {
 		t.Errorf("daemons (-want +got):\n%s", diff)
 	}
 	_, err = m.Prepare(once(), pieces("c", piece{device: part, memory: "6Gi"}))

@@ -373,10 +373,7 @@ func (m *shareModel) check(t *rapid.T) {
 			case p.client():
 				d := gpu.MPSDaemon{Name: daemon, MemoryLimits: []uint64{0}}
 				if bytes := m.bytes(p); bytes > 0 {
-					d.ThreadPercentage, d.MemoryLimits[0] = int(max(1, 100*bytes/m.size(n))), bytes-contextMemory
-					if m.w.limits && n.IsWholeGPU() {
-						d.MemoryLimits[0] = bytes // of the container, contexts included
-					}
+					d.ThreadPercentage, d.MemoryLimits[0] = int(max(1, 100*bytes/m.size(n))), bytes
 				}
 				if p.seats > 0 {
 					d.ThreadPercentage = 25 * p.seats

@@ -110,14 +110,9 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 		},
 		"more compute than all": {pieces: []piece{{device: "gpu-00-00", memory: "20Gi", compute: "101"}}, is: gpu.ErrInvalid, says: "101 percent of compute; want a whole number from 0 to 100"},
 		"part of a percent":     {pieces: []piece{{device: "gpu-00-00", memory: "20Gi", compute: "500m"}}, is: gpu.ErrInvalid, says: "500m percent of compute"},
-		"too small for its processes": {
-			world:  change(func(g *gpu.GPU) { g.MemoryBytes = 16 << 30 }),
-			pieces: []piece{{device: "gpu-00-00", memory: "2Gi", config: config("ShareConfig", `"processes":6`)}}, is: gpu.ErrInvalid,
-			says: "2Gi of memory for 6 processes leaves none to compute with: each needs 512Mi for its CUDA context alone; ask for 3078Mi at least",
-		},
 		"several for one request": {
 			pieces: []piece{{device: "gpu-00-00", memory: "20Gi", request: "r"}, {device: "gpu-01-00", memory: "20Gi", request: "r"}}, is: gpu.ErrInvalid,
-			says: "2 MPS shares for one request, and a container can be client of one MPS daemon only; see docs/user/share-events.md",
+			says: "2 MPS shares for one request, and a container can be client of one MPS daemon only; see https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/user/share-events.md",
 		},
 		"together more than the GPU": {
 			pieces: []piece{{device: "gpu-00-00", memory: "50Gi"}, {device: "gpu-00-00", memory: "40Gi"}}, is: gpu.ErrInvalid,

@@ -34,14 +34,14 @@ func TestWhatContainersGet(t *testing.T) {
 	}{
 		"a share": {
 			[]piece{{device: "gpu-00-00", memory: "20Gi", compute: "30"}},
-			"uid-c-gpu-00-00_share-c-0\n  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-00-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=19968M\n" + first,
-			"gpu-00-00 of GPU-0=19968M, 30%\n",
+			"uid-c-gpu-00-00_share-c-0\n  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-00-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=20480M\n" + first,
+			"gpu-00-00 of GPU-0=20480M, 30%\n",
 		},
 		"two shares of one GPU": {
 			[]piece{{device: "gpu-00-00", memory: "20Gi", compute: "30"}, {device: "gpu-00-00", memory: "40Gi", config: config("ShareConfig", `"processes":2,"compute":"Burst"`)}},
-			"uid-c-gpu-00-00_share-c-0\n  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-00-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=19968M\n" + first +
-				"uid-c-gpu-00-00_share-c-1\n  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-00-00/pipe\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=19968M\n" + first,
-			"gpu-00-00 of GPU-0=19968M\n",
+			"uid-c-gpu-00-00_share-c-0\n  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-00-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=20480M\n" + first +
+				"uid-c-gpu-00-00_share-c-1\n  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-00-00/pipe\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=20480M\n" + first,
+			"gpu-00-00 of GPU-0=20480M\n",
 		},
 		"a plain share": {
 			[]piece{{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain)}},
@@ -49,8 +49,8 @@ func TestWhatContainersGet(t *testing.T) {
 		},
 		"a share of everything": {
 			[]piece{{device: "gpu-00-00", memory: "80Gi", config: config("ShareConfig", "")}},
-			"uid-c-gpu-00-00\n  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-00-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=81408M\n" + first,
-			"gpu-00-00 of GPU-0=81408M, 100%\n",
+			"uid-c-gpu-00-00\n  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-00-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=81920M\n" + first,
+			"gpu-00-00 of GPU-0=81920M, 100%\n",
 		},
 		"a whole GPU": {[]piece{{device: "gpu-00-00"}}, "uid-c-gpu-00-00\n", ""},
 		"a whole GPU that processes share": {
@@ -69,9 +69,9 @@ func TestWhatContainersGet(t *testing.T) {
 		},
 		"seats": {
 			[]piece{{device: "gpu-00-00-seat", seats: 1}, {device: "gpu-00-00-seat", seats: 2, config: config("ShareConfig", `"processes":2`)}},
-			"uid-c-gpu-00-00-seat_share-c-0\n  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-00-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=19968M\n" + first +
-				"uid-c-gpu-00-00-seat_share-c-1\n  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-00-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=19968M\n" + first,
-			"gpu-00-00 of GPU-0=19968M, 25%\n",
+			"uid-c-gpu-00-00-seat_share-c-0\n  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-00-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=20480M\n" + first +
+				"uid-c-gpu-00-00-seat_share-c-1\n  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-00-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25\n  CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=20480M\n" + first,
+			"gpu-00-00 of GPU-0=20480M, 25%\n",
 		},
 		"time slices": {
 			[]piece{{device: "gpu-00-00-ts"}, {device: "gpu-00-00-ts"}},
@@ -94,7 +94,6 @@ func TestWhatContainersGet(t *testing.T) {
 			// Preparing again, in this process or in one of another release with
 			// other flags, does not change a running claim.
 			before := w.left(m)
-			w.options = func(o *claim.Options) { o.ContextMemory = 4 << 30 }
 			w.shares.Smallest = 1 << 40
 			m, _ = w.restart(t.Context())
 			again, err := m.Prepare(once(), all)
@@ -159,7 +158,7 @@ func TestPrepareDescribesShares(t *testing.T) {
 	}
 	mps := func(daemon string) *share.Client { return &share.Client{Daemon: kindtest.Name(daemon)} }
 	limited := mps(devices[0].Name.String())
-	limited.Processes, limited.ThreadPercentage, limited.MemoryLimit = 2, 25, 10<<30-contextMemory
+	limited.Processes, limited.ThreadPercentage, limited.MemoryLimit = 2, 25, 10<<30
 	want := []share.Terms{
 		{Share: &share.Amount{Memory: 20 << 30, Compute: 50}, MPS: limited},
 		{Share: &share.Amount{Memory: 30 << 30}},
@@ -213,11 +212,11 @@ func TestCeilingsFollowTheLargestShare(t *testing.T) {
 		size string // "" to unprepare
 		want string
 	}{
-		{m, "ten", "10Gi", "gpu-00-00 of GPU-0=9728M, 12%\n"},
-		{other, "thirty", "30Gi", "gpu-00-00 of GPU-0=30208M, 37%\n"},
-		{m, "twenty", "20Gi", "gpu-00-00 of GPU-0=30208M, 37%\n"},
-		{m, "ten", "", "gpu-00-00 of GPU-0=30208M, 37%\n"},
-		{m, "thirty", "", "gpu-00-00 of GPU-0=19968M, 25%\n"},
+		{m, "ten", "10Gi", "gpu-00-00 of GPU-0=10240M, 12%\n"},
+		{other, "thirty", "30Gi", "gpu-00-00 of GPU-0=30720M, 37%\n"},
+		{m, "twenty", "20Gi", "gpu-00-00 of GPU-0=30720M, 37%\n"},
+		{m, "ten", "", "gpu-00-00 of GPU-0=30720M, 37%\n"},
+		{m, "thirty", "", "gpu-00-00 of GPU-0=20480M, 25%\n"},
 		{other, "twenty", "", ""},
 	} {
 		c := pieces(step.c, piece{device: "gpu-00-00", memory: step.size})
@@ -231,7 +230,7 @@ func TestCeilingsFollowTheLargestShare(t *testing.T) {
 		}
 	}
 	want := []string{
-		"start gpu-00-00 of GPU-0=9728M, 12%", "set gpu-00-00 of GPU-0=30208M, 37%", "set gpu-00-00 of GPU-0=19968M, 25%", "stop gpu-00-00",
+		"start gpu-00-00 of GPU-0=10240M, 12%", "set gpu-00-00 of GPU-0=30720M, 37%", "set gpu-00-00 of GPU-0=20480M, 25%", "stop gpu-00-00",
 	}
 	if diff := cmp.Diff(want, w.supervisor.log); diff != "" {
 		t.Errorf("what the supervisor did (-want +got):\n%s", diff)
@@ -314,7 +313,7 @@ func TestRecoveryStopsDaemonsWithoutAClaim(t *testing.T) {
 	if diff := cmp.Diff(claim.Report{Verified: []types.UID{"uid-c"}, Swept: map[string][]string{"StartMPS": {"gpu-01-00"}}}, report); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff("gpu-00-00 of GPU-0=19968M, 25%\n", w.supervisor.String()); diff != "" {
+	if diff := cmp.Diff("gpu-00-00 of GPU-0=20480M, 25%\n", w.supervisor.String()); diff != "" {
 		t.Errorf("daemons (-want +got):\n%s", diff)
 	}
 }
@@ -385,7 +384,7 @@ func TestSeatsOfAnotherSizeNeverHaveMoreThanTheGPU(t *testing.T) {
 	if err := seats("more", 1); !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "10Gi of its 80Gi memory are wanted, and 80Gi are held by 2 other claims") {
 		t.Errorf("another eighth: %v, want %v", err, gpu.ErrInUse)
 	}
-	if diff := cmp.Diff("gpu-00-00 of GPU-0=60928M, 75%\n", w.supervisor.String()); diff != "" {
+	if diff := cmp.Diff("gpu-00-00 of GPU-0=61440M, 75%\n", w.supervisor.String()); diff != "" {
 		t.Errorf("daemons (-want +got):\n%s", diff)
 	}
 }
@@ -451,18 +450,18 @@ func TestWhatContainersGetOfANamespace(t *testing.T) {
 		"a share": {
 			[]piece{{device: "gpu-00-00", memory: "20Gi", compute: "30"}},
 			client("gpu-00-00_share-c-0", "gpu-00-00", "sharec0", first),
-			"gpu-00-00 of GPU-0; sharec0 30% 19968M\n",
+			"gpu-00-00 of GPU-0; sharec0 30% 20480M\n",
 		},
 		"two shares of one GPU": {
 			[]piece{{device: "gpu-00-00", memory: "20Gi", compute: "30"}, {device: "gpu-00-00", memory: "40Gi", config: config("ShareConfig", `"processes":2,"compute":"Burst"`)}},
 			client("gpu-00-00_share-c-0", "gpu-00-00", "sharec0", first) +
 				client("gpu-00-00_share-c-1", "gpu-00-00", "sharec1", ""),
-			"gpu-00-00 of GPU-0; sharec0 30% 19968M; sharec1 100% 19968M\n",
+			"gpu-00-00 of GPU-0; sharec0 30% 20480M; sharec1 100% 20480M\n",
 		},
 		"a share of everything": {
 			[]piece{{device: "gpu-00-00", memory: "80Gi", config: config("ShareConfig", "")}},
 			client("gpu-00-00", "gpu-00-00", "uidc", "  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100\n"),
-			"gpu-00-00 of GPU-0; uidc 100% 81408M\n",
+			"gpu-00-00 of GPU-0; uidc 100% 81920M\n",
 		},
 		"a plain share": {
 			[]piece{{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain)}},
@@ -517,9 +516,9 @@ func TestANamespaceEndsWithItsShare(t *testing.T) {
 	w := newNamespaceWorld(t, t.TempDir(), 1)
 	m := w.start()
 	for _, step := range []struct{ c, size, want string }{
-		{"ten", "10Gi", "gpu-00-00 of GPU-0; shareten0 12% 9728M\n"},
-		{"thirty", "30Gi", "gpu-00-00 of GPU-0; shareten0 12% 9728M; sharethirty0 37% 30208M\n"},
-		{"ten", "", "gpu-00-00 of GPU-0; sharethirty0 37% 30208M\n"},
+		{"ten", "10Gi", "gpu-00-00 of GPU-0; shareten0 12% 10240M\n"},
+		{"thirty", "30Gi", "gpu-00-00 of GPU-0; shareten0 12% 10240M; sharethirty0 37% 30720M\n"},
+		{"ten", "", "gpu-00-00 of GPU-0; sharethirty0 37% 30720M\n"},
 		{"thirty", "", ""},
 	} {
 		c := pieces(step.c, piece{device: "gpu-00-00", memory: step.size})
@@ -537,14 +536,14 @@ func TestANamespaceEndsWithItsShare(t *testing.T) {
 // A GPU keeps the protocol of its shares until the last of them has ended. The driver's
 // abilities may change meanwhile.
 func TestAShareJoinsTheProtocolOfTheOthers(t *testing.T) {
-	const named, legacy = "gpu-00-00 of GPU-0; sharesecond0 25% 19968M", "gpu-00-00 of GPU-0=19968M, 25%"
+	const named, legacy = "gpu-00-00 of GPU-0; sharesecond0 25% 20480M", "gpu-00-00 of GPU-0=20480M, 25%"
 	for name, tc := range map[string]struct {
 		before         bool
 		first, joined  string
 		second, closer string
 	}{
-		"an updated driver": {false, legacy, legacy, legacy, "gpu-00-00 of GPU-0; sharethird0 25% 19968M"},
-		"an older driver":   {true, "gpu-00-00 of GPU-0; sharefirst0 25% 19968M", "gpu-00-00 of GPU-0; sharefirst0 25% 19968M; sharesecond0 25% 19968M", named, legacy},
+		"an updated driver": {false, legacy, legacy, legacy, "gpu-00-00 of GPU-0; sharethird0 25% 20480M"},
+		"an older driver":   {true, "gpu-00-00 of GPU-0; sharefirst0 25% 20480M", "gpu-00-00 of GPU-0; sharefirst0 25% 20480M; sharesecond0 25% 20480M", named, legacy},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newShareWorld(t, t.TempDir(), 1)
@@ -631,7 +630,7 @@ func TestANamespaceOfALostRecordStays(t *testing.T) {
 			if pipe := "CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-00-00/pipe"; strings.Contains(w.edits(other), pipe+"/s/shareother0\n") != namespaces {
 				t.Errorf("another share has the other protocol:\n%s", w.edits(other))
 			}
-			if got := w.supervisor.String(); namespaces && !strings.Contains(got, "; sharelost0 25% 19968M") {
+			if got := w.supervisor.String(); namespaces && !strings.Contains(got, "; sharelost0 25% 20480M") {
 				t.Errorf("the namespace of the lost claim has ended: %s", got)
 			}
 			must(t, m.Unprepare(once(), other.UID))

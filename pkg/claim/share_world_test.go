@@ -30,9 +30,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
-// contextMemory is the memory of a CUDA context in these worlds.
-const contextMemory = 512 << 20
-
 // newShareWorld returns a world of n GPUs that can be shared in every way.
 func newShareWorld(t fataler, dir string, n int) *world {
 	w := newWorld(t, dir, n)
@@ -54,7 +51,6 @@ func (w *world) canShare(there func() []string) {
 
 // sharing sets the options of a process for sharing GPUs.
 func (w *world) sharing(o *claim.Options, disk store.FS) {
-	o.ContextMemory = contextMemory
 	o.Shares = func() catalog.ShareOffer { return w.shares }
 	if w.supervisor != nil {
 		o.MPS = faultyMPS{w.supervisor, w.faults}

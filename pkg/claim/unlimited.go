@@ -39,8 +39,8 @@ type Unlimited struct {
 }
 
 // CheckLimits lists the containers that compute without the memory limit of their claim.
-// Their runtime has not run the hook. It returns a check for each device with limited
-// containers, ordered by device.
+// Their runtime has not run the hook, or the driver has lost the limit. It returns a check for
+// each device with limited containers, ordered by device.
 //
 // The limits of a pod are not checked if it also has a device of that GPU without a limit,
 // or monitors all GPUs. The log names the containers.
@@ -74,7 +74,7 @@ func (m *Manager) CheckLimits(ctx context.Context) ([]LimitCheck, error) {
 // unlimitedOn lists the processes on the GPUs of the devices. The returned function finds
 // the containers without a limit on one of the devices.
 func (m *Manager) unlimitedOn(ctx context.Context, limited []Limited, names []kind.Name) func(kind.Name) ([]Unlimited, error) {
-	if m.options.Occupancy == nil || m.options.Occupancy.LivingPods == nil || m.options.Occupancy.Admitted == nil {
+	if !m.SeesPods() || m.options.Occupancy.Admitted == nil {
 		err := fmt.Errorf("%w: the agent does not see the processes of pods", gpu.ErrNotSupported)
 		return func(kind.Name) ([]Unlimited, error) { return nil, err }
 	}
@@ -82,7 +82,7 @@ func (m *Manager) unlimitedOn(ctx context.Context, limited []Limited, names []ki
 	// Read after the processes: containers are admitted before they have any.
 	holders, err := m.journal.Holders(ctx)
 	c := limitCheck{Manager: m, limited: limited, holders: holders, consumers: sync.OnceValues(func() (map[types.UID][]types.UID, error) {
-		return m.options.Occupancy.Consumers(refsOf(holders))
+		return m.options.Occupancy.consumers(refsOf(holders))
 	})}
 	return func(name kind.Name) ([]Unlimited, error) {
 		l := users[name.Address]
@@ -105,7 +105,7 @@ type limitCheck struct {
 // find returns the containers without a limit out of the users of a device. It also
 // returns the others if one of them cannot be checked.
 func (c limitCheck) find(ctx context.Context, name kind.Name, users []user) ([]Unlimited, error) {
-	admitted, err := c.admitted(name.Address)
+	admitted, err := c.admitted(ctx, name.Address)
 	if err != nil {
 		return nil, err
 	}
@@ -137,13 +137,13 @@ func (c limitCheck) find(ctx context.Context, name kind.Name, users []user) ([]U
 
 // admitted returns the IDs of the containers that have a limit on the GPU: it is the same
 // for all of their devices on it.
-func (c limitCheck) admitted(address gpu.PCIAddress) ([]string, error) {
+func (c limitCheck) admitted(ctx context.Context, address gpu.PCIAddress) ([]string, error) {
 	var all []string
 	for _, l := range c.limited {
 		if l.Device.Address != address {
 			continue
 		}
-		containers, err := c.options.Occupancy.Admitted(l.ID)
+		containers, err := c.options.Occupancy.Admitted(ctx, l.ID)
 		if err != nil && !errors.Is(err, gpu.ErrNotFound) { // unprepared meanwhile
 			return nil, err
 		}

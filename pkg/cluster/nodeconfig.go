@@ -41,8 +41,6 @@ type NodeConfigOptions struct {
 	LayoutLabel bool
 	// Records have the record of an earlier process; nil if the node has none.
 	Records Records
-	// ContextMemory is the memory in bytes of the context of an MPS client.
-	ContextMemory uint64
 }
 
 // NodeConfig is the writer of [state.State.Configuration]. Its methods may be called from any
@@ -102,7 +100,7 @@ func NewNodeConfig(o NodeConfigOptions) *NodeConfig {
 	}
 	var followed catalog.NodeRecord
 	if err == nil {
-		followed, err = catalog.DecodeNodeRecord(text, o.Standard, o.ContextMemory)
+		followed, err = catalog.DecodeNodeRecord(text, o.Standard)
 	}
 	if err != nil {
 		c.followErr = fmt.Errorf("the record of the node's configuration cannot be used: %w", err)

@@ -48,7 +48,7 @@ const pools = "training: {offer: []}\nslots: {offer: [timeslice], timeslice: {sl
 // parsed reads a file of configurations.
 func parsed(t *testing.T, content string) catalog.NodeConfigs {
 	t.Helper()
-	configs, err := catalog.ParseNodeConfigs([]byte(content), catalog.NodeConfig{Offer: "share"}, 0)
+	configs, err := catalog.ParseNodeConfigs([]byte(content), catalog.NodeConfig{Offer: "share"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,6 +72,30 @@ func TestAContainerThatUsesSeveralDevicesOfAGPUGetsTheirSum(t *testing.T) {
 	}
 }
 
+// The path of a cgroup can be used again. Its ID cannot.
+func TestAContainerAtThePathOfOneThatHasEndedIsAnother(t *testing.T) {
+	f := newFolder(t, "a")
+	folder := cgrouptest.New(t)
+	before := limitOf(t, folder, first, gibi)
+	if _, err := f.Admit("a", before, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(folder), os.Mkdir(folder, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	cgrouptest.Process(t, folder)
+	now := limitOf(t, folder, first, 2*gibi)
+	if used, err := f.Containers("a"); err != nil || len(used) != 0 {
+		t.Errorf("%v, %v use the device before the container at the path does", used, err)
+	}
+	if got, err := f.Admit("a", now, 1); err != nil || got != 2*gibi {
+		t.Errorf("%d bytes, %v; want 2Gi", got, err)
+	}
+	if all, err := f.Admitted("a"); err != nil || !cmp.Equal([]containerlimits.Limit{now}, all) {
+		t.Errorf("%v, %v; want %v", all, err, now)
+	}
+}
+
 func TestNoMoreContainersUseADeviceThanItIsFor(t *testing.T) {
 	f := newFolder(t, "a")
 	ended := cgrouptest.New(t) // without processes

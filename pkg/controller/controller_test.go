@@ -198,7 +198,7 @@ func (r *rig) shown() string {
 		lines = append(lines, fmt.Sprintf("slice %d", i))
 		for _, device := range slice.Devices {
 			line := device.Name
-			if peers := device.Attributes["nvlinkPeers"].StringValue; peers != nil {
+			if peers := device.Attributes["nvlinkPeers"].StringValue; peers != nil && *peers != "" {
 				line += " – " + *peers
 			}
 			for _, taint := range device.Taints {

@@ -25,7 +25,7 @@ func checkAgents(c *Cluster) []Finding {
 			return ofCluster("no-node-selected", Problem, fmt.Sprintf("the DaemonSet %s selects no node", c.DaemonSets[i].Name), "no node publishes its GPUs",
 				"label the nodes with GPUs, by GPU or node feature discovery, or with gpu.nvidia.com/offer=share; nodes.withAnyLabel in the chart lists the labels")
 		}
-		return ofCluster("agent-missing", Problem, found, "no node publishes its GPUs", "install the chart (docs/admin/install.md); for a driver with another name add --driver-name, and for one whose policies lack the annotation "+v1alpha1.AnnotationDriverNamespace+" --driver-namespace")
+		return ofCluster("agent-missing", Problem, found, "no node publishes its GPUs", "install the chart; for a driver with another name add --driver-name, and for one whose policies lack the annotation "+v1alpha1.AnnotationDriverNamespace+" --driver-namespace")
 	}
 	return orOK(c.notReady(c.Agents, "agent-not-ready", "pods with claims do not start or end on the node"), fleet.Number(len(c.Agents), "agent")+" ready")
 }

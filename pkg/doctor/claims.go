@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 )
 
 // patience is the time after which a claim that does not change counts as stuck. Ending a
@@ -163,14 +164,18 @@ func checkPrepared(c *Cluster) []Finding {
 				prepared++
 				continue
 			}
-			code, state := "claim-not-prepared", Problem
-			if slices.Contains(usersReasons, ready.Reason) {
-				code, state = "claim-invalid", Warning
+			f := Finding{
+				Object: nameOf(claim), Code: "claim-not-prepared", State: Problem, Found: fmt.Sprintf("%s is not prepared: %s: %s", device.Device, ready.Reason, ready.Message),
+				Meaning: "no container of its pods starts", Remedy: "the kubelet tries again, and the agent for a pod that runs; whether waiting helps depends on the reason",
 			}
-			findings = append(findings, Finding{
-				Object: nameOf(claim), Code: code, State: state, Found: fmt.Sprintf("%s is not prepared: %s: %s", device.Device, ready.Reason, ready.Message),
-				Meaning: "its pod stays in ContainerCreating", Remedy: "docs/user/events.md#event-texts has the reason, and whether waiting helps; the kubelet tries again",
-			})
+			switch {
+			case ready.Reason == v1alpha1.ReasonUnprepareRetried:
+				f.Code, f.Found = "claim-not-released", fmt.Sprintf("%s is not released: %s", device.Device, ready.Message)
+				f.Meaning, f.Remedy = "its pod stays in Terminating, and no other claim gets the device", "end the process that has it open, if it is not needed"
+			case slices.Contains(usersReasons, ready.Reason):
+				f.Code, f.State = "claim-invalid", Warning
+			}
+			findings = append(findings, f)
 		}
 	}
 	return orOK(findings, fleet.Number(prepared, "device")+" prepared, none refused")
@@ -242,14 +247,18 @@ func endOf(pod *corev1.Pod) (last time.Time) {
 	return last
 }
 
-// checkLimits reports claims with a container that computes without its memory limit. The agent
-// finds them, and writes a condition.
+// checkLimits reports claims with a container that computes without its memory limit. It also
+// reports shares whose programs do not compute. The agent finds them, and writes a condition.
 func checkLimits(c *Cluster) []Finding {
 	var findings []Finding
 	for _, claim := range c.ownClaims() {
 		for _, device := range claim.Status.Devices {
+			if device.Driver != c.Driver {
+				continue
+			}
+			findings = append(findings, c.disturbances(claim, device)...)
 			condition := meta.FindStatusCondition(device.Conditions, v1alpha1.ConditionMemoryUnlimited)
-			if device.Driver != c.Driver || condition == nil {
+			if condition == nil {
 				continue
 			}
 			f := Finding{Object: nameOf(claim), Found: device.Device + ": " + condition.Message}
@@ -268,5 +277,27 @@ func checkLimits(c *Cluster) []Finding {
 			findings = append(findings, f)
 		}
 	}
-	return orOK(findings, "no agent reports a container without its memory limit")
+	return orOK(findings, "no agent reports a container without its memory limit, or a share without its MPS daemon")
+}
+
+// disturbances returns the findings about the conditions of a share. Programs that were started
+// after an interruption are well.
+func (c *Cluster) disturbances(claim *resourceapi.ResourceClaim, device resourceapi.AllocatedDeviceStatus) (findings []Finding) {
+	for _, condition := range device.Conditions {
+		of, known := cause.Of(condition.Type, condition.Reason)
+		if !known || condition.Status != metav1.ConditionTrue {
+			continue
+		}
+		at := condition.LastTransitionTime.Time
+		ran := func(pod *corev1.Pod) bool { return fleet.RanAt(pod, at) }
+		if condition.Type == v1alpha1.ConditionShareInterrupted && c.Unread[Pods] == "" && !slices.ContainsFunc(fleet.Consumers(claim, c.Pods), ran) {
+			continue
+		}
+		of = of.For(device.Pool, "", "")
+		findings = append(findings, Finding{
+			Object: nameOf(claim), Code: of.Code, State: Warning, Found: fmt.Sprintf("%s, %s: %s", device.Device, at.UTC().Format(time.RFC3339), of.Meaning),
+			Meaning: of.Effect, Remedy: of.Admin,
+		})
+	}
+	return findings
 }

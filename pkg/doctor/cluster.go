@@ -27,7 +27,7 @@ func checkServer(c *Cluster) []Finding {
 	found := "Kubernetes " + c.ServerVersion
 	switch {
 	case err != nil:
-		return ofCluster("server-version-unknown", Unknown, fmt.Sprintf("the API server reports the version %q", c.ServerVersion), "the driver's features depend on the version", "compare the version with docs/admin/install.md")
+		return ofCluster("server-version-unknown", Unknown, fmt.Sprintf("the API server reports the version %q", c.ServerVersion), "the driver's features depend on the version", "compare the version with what the driver needs")
 	case v.LessThan(oldestServer()):
 		return ofCluster("server-too-old", Problem, found, "the driver needs resource.k8s.io/v1, which Kubernetes has from 1.34 on", upgrade)
 	case v.LessThan(sharingServer()):
@@ -136,7 +136,7 @@ func checkExtendedResources(c *Cluster) []Finding {
 			findings = append(findings, Finding{
 				Object: object, Code: "extended-resource-of-device-plugin", State: Warning, Found: fmt.Sprintf("a device plugin serves %s on %s too", *name, list(nodes)),
 				Meaning: "pods that request " + *name + " get a GPU from the device plugin on these nodes, and from claims elsewhere",
-				Remedy:  "remove the device plugin from these nodes, or empty the class's extended resource in the chart until it is gone (docs/admin/migrate-from-device-plugin.md)",
+				Remedy:  "remove the device plugin from these nodes, or empty the class's extended resource in the chart until it is gone",
 			})
 		}
 	}

@@ -29,7 +29,7 @@ type Code struct {
 const document = "docs/admin/doctor.md"
 
 // Codes returns all codes in the order of the documents. The causes for which new claims do not
-// get a GPU are codes of the check "health".
+// get a GPU are codes of the check "health", and those of shares of the check "limits".
 func Codes() []Code {
 	all := slices.Clone(codes)
 	last := slices.IndexFunc(all, func(c Code) bool { return c.Name == codeRule })
@@ -41,8 +41,11 @@ func causes() []Code {
 	var all []Code
 	for _, c := range cause.All() {
 		code := Code{Name: section(c.Code), Check: "health", State: stateOf(c), Summary: c.Meaning, Read: "user/taints.md#taints"}
-		if c.Key == v1alpha1.TaintUnhealthy {
+		switch {
+		case c.Key == v1alpha1.TaintUnhealthy:
 			code.Read = "admin/failed-gpus.md#gpus-that-fail"
+		case c.OfShare():
+			code.Check, code.Read = "limits", "user/share-events.md"
 		}
 		all = append(all, code)
 	}
@@ -67,7 +70,7 @@ func isCode(name string) bool {
 func Mute(findings []Finding, muted []string) error {
 	for _, code := range muted {
 		if !isCode(code) {
-			return fmt.Errorf("%w: no finding has the code %q; %s lists the codes", gpu.ErrInvalid, code, document)
+			return fmt.Errorf("%w: no finding has the code %q; %s lists the codes", gpu.ErrInvalid, code, gpu.Page(document))
 		}
 	}
 	for i, f := range findings {
@@ -99,6 +102,7 @@ var codes = []Code{
 	{"taint-rules-not-served", "resources", Warning, "the API server does not serve DeviceTaintRules", "admin/install.md#before"},
 	{"shares-not-published", "shares", Warning, "no published device can be shared", "admin/install.md#before"},
 	{"class-missing", "classes", Problem, "no DeviceClass selects devices of the driver", "user/claim-reference.md#deviceclasses-and-extended-resources"},
+	{"class-of-chart-missing", "missing-classes", Problem, "a template or waiting claim names a DeviceClass of the chart that does not exist", "user/claim-reference.md#deviceclasses-and-extended-resources"},
 	{"selector-fails", "selectors", Problem, "a selector fails on a device that lacks what it reads. It is a problem of a DeviceClass, and a warning about a template or claim", "user/attributes.md#attributes"},
 	{"selector-matches-nothing", "selectors", Warning, "a selector or constraint reads something that no device has", "user/attributes.md#attributes"},
 	{"selectors-not-evaluated", "selectors", Unknown, "there are more selectors than the check evaluates", "user/explain.md#why-a-pod-waits"},
@@ -134,6 +138,7 @@ var codes = []Code{
 	{"claims-without-agent", "claims", Problem, "claims have devices of a node without an agent", "admin/operate.md#troubleshooting"},
 	{"claim-invalid", "prepared", Warning, "an agent refuses a claim, which its user must change", "user/events.md#event-texts"},
 	{"claim-not-prepared", "prepared", Problem, "an agent cannot prepare a claim", "user/events.md#event-texts"},
+	{"claim-not-released", "prepared", Problem, "an agent cannot release a device of an ended pod, because a process uses it", "admin/mig.md#a-mig-device-that-cannot-be-destroyed"},
 	{"claim-of-missing-pod", "consumers", Problem, "a claim is reserved for a pod that does not exist", ""},
 	{"claim-of-ended-pod", "consumers", Problem, "a claim is reserved for a pod that has ended", ""},
 	{"pod-not-terminated", "consumers", Problem, "a pod with devices does not end. It is a warning if only finalizers keep it", "user/troubleshooting.md#the-pod-stays-terminating"},
@@ -162,6 +167,7 @@ var codes = []Code{
 	{"cpu-manager-conflict", "cpu-manager", Warning, "the kubelet and a CPU driver assign the same CPUs", "user/topology.md"},
 	{"cpus-far-from-gpus", "cpu-manager", Warning, "containers run on CPUs far from their GPUs", "user/topology.md"},
 	{"nvidia-driver-not-loaded", "driver", Problem, "the NVIDIA driver is not loaded", "admin/operate.md#troubleshooting"},
+	{"nvidia-driver-releases-differ", "driver", Problem, "the kernel has a module of another release than the NVIDIA driver's libraries", "admin/operate.md#troubleshooting"},
 	{"config-not-followed", "node-config", Problem, "a node does not follow one of its labels, or a file of the chart", "admin/pools.md"},
 	{"config-not-checked", "node-config", Unknown, "a node has a label of the driver, and whether its agent follows it is not known", "admin/pools.md"},
 	{"label-without-agent", "node-config", Warning, "a node has a label of the driver and no agent", "admin/pools.md"},
@@ -183,4 +189,5 @@ var codes = []Code{
 	{"thp-never", "transparent-huge-pages", Warning, "transparent huge pages are off", ""},
 	{"swap-on", "swap", Warning, "a node swaps", ""},
 	{"cpu-governor", "governor", Warning, "CPUs may run below their highest frequency", ""},
+	{"kernel-log-unknown", "kernel-log", Warning, "the agent cannot read the kernel's log, or not find its processes", "admin/program-faults.md"},
 }

@@ -50,7 +50,7 @@ func judgeCPUManager(n agentv1.Node, claimed bool) verdict {
 		case policy == "none" && nodes > 1:
 			return verdict{
 				"cpus-far-from-gpus", Warning, fmt.Sprintf("CPU manager policy none on %d NUMA nodes", nodes), "containers run on CPUs of all NUMA nodes, also far from their GPU",
-				"bind programs to the CPUs of their GPU (taskset and GPU_CPUS_…, torchrun --numa-binding), or install dra-driver-cpu and claim GPU and CPUs together: docs/user/topology.md; no policy of the kubelet considers claimed GPUs",
+				"bind programs to the CPUs of their GPU (taskset and GPU_CPUS_…, torchrun --numa-binding), or install dra-driver-cpu and claim GPU and CPUs together; no policy of the kubelet considers claimed GPUs",
 			}
 		case nodes > 1:
 			return fine("CPU manager policy %s, which does not consider claimed GPUs", policy)

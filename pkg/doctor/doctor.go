@@ -48,7 +48,7 @@ type Finding struct {
 	// the state is ok.
 	Meaning string `json:"meaning,omitempty"`
 	Remedy  string `json:"remedy,omitempty"`
-	// Read is the section of the document about the code, from the root of the repository.
+	// Read is the address of the section about the code.
 	Read string `json:"read,omitempty"`
 	// Muted is set by [Mute].
 	Muted bool `json:"muted,omitempty"`
@@ -132,6 +132,7 @@ func checks() []check {
 		{"resources", []List{Server}, checkResources},
 		{"shares", []List{Slices}, checkShares},
 		{"classes", []List{Classes}, checkClasses},
+		{"missing-classes", []List{Classes, Claims, Templates}, checkMissingClasses},
 		{"selectors", []List{Classes, Slices, Claims, Templates}, checkSelectors},
 		{"extended-resources", []List{Classes, Nodes}, checkExtendedResources},
 		{"policies", []List{Policies, Bindings}, checkPolicies},
@@ -186,6 +187,7 @@ func Examine(c *Cluster) []Finding {
 			findings = append(findings, f)
 		}
 	}
+	findings = withoutDerived(findings, len(c.fleetNodes()) > 0 || c.Unread[Slices] != "")
 	slices.SortStableFunc(findings, func(a, b Finding) int {
 		return cmp.Or(
 			cmp.Compare(slices.Index(states(), a.State), slices.Index(states(), b.State)),
@@ -195,6 +197,9 @@ func Examine(c *Cluster) []Finding {
 	return findings
 }
 
+// RoleViewer is the ClusterRole of the chart that lists what the commands show.
+const RoleViewer = "gpu-dra-driver-viewer"
+
 // unread returns a finding if one of the lists could not be read.
 func (c *Cluster) unread(needs []List) []Finding {
 	for _, list := range needs {
@@ -202,7 +207,7 @@ func (c *Cluster) unread(needs []List) []Finding {
 			return []Finding{{
 				Object: wholeCluster, Code: "list-not-readable", State: Unknown, Found: reason,
 				Meaning: "these checks need lists that you cannot read",
-				Remedy:  "bind the ClusterRole gpu-dra-driver-viewer, and in the driver's namespace the Role of that name, to your user",
+				Remedy:  "bind the ClusterRole " + RoleViewer + ", and in the driver's namespace the Role of that name, to your user",
 			}}
 		}
 	}

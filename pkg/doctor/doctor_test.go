@@ -252,6 +252,11 @@ func TestEveryCheckOfTheCluster(t *testing.T) {
 				{Type: "Ready", Status: metav1.ConditionFalse, Reason: "AlreadyInUse", Message: "process 17 still uses it"},
 			}}}
 		}, "problem | prepared | claim default/train | gpu-18-00 is not prepared: AlreadyInUse: process 17 still uses it"},
+		"a device that the agent cannot release": {func(c *doctor.Cluster) {
+			c.Claims[0].Status.Devices = []resourceapi.AllocatedDeviceStatus{{Driver: "gpu.nvidia.com", Pool: "a", Device: "gpu-18-00", Conditions: []metav1.Condition{
+				{Type: "Ready", Status: metav1.ConditionFalse, Reason: "UnprepareRetried", Message: "it is open in process 17 of another pod"},
+			}}}
+		}, "problem | prepared | claim default/train | gpu-18-00 is not released: it is open in process 17 of another pod"},
 		"a claim of a pod that is gone": {func(c *doctor.Cluster) { c.Pods = nil }, "problem | consumers | claim default/train | it is reserved for pod train, which does not exist"},
 		"a pod that does not end": {func(c *doctor.Cluster) {
 			c.Pods[0].DeletionTimestamp = ptr.To(metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)))
@@ -369,8 +374,11 @@ func TestEveryCheckOfANode(t *testing.T) {
 		"a driver that limits no GPU memory": {func(n *agentv1.Node) { n.Controllers, n.DriverVersion = fact([]string{"cpu"}), fact("570.1") }, ""},
 		"CPUs of all nodes":                  {func(n *agentv1.Node) { n.CPUManager = fact("none") }, "warning | cpu-manager | node a | CPU manager policy none on 2 NUMA nodes"},
 		"no transparent huge pages":          {func(n *agentv1.Node) { n.TransparentHugePages = fact("never") }, "warning | transparent-huge-pages | node a | transparent huge pages: never"},
-		"swap":                               {func(n *agentv1.Node) { n.SwapBytes = fact(uint64(3 << 29)) }, "warning | swap | node a | 1.5Gi of swap"},
-		"slow CPUs":                          {func(n *agentv1.Node) { n.Governors = fact([]string{"performance", "powersave"}) }, "warning | governor | node a | frequency governor performance, powersave"},
+		"kernel-log": {func(n *agentv1.Node) {
+			n.KernelLog = agentv1.Fact[bool]{Source: "/dev/kmsg", Unknown: "permission denied"}
+		}, "warning | kernel-log | node a | permission denied"},
+		"swap":      {func(n *agentv1.Node) { n.SwapBytes = fact(uint64(3 << 29)) }, "warning | swap | node a | 1.5Gi of swap"},
+		"slow CPUs": {func(n *agentv1.Node) { n.Governors = fact([]string{"performance", "powersave"}) }, "warning | governor | node a | frequency governor performance, powersave"},
 		"a file that the agent cannot read": {func(n *agentv1.Node) {
 			n.NRI = agentv1.Fact[bool]{Source: "/run/nri/nri.sock", Unknown: "permission denied"}
 		}, "unknown | nri | node a | permission denied"},

@@ -18,30 +18,45 @@ func checkHealth(c *Cluster) []Finding {
 	var findings []Finding
 	gpus := 0
 	for _, node := range c.fleetNodes() {
+		taints, of := map[string]resourceapi.DeviceTaint{}, map[string][]fleet.GPU{}
 		for _, g := range node.GPUs {
 			gpus++
-			taints := map[string]resourceapi.DeviceTaint{}
 			for _, d := range g.Devices {
 				if d.Published == nil {
 					continue
 				}
 				for _, taint := range d.Published.Taints {
-					if taint.Effect != resourceapi.DeviceTaintEffectNone {
-						taints[fleet.TaintText(taint)] = taint
+					if taint.Effect == resourceapi.DeviceTaintEffectNone {
+						continue
+					}
+					text := fleet.TaintText(taint)
+					if known, found := taints[text]; !found || taint.TimeAdded != nil && taint.TimeAdded.Before(known.TimeAdded) {
+						taints[text] = taint
+					}
+					if n := len(of[text]); n == 0 || of[text][n-1].Name != g.Name {
+						of[text] = append(of[text], g)
 					}
 				}
 			}
-			for _, text := range slices.Sorted(maps.Keys(taints)) {
-				findings = append(findings, c.tainted(node.Name, g, text, taints[text]))
-			}
+		}
+		for _, text := range slices.Sorted(maps.Keys(taints)) {
+			findings = append(findings, c.tainted(node.Name, of[text], text, taints[text]))
 		}
 	}
 	return orOK(findings, fleet.Number(gpus, "GPU")+" without taints")
 }
 
-// tainted returns the finding about a taint of a GPU.
-func (c *Cluster) tainted(node string, g fleet.GPU, text string, taint resourceapi.DeviceTaint) Finding {
-	f := Finding{Object: onNode(node), Found: g.Name + " has the taint " + text}
+// tainted returns the finding about a taint of GPUs of a node. One cause is one finding.
+func (c *Cluster) tainted(node string, gpus []fleet.GPU, text string, taint resourceapi.DeviceTaint) Finding {
+	var names []string
+	for _, g := range gpus {
+		names = append(names, g.Name)
+	}
+	g, verb := gpus[0], " has the taint "
+	if len(gpus) > 1 {
+		verb = " have the taint "
+	}
+	f := Finding{Object: onNode(node), Found: list(names) + verb + text}
 	if taint.TimeAdded != nil {
 		f.Found += c.since(taint.TimeAdded.Time)
 	}
@@ -50,8 +65,10 @@ func (c *Cluster) tainted(node string, g fleet.GPU, text string, taint resourcea
 		f.Code, f.State, f.Meaning = codeRule, Warning, "new claims do not get it"
 		f.Remedy = "if the device is in order again, delete the DeviceTaintRule with this taint: kubectl get devicetaintrules"
 		var rules []string
-		for _, d := range g.Devices {
-			rules = append(rules, fleet.RulesOf(c.TaintRules, d.ID, taint)...)
+		for _, g := range gpus {
+			for _, d := range g.Devices {
+				rules = append(rules, fleet.RulesOf(c.TaintRules, d.ID, taint)...)
+			}
 		}
 		slices.Sort(rules)
 		if rules = slices.Compact(rules); rules != nil {
@@ -63,7 +80,9 @@ func (c *Cluster) tainted(node string, g fleet.GPU, text string, taint resourcea
 	if name := fleet.NameOf(g.Name); name.OnGPU() {
 		address = name.Address.String()
 	}
-	known = known.For(node, g.Name, address)
+	if known = known.For(node, g.Name, address); len(gpus) > 1 {
+		known.Admin += "; so for each of these GPUs"
+	}
 	f.Code, f.State, f.Remedy = known.Code, stateOf(known), known.Admin
 	if !isCode(f.Code) {
 		f.Code = codeFault

@@ -16,7 +16,7 @@ import (
 
 const (
 	notFollowed = "the setting has no effect: the node keeps the configuration that it followed before, and without one offers only devices that claims hold"
-	correct     = "correct the label, chart value or ConfigMap that the finding names; the node follows it as soon as it is right: docs/admin/pools.md"
+	correct     = "correct the label, chart value or ConfigMap that the finding names; the node follows it as soon as it is right"
 )
 
 // nodeLabels are the labels of nodes that agents follow.
@@ -84,7 +84,7 @@ func (c *Cluster) judgeNodeConfig(node string, labels map[string]string) verdict
 		}
 		return verdict{
 			"config-not-checked", Unknown, fmt.Sprintf("it has the label %s; %s", strings.Join(set, ", "), reason), "whether the agent follows the label is not known",
-			"bind the Role gpu-dra-driver-viewer in the driver's namespace to your user (docs/admin/rights.md#facts-about-a-node), or read the log of the agent",
+			"bind the Role gpu-dra-driver-viewer in the driver's namespace to your user, or read the log of the agent",
 		}
 	}
 	return verdict{}

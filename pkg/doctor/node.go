@@ -50,6 +50,7 @@ func nodeChecks() []nodeCheck {
 		{"transparent-huge-pages", judgeTHP},
 		{"swap", judgeSwap},
 		{"governor", judgeGovernor},
+		{"kernel-log", judgeKernelLog},
 	}
 }
 
@@ -115,8 +116,13 @@ func release(version string) int {
 }
 
 func judgeDriver(n agentv1.Node) verdict {
-	if !n.DriverVersion.IsKnown() {
-		return verdict{"nvidia-driver-not-loaded", Problem, n.DriverVersion.Unknown, "the node has no usable GPUs", "load the NVIDIA driver (nvidia-smi must list the GPUs); if it is loaded, check driver.root of the chart"}
+	unknown := n.DriverVersion.Unknown
+	switch {
+	case n.DriverVersion.IsKnown():
+	case strings.Contains(strings.ToLower(unknown), "version mismatch"):
+		return verdict{"nvidia-driver-releases-differ", Problem, unknown, "the kernel has a module of another release than the libraries of the node: no program can use the GPUs", "once the node's claims have ended, reload the module nvidia or reboot the node"}
+	default:
+		return verdict{"nvidia-driver-not-loaded", Problem, unknown, "the node has no usable GPUs", "load the NVIDIA driver (nvidia-smi must list the GPUs); if it is loaded, check driver.root of the chart"}
 	}
 	return fine("driver %s, CUDA %s", n.DriverVersion.Value, n.CUDAVersion.Value)
 }
@@ -367,6 +373,16 @@ func judgeSwap(n agentv1.Node) verdict {
 		}
 		return fine("no swap")
 	})
+}
+
+func judgeKernelLog(n agentv1.Node) verdict {
+	if !n.KernelLog.IsKnown() {
+		return verdict{
+			"kernel-log-unknown", Warning, n.KernelLog.Unknown, "users are not told which program made a fault and ended the programs of a GPU",
+			"run the agent privileged and in the machine's PID namespace, as the chart does; on the node, dmesg names the process",
+		}
+	}
+	return fine("the agent finds the programs of the kernel's XIDs, or does not report it")
 }
 
 func judgeGovernor(n agentv1.Node) verdict {

@@ -252,6 +252,16 @@ func reports(condition string, status metav1.ConditionStatus) func(*doctor.Clust
 	}
 }
 
+// disturbed adds a condition of a share, of a pod whose container runs for two hours.
+func disturbed(kind, reason string, since time.Duration) func(*doctor.Cluster) {
+	return func(c *doctor.Cluster) {
+		reports(kind, metav1.ConditionTrue)(c)
+		condition := &c.Claims[0].Status.Devices[0].Conditions[0]
+		condition.Reason, condition.LastTransitionTime = reason, ago(c, since)
+		c.Pods[0].Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: ago(c, 2*time.Hour)}}}}
+	}
+}
+
 func TestClaimsThatNothingReleases(t *testing.T) {
 	w := newWorld(t)
 	finalizer := []string{"resource.kubernetes.io/delete-protection"}
@@ -299,6 +309,13 @@ func TestClaimsThatNothingReleases(t *testing.T) {
 			reports(v1alpha1.ConditionMemoryUnlimited, metav1.ConditionUnknown)(c)
 			c.Facts["a"].Facts.Simulated = true
 		}, nil},
+		"a share that another user's programs keep waiting": {disturbed(v1alpha1.ConditionShareWaits, v1alpha1.ReasonOtherUser, time.Hour), []string{
+			"warning | mps-other-user | claim default/train | gpu-18-00, ",
+		}},
+		"a program that ran when its MPS daemon ended": {disturbed(v1alpha1.ConditionShareInterrupted, v1alpha1.ReasonMPSEnded, time.Hour), []string{
+			"warning | mps-interrupted | claim default/train | gpu-18-00, ",
+		}},
+		"a program that was started again since": {disturbed(v1alpha1.ConditionShareInterrupted, v1alpha1.ReasonMPSEnded, 3*time.Hour), nil},
 		"another driver that the agent has found": {reports(v1alpha1.ConditionOtherDriver, metav1.ConditionTrue), []string{
 			"problem | driver-of-same-name | node a | another driver of the name gpu.nvidia.com serves the node too",
 		}},

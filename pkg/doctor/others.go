@@ -63,7 +63,7 @@ func checkDrivers(c *Cluster) []Finding {
 		findings = append(findings, Finding{
 			Object: onNode(node), Code: "driver-of-same-name", State: Problem, Found: "another driver of the name " + c.Driver + " serves the node too",
 			Meaning: "the kubelet calls only the driver that registered last, the pods of the other one stay in ContainerCreating, and both replace each other's ResourceSlices",
-			Remedy:  "remove one of the drivers from the node (docs/admin/two-drivers.md#two-drivers-on-one-node)",
+			Remedy:  "remove one of the drivers from the node",
 		})
 	}
 	for where, uuids := range twice {
@@ -124,7 +124,7 @@ func checkDevicePlugins(c *Cluster) []Finding {
 		findings = append(findings, Finding{
 			Object: onNode(pod.Spec.NodeName), Code: "device-plugin-on-node", State: Warning, Found: fmt.Sprintf("pod %s/%s runs NVIDIA's device plugin", pod.Namespace, pod.Name),
 			Meaning: "two programs allocate the node's GPUs: a GPU of the device plugin gets the taint gpu.nvidia.com/in-use, and the device plugin does not know of claims",
-			Remedy:  "remove the device plugin from the node, or exclude the node by nodes.withoutLabels of the chart (docs/admin/migrate-from-device-plugin.md)",
+			Remedy:  "remove the device plugin from the node, or exclude the node by nodes.withoutLabels of the chart",
 		})
 	}
 	return orOK(findings, "no node of the driver runs NVIDIA's device plugin")
@@ -187,7 +187,7 @@ func hugePagesOf(node *corev1.Node, facts *agentv1.Node) *Finding {
 // checkFacts reports the agents that did not answer.
 func checkFacts(c *Cluster) []Finding {
 	if reason := c.Unread[AgentFacts]; reason != "" {
-		return ofCluster("facts-not-readable", Unknown, reason, "the settings of the nodes are not checked", "bind the Role gpu-dra-driver-viewer in the driver's namespace to your user (docs/admin/rights.md#facts-about-a-node)")
+		return ofCluster("facts-not-readable", Unknown, reason, "the settings of the nodes are not checked", "bind the Role gpu-dra-driver-viewer in the driver's namespace to your user")
 	}
 	var findings []Finding
 	for _, node := range slices.Sorted(maps.Keys(c.Facts)) {
@@ -203,7 +203,7 @@ func checkFacts(c *Cluster) []Finding {
 
 func factsRemedy(err error) string {
 	if errors.Is(err, gpu.ErrPermission) {
-		return "bind the Role gpu-dra-driver-viewer in the driver's namespace to your user (docs/admin/rights.md#facts-about-a-node)"
+		return "bind the Role gpu-dra-driver-viewer in the driver's namespace to your user"
 	}
 	return "check that the agent is ready, that viewers.enabled is set in the chart, and that NetworkPolicies admit the API server to the agent's port (networkPolicy.from)"
 }

@@ -64,11 +64,14 @@ func (c *Cluster) rollout(set *appsv1.DaemonSet) *Finding {
 		f.Code = "rollout-stuck"
 		f.Found = fmt.Sprintf("%d of %s are of the newest release, and pod %s cannot start: %s", status.UpdatedNumberScheduled, fleet.Number(int(status.DesiredNumberScheduled), "pod"), stuck.Name, WhyNotReady(stuck))
 		f.Meaning = "the node of that pod is not served, and other nodes stay at the older release or settings"
-		f.Remedy = fmt.Sprintf("to go back: %s rollout undo daemonset/%s, or helm rollback. To go on, correct the image or the setting that the finding names, and run helm upgrade", kubectl, set.Name)
+		if node := c.servedOnBy(set, stuck); node != "" {
+			f.Meaning = "the older pod serves node " + node + " on, and other nodes stay at the older release or settings"
+		}
+		f.Remedy = fmt.Sprintf("correct the image or the setting that the finding names, or go back: %s rollout undo daemonset/%s", kubectl, set.Name)
 	case set.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType:
 		f.Code, f.State, f.Found = "rollout-on-delete", Warning, fmt.Sprintf("%d of %s are of the newest release, and the update strategy is OnDelete", status.UpdatedNumberScheduled, fleet.Number(int(status.DesiredNumberScheduled), "pod"))
 		f.Meaning = "the others run an older release or older settings until they are deleted"
-		f.Remedy = "delete the older pods one after the other; claims keep their devices"
+		f.Remedy = "let the claims of a node end, such as by kubectl drain, before its older pod is deleted"
 	default:
 		f.Code = "rollout-stuck"
 		f.Found = fmt.Sprintf("%d of %s are of the newest release, and none has been created or become ready for %s", status.UpdatedNumberScheduled, fleet.Number(int(status.DesiredNumberScheduled), "pod"), age(idle))
@@ -76,10 +79,20 @@ func (c *Cluster) rollout(set *appsv1.DaemonSet) *Finding {
 		f.Remedy = fmt.Sprintf("run %s rollout status daemonset/%s", kubectl, set.Name)
 		if blocking := c.notReadyOf(set); len(blocking) > 0 {
 			f.Found += "; not ready: " + list(blocking)
-			f.Remedy = fmt.Sprintf("make the pod ready that stops the update: %s describe pod %s. To go back: %s rollout undo daemonset/%s, or helm rollback", kubectl, blocking[0], kubectl, set.Name)
+			f.Remedy = fmt.Sprintf("make the pod ready that stops the update: %s describe pod %s", kubectl, blocking[0])
 		}
 	}
 	return &f
+}
+
+// servedOnBy returns the node of a stuck pod if another pod of the DaemonSet is ready there. It
+// returns "" if none is.
+func (c *Cluster) servedOnBy(set *appsv1.DaemonSet, stuck *corev1.Pod) string {
+	node := stuck.Spec.NodeName
+	if node == "" || !slices.ContainsFunc(c.podsOf(set), func(p *corev1.Pod) bool { return p.Spec.NodeName == node && IsReady(p) }) {
+		return ""
+	}
+	return node
 }
 
 // placeOf returns the node of a pod that is not scheduled; "" if the pod names none.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 )
 
@@ -21,12 +22,12 @@ const (
 	documentOfNodes   = "docs/admin/findings-nodes.md"
 )
 
-// Section returns the section of the documents that explains a code, such as
-// "docs/admin/findings-nodes.md#swap-on". It returns "" if no finding can have the code.
+// Section returns the address of the section that explains a code, such as the one of
+// docs/admin/findings-nodes.md#swap-on. It returns "" if no finding can have the code.
 func Section(code string) string {
 	name := section(code)
 	if i := slices.IndexFunc(Codes(), func(c Code) bool { return c.Name == name }); i >= 0 {
-		return Codes()[i].Document() + "#" + name
+		return gpu.Page(Codes()[i].Document() + "#" + name)
 	}
 	return ""
 }
@@ -37,7 +38,7 @@ func (c Code) Document() string {
 		return documentOfCause(cause.All()[i])
 	}
 	switch c.Check {
-	case "", "server", "resources", "shares", "classes", "selectors", "extended-resources", "policies", "agents", "versions", "rollouts", "supervisors":
+	case "", "server", "resources", "shares", "classes", "missing-classes", "selectors", "extended-resources", "policies", "agents", "versions", "rollouts", "supervisors":
 		return documentOfCluster
 	case "claims", "prepared", "consumers", "limits", "containers":
 		return documentOfClaims

@@ -29,26 +29,39 @@ func (f *Fleet) Excludes(name string, pod *corev1.Pod) []string {
 	if pod == nil || node == nil {
 		return nil
 	}
-	taints := node.Spec.Taints
-	// The node controller adds the taint of a cordoned node some time later.
-	if cordoned := (corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}); node.Spec.Unschedulable && !slices.ContainsFunc(taints, func(t corev1.Taint) bool { return t.MatchTaint(&cordoned) }) {
-		taints = append(taints[:len(taints):len(taints)], cordoned)
-	}
 	var all []string
-	for _, taint := range taints {
-		switch {
-		case taint.Effect == corev1.TaintEffectPreferNoSchedule || schedulinghelper.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations, &taint, true):
-		case taint.Key == corev1.TaintNodeUnschedulable:
-			all = append(all, Cordoned)
-		default:
-			all = append(all, "the pod does not tolerate its taint "+taint.ToString())
-		}
+	if f.isCordoned(node, pod) {
+		all = append(all, Cordoned)
+	}
+	for _, taint := range f.notTolerated(name, pod) {
+		all = append(all, "the pod does not tolerate its taint "+taint.ToString())
 	}
 	// An invalid affinity selects no node.
 	if match, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !match {
 		all = append(all, "it does not match the node selector or node affinity of the pod")
 	}
 	return append(all, f.short(node, pod)...)
+}
+
+// isCordoned reports whether a node is cordoned for a pod. The node controller adds the taint some
+// time later.
+func (f *Fleet) isCordoned(node *corev1.Node, pod *corev1.Pod) bool {
+	cordoned := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
+	return !tolerates(pod, cordoned) && (node.Spec.Unschedulable || slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&cordoned) }))
+}
+
+// notTolerated returns the taints of a node that keep a pod away, without the one of a cordon.
+func (f *Fleet) notTolerated(node string, pod *corev1.Pod) []corev1.Taint {
+	if pod == nil || f.nodes[node] == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(f.nodes[node].Spec.Taints), func(t corev1.Taint) bool {
+		return t.Effect == corev1.TaintEffectPreferNoSchedule || t.Key == corev1.TaintNodeUnschedulable || tolerates(pod, t)
+	})
+}
+
+func tolerates(pod *corev1.Pod, taint corev1.Taint) bool {
+	return schedulinghelper.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations, &taint, true)
 }
 
 // short returns a sentence for each resource of which too little is free for the pod.

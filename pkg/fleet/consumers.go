@@ -5,6 +5,7 @@ package fleet
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -66,6 +67,15 @@ func refersTo(pod *corev1.Pod, claim *resourceapi.ResourceClaim) bool {
 // names. The claim is reserved for them or for their PodGroup.
 func Consumers(claim *resourceapi.ResourceClaim, pods []*corev1.Pod) []*corev1.Pod {
 	return newConsumers(pods).of(claim)
+}
+
+// RanAt reports whether a container of the pod ran at a time. One that was started again since
+// does not count.
+func RanAt(pod *corev1.Pod, at time.Time) bool {
+	return slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
+		runs, ended := s.State.Running, s.State.Terminated
+		return runs != nil && runs.StartedAt.Time.Before(at) || ended != nil && ended.StartedAt.Time.Before(at) && !ended.FinishedAt.Time.Before(at)
+	})
 }
 
 // PodGroups returns the names of the PodGroups for which a claim is reserved.

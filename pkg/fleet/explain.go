@@ -21,6 +21,8 @@ type Verdict struct {
 	// Excluded are the reasons why the pod cannot run on the node, a sentence each. Reasons
 	// about free devices are not among them. Its devices are then not searched.
 	Excluded []string
+	// Taints are the taints of the node that keep the pod away. Excluded has a sentence for each.
+	Taints []corev1.Taint
 	// Problem is set if the node's devices cannot be searched: the search does not end, the
 	// allocator refuses the claims or a pool, or a pool is incomplete. It wraps one of the
 	// sentinel errors, and [ErrNotExamined] if the node was not reached.

@@ -21,6 +21,8 @@ type Node struct {
 	Name string
 	// GPUs in order of their names.
 	GPUs []GPU
+	// Devices are all devices of the node, also those of no single GPU.
+	Devices []Device
 	// Incomplete is set while the slices of the node's pool are being replaced: the
 	// scheduler allocates none of its devices.
 	Incomplete bool
@@ -110,7 +112,7 @@ func (f *Fleet) Nodes() []Node {
 	}
 	var nodes []Node
 	for _, name := range slices.Sorted(maps.Keys(pools)) {
-		nodes = append(nodes, Node{Name: name, GPUs: gpus(pools[name]), Incomplete: incomplete[name]})
+		nodes = append(nodes, Node{Name: name, GPUs: gpus(pools[name]), Devices: pools[name], Incomplete: incomplete[name]})
 	}
 	return nodes
 }
@@ -207,6 +209,15 @@ func (d Device) Slots(h Holder) int64 {
 		return 0
 	}
 	slots := h.Result.ConsumedCapacity[d.Kind.Units().Capacity]
+	return slots.Value()
+}
+
+// AllSlots returns the number of time slices of the device; 0 if it has none.
+func (d Device) AllSlots() int64 {
+	if d.Kind.Takes() != kind.TakesSlots {
+		return 0
+	}
+	slots := d.capacity(d.Kind.Units().Capacity)
 	return slots.Value()
 }
 

@@ -141,7 +141,7 @@ func (s *Search) Verdicts(ctx context.Context, pod *corev1.Pod, claims ...*resou
 	var all []Verdict
 	unended := 0
 	for _, node := range s.fleet.NodeNames() {
-		v := Verdict{Node: node, Excluded: append(s.fleet.Excludes(node, pod), s.fleet.allocatedElsewhere(node, claims)...), distance: len(misses()) + 2}
+		v := Verdict{Node: node, Excluded: append(s.fleet.Excludes(node, pod), s.fleet.allocatedElsewhere(node, claims)...), Taints: s.fleet.notTolerated(node, pod), distance: len(misses()) + 2}
 		switch {
 		case v.Excluded != nil:
 		case s.ended():

@@ -11,6 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
@@ -30,13 +31,10 @@ func (n *Names) advice(name Name) string {
 	case slices.Contains(vocabulary, name):
 		return n.publish(name)
 	}
-	if remedy := replaced(name.ID); remedy != "" {
-		return remedy
-	}
 	if similar, ok := nearest(vocabulary, name); ok {
 		return fmt.Sprintf("did you mean %s?", similar.expression())
 	}
-	return "no device has it: docs/user/attributes.md lists the names"
+	return "no device has it: " + gpu.Page("docs/user/attributes.md#attributes") + " lists the names"
 }
 
 // vocabulary returns the names that devices of this driver can have.
@@ -139,21 +137,6 @@ func (n *Names) qualified(name Name) string {
 
 func ofMIG(name Name) bool {
 	return name.ID == v1alpha1.AttributeProfile || name.ID == v1alpha1.AttributeParentUUID
-}
-
-// replaced returns the advice for a name of NVIDIA's driver that this driver lacks. It also
-// has one for a name that only the metadata of containers has, and is empty for other
-// names.
-func replaced(id string) string {
-	switch id {
-	case "index", "minor":
-		return "NVIDIA's driver has removed it too, because it changes if a GPU is lost: select by uuid, or by device.attributes['resource.kubernetes.io'].pciBusID"
-	case "copyEngines", "decoders", "encoders", "jpegEngines", "ofaEngines":
-		return "NVIDIA's driver publishes it as a capacity, this one does not: select MIG devices by their profile"
-	case v1alpha1.MetadataCPUs, v1alpha1.MetadataNICs, v1alpha1.MetadataRDMADevices:
-		return "only the metadata of containers has it: docs/user/container-reference.md#metadata-of-a-container"
-	}
-	return ""
 }
 
 // nearest returns the name of the vocabulary with the least edit distance. The distance is

@@ -4,6 +4,6 @@
 // and its GPUs, and the sentinel errors that every layer returns.
 //
 // It holds values and pure functions only. It opens no file, calls no library
-// and starts no goroutine. Packages nvml, nvmlsim and sysfs fill these values;
+// and starts no goroutine. Packages nvml and sysfs fill these values;
 // packages catalog and claim read them.
 package gpu

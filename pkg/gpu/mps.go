@@ -2,6 +2,8 @@
 
 package gpu
 
+import "time"
+
 // MPSMaxClients is the number of MPS clients on one GPU at a time, on Volta and
 // newer. CUDA's Multi-Process Service admits no more.
 const MPSMaxClients = 48
@@ -112,9 +114,18 @@ type MPSStatus struct {
 	Problem string
 	// Restarts counts the restarts since the daemon was first started.
 	Restarts int
+	// Interrupted is when its clients last lost their server. The server or the daemon ended
+	// then. It is zero if that has not happened.
+	Interrupted time.Time
+	// Waiting are the processes that wait until the programs of another user have ended,
+	// ordered by PID.
+	Waiting []MPSWaiting
 	// Servers are the servers that it has started for clients.
 	Servers []MPSServer
 }
+
+// MPSWaiting is a process that waits for a server of its user.
+type MPSWaiting struct{ PID, UID int }
 
 // MPSServer is a server process of a daemon.
 type MPSServer struct {

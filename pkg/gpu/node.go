@@ -88,7 +88,8 @@ type GPU struct {
 	// NICs are the nearest network adapters below PCIeRoot, in order of the address.
 	NICs []NIC
 
-	MIG   MIG
+	MIG MIG
+	// Links is nil if they were not read.
 	Links []Link
 	// NVLinkVersion is the version of the links, 4.0 on an H100.
 	NVLinkVersion Version

@@ -2,6 +2,8 @@
 
 package gpu
 
+import "fmt"
+
 // Process is a process with a context on a GPU, as the GPU's driver lists it.
 type Process struct {
 	// PID in the PID namespace of this process.
@@ -38,3 +40,16 @@ const mpsCommand = "nvidia-cuda-mps"
 // IsMPS reports whether the process is an MPS daemon or server. A container
 // cannot pretend to be one, unless it shares the PID namespace of the host.
 func (t Task) IsMPS() bool { return t.OnHost && t.Command == mpsCommand }
+
+// Describe returns the process for texts that users read. They do not name other tenants: the log
+// names the pod. A process that is in no pod belongs to the host. A task that could not be read is
+// empty.
+func (t Task) Describe(pid int) string {
+	switch {
+	case t.PodUID != "":
+		return fmt.Sprintf("process %d of another pod", pid)
+	case t.Command == "":
+		return fmt.Sprintf("process %d", pid)
+	}
+	return fmt.Sprintf("process %d of the host (command %q)", pid, t.Command)
+}

@@ -22,10 +22,12 @@ func CheckRepairable(fault string) error {
 		ends = "it ends when the driver is loaded"
 	case fault == "permission-denied":
 		ends = "it ends when the agent may read the GPU"
+	case fault == "device-node-missing":
+		ends = "it ends when the device node exists: run nvidia-smi and nvidia-modprobe -u -c 0 as root on the node"
 	case word == "fabric":
 		ends = "it ends when the GPU has joined its fabric: start nvidia-fabricmanager, or nvidia-imex on multi-node NVLink"
 	case word == "recovery":
-		ends = "it ends when the driver no longer requests the recovery: follow docs/admin/failed-gpus.md#gpus-that-fail"
+		ends = "it ends when the driver no longer requests the recovery: follow " + gpu.Page("docs/admin/failed-gpus.md#gpus-that-fail")
 	default:
 		return nil
 	}
@@ -41,9 +43,11 @@ type Repaired struct {
 	Dropped []string
 }
 
-// NewRepaired returns the annotation of a node with an entry for the GPU at the time. It
-// replaces earlier entries of the GPU, and keeps those of others.
-func NewRepaired(old string, t Target, at time.Time) Repaired {
+// NewRepaired returns the annotation of a node with an entry for each fault of the GPU. An entry
+// has the time at which the fault began, as the node published it: with the time of another clock
+// it would also end later faults. It is now for a fault without a time. NewRepaired replaces
+// earlier entries of the GPU, and keeps those of others.
+func NewRepaired(old string, t Target, now time.Time) Repaired {
 	var r Repaired
 	var entries []string
 	for entry := range strings.SplitSeq(old, ",") {
@@ -58,6 +62,15 @@ func NewRepaired(old string, t Target, at time.Time) Repaired {
 			entries = append(entries, entry)
 		}
 	}
-	r.Value = strings.Join(slices.Concat(entries, []string{t.Name.GPU + "@" + at.UTC().Format(time.RFC3339)}), ",")
+	for _, fault := range t.Faults() {
+		at := now
+		if !fault.TimeAdded.IsZero() {
+			at = fault.TimeAdded.Time
+		}
+		if entry := t.Name.GPU + "@" + at.UTC().Format(time.RFC3339); !slices.Contains(entries, entry) {
+			entries = append(entries, entry)
+		}
+	}
+	r.Value = strings.Join(entries, ",")
 	return r
 }

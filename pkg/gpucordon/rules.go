@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -147,4 +148,15 @@ func gpuOf(device string) string {
 // Reason returns the reason of a rule's cordon. It is empty if the administrator gave none.
 func Reason(rule *resourceapi.DeviceTaintRule) string {
 	return rule.Annotations[v1alpha1.AnnotationCordonReason]
+}
+
+// Cordoned returns the value of [v1alpha1.AnnotationCordoned] of a node with or without a GPU.
+func Cordoned(old, device string, cordoned bool) string {
+	names := strings.FieldsFunc(old, func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
+	names = slices.DeleteFunc(names, func(name string) bool { return name == device })
+	if cordoned {
+		names = append(names, device)
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), ",")
 }

@@ -113,21 +113,6 @@ func (t Target) Devices() []string {
 	return slices.Compact(names)
 }
 
-// MayGetMIG reports whether the node can publish MIG devices of the GPU later. A cordon does
-// not cover them.
-func (t Target) MayGetMIG() bool {
-	for _, d := range t.GPU.Devices {
-		if d.Published == nil {
-			continue
-		}
-		capable := d.Published.Attributes[v1alpha1.AttributeMIGCapable].BoolValue
-		if capable != nil && !*capable || d.Kind.Scope() == kind.ScopePartition {
-			return false
-		}
-	}
-	return true
-}
-
 // Faults returns the taints of a fault of the GPU, each value once.
 func (t Target) Faults() []resourceapi.DeviceTaint {
 	var faults []resourceapi.DeviceTaint

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpupages/internal/markup"
@@ -32,7 +33,7 @@ func fleetPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 			if g.Name != "" {
 				modesOf[g.Mode]++
 			}
-			if g.Mode != fleet.ModeFree && g.Mode != gpurows.ModeUnknown {
+			if g.Mode != fleet.ModeFree && classOf(g.Mode) != string(gpurows.ModeUnknown) {
 				inUse++
 			}
 			texts = append(append(texts, g.Name, g.Model, g.UUID, string(g.Mode), g.Health.Text(r.at)), g.Taints...)
@@ -44,7 +45,11 @@ func fleetPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 	var sums facts
 	sums.text("Nodes", fmt.Sprint(len(r.rows)))
 	sums.text("GPUs", fmt.Sprint(gpus))
-	sums.text("Free", fmt.Sprint(modesOf[fleet.ModeFree]))
+	if n := modesOf[gpurows.ModeNotYours]; n > 0 {
+		sums.text("Free, or not yours", fmt.Sprintf("at most %d", n+modesOf[fleet.ModeFree]))
+	} else {
+		sums.text("Free", fmt.Sprint(modesOf[fleet.ModeFree]))
+	}
 	sums.text("With taints", fmt.Sprint(healths["tainted"]))
 	if n := healths["unknown"]; n > 0 {
 		sums.text("Health unknown", fmt.Sprint(n))
@@ -59,18 +64,17 @@ func fleetPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 		name: "Nodes", id: func(n nodeRow) string { return n.Name }, standard: "node", empty: noNodes(r),
 		columns: slices.Concat([]column[nodeRow]{
 			{"Node", by(func(n nodeRow) string { return n.Name }), func(n nodeRow) markup.Part { return link(n.Name, "nodes", n.Name) }},
-			{"GPUs", by(func(n nodeRow) int { return n.Published() }), func(n nodeRow) markup.Part { return strip(n.GPUs) }},
-			textColumn("Model", func(n nodeRow) string { return strings.Join(n.Models, ", ") }),
-			{"Memory promised", by(func(n nodeRow) float64 { return part(n.MemoryPromised, n.Memory) }), func(n nodeRow) markup.Part { return orDash(n.Published() > 0, memoryBar(n.MemoryPromised, n.Memory)) }},
-			{"Compute promised", by(nodeRow.share), func(n nodeRow) markup.Part { return n.computeBar() }},
-		}, use, []column[nodeRow]{
 			{"Health", by(nodeRow.sick), func(n nodeRow) markup.Part {
 				if n.Incomplete {
 					return markup.Text("⚠ " + incompleteText)
 				}
 				return r.health(n.GPUs...)
 			}},
-		}),
+			{"GPUs", by(func(n nodeRow) int { return n.Published() }), func(n nodeRow) markup.Part { return strip(n.GPUs) }},
+			textColumn("Model", func(n nodeRow) string { return strings.Join(n.Models, ", ") }),
+			{"Memory promised", by(func(n nodeRow) float64 { return part(n.MemoryPromised, n.Memory) }), func(n nodeRow) markup.Part { return orDash(n.Published() > 0, memoryBar(n.MemoryPromised, n.Memory)) }},
+			{"Compute promised", by(nodeRow.share), func(n nodeRow) markup.Part { return n.computeBar() }},
+		}, use),
 	}
 	return page{"Fleet", markup.Parts{
 		sums.draw("tiles"),
@@ -127,7 +131,7 @@ func namespacesPage(_ context.Context, r *reading, q *http.Request) (page, error
 			{"Memory", by(func(u gpurows.Usage) int64 { return u.Memory.Value() }), cell(3)},
 			{"Compute", by(func(u gpurows.Usage) int64 { return u.Compute }), cell(4)},
 			{"Slots", by(func(u gpurows.Usage) int64 { return u.Slots }), cell(5)},
-			{"GPU hours", by(func(u gpurows.Usage) float64 { return u.Hours }), cell(6)},
+			{"GPU hours", by(func(u gpurows.Usage) float64 { return ptr.Deref(u.Hours, 0) }), cell(6)},
 		}, useColumns(r, func(u gpurows.Usage) gpurows.Use { return u.Use }, nil)...),
 	}
 	return page{"Namespaces", markup.Parts{

@@ -10,15 +10,12 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
 )
 
-// documents is the address of the repository's documents.
-const documents = "https://github.com/gpu-dra/gpu-dra-driver/blob/main/"
-
 // documentLink returns a link to a section of a document; text only if it has none.
 func documentLink(text, section string) markup.Part {
 	if section == "" {
 		return markup.Text(text)
 	}
-	return markup.E("a", markup.Attr("href", documents+section), markup.Attr("rel", "noreferrer"), markup.Text(text))
+	return markup.E("a", markup.Attr("href", section), markup.Attr("rel", "noreferrer"), markup.Text(text))
 }
 
 // healthClass returns the class of a state of health in the style sheet.
@@ -61,6 +58,19 @@ func (r *reading) health(gpus ...gpurows.GPU) markup.Part {
 		return markup.E("span", markup.Attr("class", "ok"), markup.Text(string(gpurows.HealthOK)))
 	}
 	return listOrDash(items)
+}
+
+// deviceHealth returns the health of the GPU of a device.
+func (r *reading) deviceHealth(node, device string) markup.Part {
+	var found []gpurows.GPU
+	for _, n := range r.rows {
+		for _, g := range n.GPUs {
+			if n.Name == node && g.Name == r.places[node][device] {
+				found = append(found, g)
+			}
+		}
+	}
+	return r.health(found...)
 }
 
 func (r *reading) healthItem(h gpurows.Health) markup.Part {

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpurows"
 )
@@ -19,13 +20,13 @@ import (
 // A page says of a GPU without its agent what the commands say, and never that it is ok or free.
 func TestAGPUWithoutItsAgentIsNotOK(t *testing.T) {
 	w := shared(t)
-	since := metav1.NewTime(time.Now().Add(-5*time.Minute - time.Second))
+	since := metav1.NewTime(time.Now().Add(-100*time.Hour - 30*time.Minute))
 	site := pages(t, &world{World: w, agents: map[string]gpurows.Agent{
 		"a": {Problem: gpurows.Reason{Code: gpurows.CodeAgentNotReady, Since: &since}},
 		// A node that should have GPUs.
 		"b": {Problem: gpurows.Reason{Code: gpurows.CodeNoAgent}},
 	}})
-	const unknown = `docs/admin/findings-cluster.md#agent-not-ready" rel="noreferrer">agent not ready</a> since 5m1s ago`
+	const unknown = `docs/admin/findings-cluster.md#agent-not-ready" rel="noreferrer">agent not ready</a> since 4d4h ago`
 	for target, want := range map[string][]string{
 		"/":                       {"? unknown:<wbr", unknown, "? not published:<wbr", `#node-without-agent" rel="noreferrer">no agent</a>`, "<dt>Health unknown</dt><dd>5</dd>", "<dt>Free</dt><dd>0</dd>"},
 		"/?q=not+published":       {`data-key="b"`},
@@ -84,7 +85,7 @@ func TestSectionsOfReasonsExist(t *testing.T) {
 		codes = append(codes, c.Code)
 	}
 	for _, code := range codes {
-		section := gpurows.Reason{Code: code}.Section()
+		section := strings.TrimPrefix(gpurows.Reason{Code: code}.Section(), gpu.Page(""))
 		document, anchor, _ := strings.Cut(section, "#")
 		text, err := os.ReadFile("../../" + document)
 		if err != nil {

@@ -75,7 +75,7 @@ func (r *reading) objectLink(namespace string, before []string, word string, aft
 		return link(word, "claims", namespace, name)
 	case kind == "pod" && slices.ContainsFunc(r.Objects.Pods, func(p *corev1.Pod) bool { return p.Namespace == namespace && p.Name == name }):
 		return link(word, "pods", namespace, name)
-	case len(after) > 2 && after[0] == "of" && after[1] == "pool":
+	case len(after) > 2 && after[0] == "of" && (after[1] == "pool" || after[1] == "node"):
 		node := strings.TrimRight(after[2], ".,:;)")
 		if gpu := r.places[node][word]; gpu != "" {
 			return link(word, "nodes", node, "gpus", gpu)

@@ -287,11 +287,11 @@ func TestPagesHaveTheUseThatAgentsReport(t *testing.T) {
 	memory, half := uint64(3<<30), 0.5
 	site := pages(t, &world{World: shared(t), uses: gpurows.Uses{"a": {Rows: []agentv1.Row{
 		{Labels: agentv1.Labels{Namespace: "default", Claim: "half", Device: "gpu-3b-00", Pod: "half", Container: "main"}, MemoryUsedBytes: &memory, SMUsed: &half},
-	}, Foreign: &agentv1.Foreign{Checked: time.Now().Add(-3 * time.Minute), Devices: []agentv1.ForeignDevice{{Device: "gpu-3b-00", Processes: 2, MemoryUsedBytes: &memory}}}}}})
+	}, Foreign: &agentv1.Foreign{Checked: time.Now().Add(-100 * time.Hour), Devices: []agentv1.ForeignDevice{{Device: "gpu-3b-00", Processes: 2, MemoryUsedBytes: &memory}}}}}})
 	for target, want := range map[string][]string{
 		"/":                         {"3.0Gi of 58.3Gi", "12%"}, // a half of one of four GPUs
 		"/nodes/a":                  {"3.0Gi of 14.6Gi", "50%", `data-label="Memory used"><div>3.0Gi<`},
-		"/nodes/a/gpus/gpu-3b-00":   {"<dt>SM used</dt>", "<dt>Processes without a claim</dt><dd>2 processes, 3.0Gi, 3m ago</dd>"},
+		"/nodes/a/gpus/gpu-3b-00":   {"<dt>SM used</dt>", "<dt>Processes without a claim</dt><dd>2 processes, 3.0Gi, 4d4h ago</dd>"},
 		"/claims/default/half":      {`data-label="SM used"><div>50%<`},
 		"/namespaces":               {`data-label="Memory used"><div>3.0Gi<`},
 		"/namespaces?sort=-sm-used": {`aria-sort="descending"><a href="?sort=sm-used">`},

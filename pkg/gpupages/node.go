@@ -42,14 +42,13 @@ func nodePage(_ context.Context, r *reading, q *http.Request) (page, error) {
 			{"GPU", by(func(g gpurows.GPU) string { return g.Name }), func(g gpurows.GPU) markup.Part {
 				return orDash(g.Name != "", link(g.Name, "nodes", node.Name, "gpus", g.Name))
 			}},
+			{"Health", by(func(g gpurows.GPU) string { return g.Health.Text(r.at) }), func(g gpurows.GPU) markup.Part { return r.health(g) }},
 			{"Mode", by(func(g gpurows.GPU) string { return string(g.Mode) }), func(g gpurows.GPU) markup.Part { return modeBadge(g.Mode) }},
 			textColumn("Model", func(g gpurows.GPU) string { return gpurows.OrDash(g.Model) }),
 			{"Claims", by(func(g gpurows.GPU) int { return g.Claims }), text(func(g gpurows.GPU) string { return fmt.Sprint(g.Claims) })},
 			{"Memory promised", by(func(g gpurows.GPU) float64 { return part(g.MemoryPromised, g.Memory) }), func(g gpurows.GPU) markup.Part { return promisedMemory(g) }},
 			{"Compute promised", by(gpurows.GPU.ComputePart), func(g gpurows.GPU) markup.Part { return promisedCompute(g) }},
-		}, useColumns(r, func(g gpurows.GPU) gpurows.Use { return g.Use }, func(g gpurows.GPU) resource.Quantity { return g.Memory }), []column[gpurows.GPU]{
-			{"Health", by(func(g gpurows.GPU) string { return g.Health.Text(r.at) }), func(g gpurows.GPU) markup.Part { return r.health(g) }},
-		}),
+		}, useColumns(r, func(g gpurows.GPU) gpurows.Use { return g.Use }, func(g gpurows.GPU) resource.Quantity { return g.Memory })),
 	}
 	drawn := pictureOf(r.Cluster, node)
 	drawn.Link = func(name string) string { return address("nodes", node.Name, "gpus", name) }
@@ -153,7 +152,7 @@ func addAttributes(t *grid, d *resourceapi.Device) {
 
 // holders returns a section with the containers that have a device.
 func holders(r *reading, rows []gpurows.Holder, heading string) markup.Part {
-	t := grid{name: "Holders", heading: []string{"Claim", "Pod", "Container", "Device", "Memory", "Compute", "Health", "Limited by", "Limits"}, empty: "No claim holds a device."}
+	t := grid{name: "Holders", heading: []string{"Claim", "Health", "Pod", "Container", "Device", "Memory", "Compute", "Limited by", "Limits"}, empty: "No claim holds a device."}
 	used := r.uses() != nil
 	if used {
 		t.heading = append(t.heading, "Memory used", "SM used")
@@ -177,8 +176,8 @@ func holders(r *reading, rows []gpurows.Holder, heading string) markup.Part {
 			memory = gpurows.Gibibytes(h.Memory)
 		}
 		cells := []markup.Part{
-			link(h.Namespace+"/"+h.Claim, "claims", h.Namespace, h.Claim), pod, markup.Text(gpurows.OrDash(h.Container)), deviceLink(r, h.Node, h.Device),
-			markup.Text(memory), markup.Text(h.ComputeText()), r.health(gpurows.GPU{Health: h.Health}), markup.Text(h.HeldBy()), markup.Text(gpurows.OrDash(strings.Join(limits, ", "))),
+			link(h.Namespace+"/"+h.Claim, "claims", h.Namespace, h.Claim), r.health(gpurows.GPU{Health: h.Health}), pod, markup.Text(gpurows.OrDash(h.Container)), deviceLink(r, h.Node, h.Device),
+			markup.Text(memory), markup.Text(h.ComputeText()), markup.Text(h.HeldBy()), markup.Text(gpurows.OrDash(strings.Join(limits, ", "))),
 		}
 		if used {
 			cells = append(cells, memoryUsed(h.Use, resource.Quantity{}), smUsed(h.Use, false))

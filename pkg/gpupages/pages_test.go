@@ -7,6 +7,8 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,12 +16,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpupages/internal/markup"
@@ -165,6 +169,58 @@ func TestPages(t *testing.T) {
 		if status, _ := open(t, site, target); status != http.StatusNotFound {
 			t.Errorf("%s: status %d, want 404", target, status)
 		}
+	}
+}
+
+func TestThePageOfAPodHasTheSectionsOfExplain(t *testing.T) {
+	w := busy(t)
+	w.Taint("gpu-1b-00", "xid-79")
+	for _, pod := range w.Pods {
+		pod.Spec.NodeName, pod.Status.Phase = "dgx", corev1.PodRunning
+	}
+	late := fleettest.Pod("late")
+	late.Status.Phase = corev1.PodPending
+	late.Spec.NodeSelector = map[string]string{"disk": "fast"}
+	w.Pods, w.Claims = append(w.Pods, late), append(w.Claims, fleettest.Claim("late", ""))
+	site := pages(t, &world{World: w})
+	for target, want := range map[string][]string{
+		"/pods/default/training": {`<li><a href="/claims">Claims</a></li>`, "Cause", "Repair, by the administrator of the node", "Containers", ">gpu-1b-00</a>", `⚠ <a href="` + gpu.Page("docs/admin/causes-xids.md")},
+		"/pods/default/late":     {`<li><a href="/pods">Waiting</a></li>`, "Other nodes", "does not match"},
+	} {
+		_, text := open(t, site, target)
+		for _, part := range want {
+			if !strings.Contains(text, part) {
+				t.Errorf("%s: no %q in %s", target, part, text)
+			}
+		}
+	}
+}
+
+// The squares of lists and the boxes of pictures.
+func TestAModeHasOneColour(t *testing.T) {
+	colours := func(path, pattern string) map[string][]string {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := map[string][]string{}
+		for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
+			found[match[1]] = append(found[match[1]], match[2])
+		}
+		return found
+	}
+	lists := colours("assets/ui.css", `--(whole|shared|seat|mig|timeslice): (#\w+)`)
+	boxes := colours("internal/picture/picture.css", `\.(whole|shared|seat|mig|timeslice) \.box \{ fill: (#\w+)`)
+	if diff := cmp.Diff(lists, boxes); diff != "" {
+		t.Errorf("(-lists +pictures):\n%s", diff)
+	}
+	seen := map[string]string{}
+	for _, mode := range fleet.Modes()[1:] {
+		all := lists[string(mode)]
+		if len(all) != 2 || seen[all[0]] != "" || seen[all[1]] != "" {
+			t.Fatalf("mode %s has the colours %q, of a light and a dark page, and others have %v", mode, all, seen)
+		}
+		seen[all[0]], seen[all[1]] = string(mode), string(mode)
 	}
 }
 
@@ -350,7 +406,7 @@ func TestThePageOfAPodNamesUnexaminedNodes(t *testing.T) {
 	r := newReading(gpurows.New(w.Objects, v1alpha1.DriverName, nil), time.Now())
 	source := &world{World: w}
 	q := gpurows.Question{Namespace: "default", Name: "pod/new", Nodes: nodesExplained, Limit: 1}
-	e, err := r.Explain(t.Context(), q, source.Warnings)
+	e, err := r.explain(t.Context(), q, source.Warnings)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,11 +84,17 @@ func orDash(known bool, of markup.Part) markup.Part {
 
 // promisedMemory draws the promised memory of a GPU.
 func promisedMemory(g gpurows.GPU) markup.Part {
+	if g.Partial {
+		return markup.Text(g.MemoryText())
+	}
 	return orDash(g.MemoryText() != "-", memoryBar(g.MemoryPromised, g.Memory))
 }
 
 // promisedCompute draws the promised compute of a GPU, or its units, in the words of the commands.
 func promisedCompute(g gpurows.GPU) markup.Part {
+	if g.Partial {
+		return markup.Text(g.ComputeText())
+	}
 	return orDash(g.ComputeText() != "-", amountBar(g.ComputePart(), 1, g.ComputeText()))
 }
 
@@ -112,7 +118,7 @@ func amountBar(amount, total float64, text string) markup.Part {
 }
 
 func modeBadge(mode fleet.Mode) markup.Part {
-	return markup.E("span", markup.Attr("class", "mode "+string(mode)), markup.Text(string(mode)))
+	return markup.E("span", markup.Attr("class", "mode "+classOf(mode)), markup.Text(string(mode)))
 }
 
 // breakable returns text that narrow columns break after the signs in taints.
@@ -134,7 +140,7 @@ func legend(numbers map[fleet.Mode]int) markup.Part {
 	parts := markup.Parts{markup.Attr("class", "legend")}
 	for _, mode := range modes() {
 		if n := numbers[mode]; n > 0 && mode != fleet.ModeFree && mode != gpurows.ModeUnknown {
-			parts = append(parts, markup.E("span", square(string(mode), letterOf(mode)), markup.Text(fmt.Sprintf("%d %s", n, mode))))
+			parts = append(parts, markup.E("span", square(classOf(mode), letterOf(mode)), markup.Text(fmt.Sprintf("%d %s", n, mode))))
 		}
 	}
 	return markup.E("div", parts)
@@ -154,7 +160,7 @@ func strip(gpus []gpurows.GPU) markup.Part {
 	numbers := map[fleet.Mode]int{}
 	tainted, unknown := 0, 0
 	for _, g := range gpus {
-		class, letter := string(g.Mode), letterOf(g.Mode)
+		class, letter := classOf(g.Mode), letterOf(g.Mode)
 		numbers[g.Mode]++
 		switch healthClass(g.Health.State) {
 		case "tainted":
@@ -181,13 +187,21 @@ func strip(gpus []gpurows.GPU) markup.Part {
 		markup.E("span", markup.Attr("class", "unseen"), markup.Text(strings.Join(words, ", "))))
 }
 
-func modes() []fleet.Mode { return append(fleet.Modes(), gpurows.ModeUnknown) }
+func modes() []fleet.Mode { return append(fleet.Modes(), gpurows.ModeUnknown, gpurows.ModeNotYours) }
+
+// classOf returns the class of a mode in the style sheet.
+func classOf(mode fleet.Mode) string {
+	if mode == gpurows.ModeNotYours {
+		return string(gpurows.ModeUnknown)
+	}
+	return string(mode)
+}
 
 func letterOf(mode fleet.Mode) string {
 	if mode == fleet.ModeFree {
 		return "–"
 	}
-	if mode == gpurows.ModeUnknown {
+	if classOf(mode) == string(gpurows.ModeUnknown) {
 		return "?"
 	}
 	return strings.ToUpper(string(mode[:1]))

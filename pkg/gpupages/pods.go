@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +30,11 @@ type answer struct {
 
 func (s *Site) podPage(ctx context.Context, r *reading, q *http.Request) (page, error) {
 	namespace, name := q.PathValue("namespace"), q.PathValue("name")
-	return s.explanationPage(ctx, r, namespace, "pod/"+name, breadcrumbs(link("Waiting", "pods"), markup.Text(namespace+"/"+name)))
+	above := link("Claims", "claims")
+	if slices.ContainsFunc(r.waiting, func(p *corev1.Pod) bool { return p.Namespace == namespace && p.Name == name }) {
+		above = link("Waiting", "pods")
+	}
+	return s.explanationPage(ctx, r, namespace, "pod/"+name, breadcrumbs(above, markup.Text(namespace+"/"+name)))
 }
 
 func (s *Site) whyPage(ctx context.Context, r *reading, q *http.Request) (page, error) {
@@ -49,16 +54,32 @@ func (s *Site) explanationPage(ctx context.Context, r *reading, namespace, name 
 		return page{}, err
 	}
 	main := markup.Parts{path}
+	if e.Unread != "" {
+		main = append(main, paragraph("note", capital(e.Unread)+"."))
+	}
 	if len(e.Causes) > 0 {
 		main = append(main, section("Cause", r.sentences(namespace, e.Causes)))
 	}
 	if len(e.Advice) > 0 {
 		main = append(main, markup.E("section", markup.Attr("class", "advice"), markup.E("h2", markup.Text("What to do")), r.sentences(namespace, e.Advice)))
 	}
+	if len(e.Repairs) > 0 {
+		main = append(main, markup.E("details", markup.E("summary", markup.Text("Repair, by the administrator of the node")), r.sentences(namespace, e.Repairs)))
+	}
+	if len(e.Containers) > 0 {
+		t := grid{name: "Containers", heading: []string{"Container", "Health", "Device", "Limits"}}
+		for _, c := range e.Containers {
+			t.add(c.Container+"/"+c.Device, markup.Text(gpurows.OrDash(c.Container)), r.deviceHealth(c.Node, c.Device), deviceLink(r, c.Node, c.Device), markup.Text(gpurows.OrDash(strings.Join(c.Limits, "; "))))
+		}
+		main = append(main, section("Containers", t.draw()))
+	}
 	if len(e.Facts) > 0 {
 		main = append(main, section("Facts", r.sentences(namespace, e.Facts)))
 	}
-	if len(e.Fits) > 0 {
+	switch {
+	case len(e.Fits) > 0 && e.Partial:
+		main = append(main, section("It may fit", markup.E("p", markup.Text("The devices may be free on "), r.nodeLinks(e.Fits), markup.Text(", or claims that you may not read hold them."))))
+	case len(e.Fits) > 0:
 		main = append(main, section("It fits", markup.E("p", markup.Text("The devices are free on "), r.nodeLinks(e.Fits), markup.Text("."))))
 	}
 	for _, miss := range e.Misses {
@@ -85,7 +106,10 @@ func (s *Site) explanationPage(ctx context.Context, r *reading, namespace, name 
 		main = append(main, paragraph("hint", "Not examined: "+gpurows.List(e.NotExamined)+"."))
 	}
 	if e.Other > 0 {
-		main = append(main, paragraph("hint", fmt.Sprintf("%d further nodes do not fit either.", e.Other)))
+		main = append(main, paragraph("hint", fleet.NumberVerb(e.Other, "further node", "does", "do")+" not fit either."))
+	}
+	if len(e.Excluded) > 0 {
+		main = append(main, section("Other nodes", r.sentences(namespace, e.Elsewhere())))
 	}
 	return page{capital(e.Subject), main}, nil
 }
@@ -114,10 +138,21 @@ func (s *Site) explained(ctx context.Context, r *reading, question gpurows.Quest
 	if found, ok := s.answers[question]; ok {
 		return found.Explanation, found.err
 	}
-	e, err := r.Explain(ctx, question, warnings)
+	e, err := r.explain(ctx, question, warnings)
 	if ctx.Err() == nil {
 		now := time.Now()
 		s.answers[question] = answer{e, err, now.Add(max(s.readings.fresh, time.Duration(several*idleRatio)*now.Sub(begin)))}
 	}
 	return e, err
+}
+
+// explain returns the answer to a question, with the warnings about its pod.
+func (r *reading) explain(ctx context.Context, question gpurows.Question, warnings func(context.Context, *corev1.Pod) ([]corev1.Event, error)) (gpurows.Explanation, error) {
+	evidence := gpurows.Evidence{Now: r.at}
+	if pod, _ := r.Find(question); pod != nil {
+		if err := evidence.SetWarnings(warnings(ctx, pod)); err != nil {
+			return gpurows.Explanation{}, err
+		}
+	}
+	return r.Explain(ctx, question, evidence)
 }

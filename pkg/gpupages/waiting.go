@@ -93,12 +93,14 @@ func firstSentences(e gpurows.Explanation, message string) (reason, remedy strin
 	}
 	for _, fact := range e.Facts {
 		// Skip the scheduler's message, and the devices that the pod has.
-		isDevice := strings.HasPrefix(fact, "claim ") && strings.Contains(fact, " has ") && strings.Contains(fact, " of pool ")
+		isDevice := strings.HasPrefix(fact, "claim ") && strings.Contains(fact, " has ") && strings.Contains(fact, " of node ")
 		if !isDevice && !strings.HasPrefix(fact, "scheduler: ") {
 			return fact, remedy
 		}
 	}
 	switch {
+	case len(e.Fits) > 0 && e.Partial:
+		return "the devices may be free on " + gpurows.List(e.Fits) + ", or claims that you may not read hold them", remedy
 	case len(e.Fits) > 0:
 		return "the devices are free on " + gpurows.List(e.Fits), remedy
 	case len(e.Misses) > 0:

@@ -3,6 +3,7 @@
 package gpurows
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,99 +14,175 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// remedy is the reason why a condition is not met, and the advice.
-type remedy struct{ reason, advice string }
-
-const poolAdvice = "have the driver named above publish its devices again, by restarting its pod on the node, and report it to its authors: its ResourceSlices contradict each other"
-
-// remedies returns the remedy of each condition.
-func remedies() map[fleet.Condition]remedy {
-	return map[fleet.Condition]remedy{
-		fleet.ConditionHolders: {"other claims hold the devices", "wait until one of the claims that hold them ends, or end it: nothing is preempted for devices, whatever the priority of the pod"},
-		fleet.ConditionTaints:  {"devices have taints", "wait until the causes of the taints have ended, or add nodes"},
-		fleet.ConditionConstraints: {
-			"no such group of devices meets the constraints of the claim",
-			"request fewer devices, or drop the constraint: kubectl gpu topo NODE shows which devices belong together",
-		},
-		fleet.ConditionSelectors: {"no device meets the selectors", "change the selector"},
-		fleet.ConditionSize:      {"no device is large enough", "request less: no device of the class has so much"},
-		fleet.ConditionClass: {
-			"it has no device of the class",
-			"offer such devices on a node (chart value offer, or nodeConfigs), or name another class: kubectl gpu free lists classes with free",
-		},
-		fleet.ConditionPool: {"the scheduler refuses the pool of its devices", poolAdvice},
-	}
-}
-
 // MissingText returns the reason why claims do not fit on a node. Conditions besides the first
 // are dropped to find it.
-func MissingText(v fleet.Verdict) string {
+func (c *Cluster) MissingText(v fleet.Verdict) string {
 	switch {
 	case v.Problem != nil:
 		return v.Problem.Error()
+	case v.Missing == nil && !c.Publishes(v.Node):
+		return "it publishes no devices"
 	case v.Missing == nil:
 		return "it has too few devices"
-	default:
-		return remedies()[v.Missing[0]].reason
 	}
+	switch v.Missing[0] {
+	case fleet.ConditionHolders:
+		return "other claims hold the devices"
+	case fleet.ConditionTaints:
+		return "devices have taints"
+	case fleet.ConditionConstraints:
+		return "no such group of devices meets the constraints of the claim"
+	case fleet.ConditionSelectors:
+		return "no device meets the selectors"
+	case fleet.ConditionSize:
+		return "no device is large enough"
+	case fleet.ConditionPool:
+		return "the scheduler refuses the pool of its devices"
+	case fleet.ConditionClass:
+	}
+	return "it has no device of the class"
 }
 
-// advice returns remedies for claims that fit on no node, by the nearest miss.
-func advice(f *fleet.Fleet, nearest fleet.Verdict, checks []fleet.RequestCheck) []string {
+// addNothingPublished adds that there is no device to choose from: no change of the claim helps.
+func (e *explaining) addNothingPublished() {
+	e.Causes = append(e.Causes, "no node publishes devices")
+	e.Advice = append(e.Advice, "the administrator finds the reason: kubectl gpu doctor")
+}
+
+// addMiss adds why claims fit on no node, by the nearest miss, and the remedy. Advice is about the
+// first condition that is not met.
+func (e *explaining) addMiss(ctx context.Context, pod *corev1.Pod, verdicts []fleet.Verdict, checks []fleet.RequestCheck, open []*resourceapi.ResourceClaim) {
+	nearest := verdicts[0]
+	if nearest.Excluded != nil {
+		e.addExcluded(nearest)
+		return
+	}
+	if errors.Is(nearest.Problem, fleet.ErrNotExamined) {
+		return
+	}
+	if nearest.Problem == nil && nearest.Missing == nil && !slices.ContainsFunc(verdicts, func(v fleet.Verdict) bool { return e.cluster.Publishes(v.Node) }) {
+		e.addNothingPublished()
+		return
+	}
+	e.Causes = append(e.Causes, fmt.Sprintf("nearest to fit is node %s: %s", nearest.Node, e.cluster.MissingText(nearest)))
+	e.addOtherDrivers(checks)
+	advise := func(texts ...string) { addOnce(&e.Advice, texts...) }
 	switch {
-	case nearest.Excluded != nil:
-		texts := []string{"change the pod or a node so that the reasons below end, or add nodes: no node admits the pod"}
-		if slices.Contains(nearest.Excluded, fleet.Cordoned) {
-			texts = append(texts, "if the node may be used again, its administrator ends the cordon: kubectl uncordon "+nearest.Node)
-		}
-		return texts
 	case errors.Is(nearest.Problem, gpu.ErrNotReady):
-		return []string{"wait until the agent of the node has published its devices"}
+		advise("wait until the agent of the node has published its devices")
+		return
 	case errors.Is(nearest.Problem, fleet.ErrPoolRefused):
-		return []string{poolAdvice}
-	case errors.Is(nearest.Problem, fleet.ErrNotExamined):
-		return nil
+		advise("have the driver that the reason names publish its devices again, by a restart of its pod on the node: its ResourceSlices contradict each other")
+		return
 	case nearest.Problem != nil:
-		return []string{"write the claim in another shape, or mend its selectors: docs/user/shapes.md and docs/user/troubleshooting.md"}
+		advise("write the claim in another shape, or mend its selectors: " + gpu.Page("docs/user/shapes.md#claims-that-the-scheduler-answers-quickly"))
+		return
 	case nearest.Missing == nil:
-		return []string{"request fewer devices: no node has so many"}
+		advise("request fewer devices: no node has so many")
+		return
 	}
-	all := []string{remedies()[nearest.Missing[0]].advice}
-	if nearest.Missing[0] == fleet.ConditionSelectors {
-		all = append(all, selectorValues(f, checks)...)
-	}
-	return all
-}
-
-// addMiss adds why claims fit on no node, by the nearest miss, and the remedies.
-func (e *explaining) addMiss(nearest fleet.Verdict, checks []fleet.RequestCheck, open []*resourceapi.ResourceClaim) {
-	switch {
-	case nearest.Excluded != nil:
-		e.Causes = append(e.Causes, "no node admits the pod, for reasons apart from devices")
-	case errors.Is(nearest.Problem, fleet.ErrNotExamined):
-	default:
-		e.Causes = append(e.Causes, fmt.Sprintf("nearest to fit is node %s: %s", nearest.Node, MissingText(nearest)))
-	}
-	// Only the last condition that misses is advised on, and so is the nearest one first.
-	switch of := nearest.Missing; {
-	case nearest.Excluded == nil && nearest.Problem == nil && len(of) > 0 && of[0] == fleet.ConditionTaints:
+	switch nearest.Missing[0] {
+	case fleet.ConditionTaints:
 		e.addTaintsOf(nearest.Node, checks)
-	case nearest.Excluded == nil && nearest.Problem == nil && len(of) > 0 && of[0] == fleet.ConditionSize:
+	case fleet.ConditionSize:
 		e.addReasons(nearest.Node, CodeTooSmall, 1)
-	case nearest.Excluded == nil && nearest.Problem == nil && len(of) > 0 && of[0] == fleet.ConditionHolders:
+		advise("request less: no device of the class has so much")
+	case fleet.ConditionHolders:
 		e.addReasons(nearest.Node, CodeInUse, mostEvents)
-		defer func() { addOnce(&e.Advice, e.endHolders(nearest.Node, checks)...) }()
-	case nearest.Excluded == nil && nearest.Problem == nil && len(of) > 0 && of[0] == fleet.ConditionClass:
+		advise("wait until enough of these claims end: nothing is preempted for devices, whatever the priority of the pod")
+		advise(e.smaller(ctx, nearest, open), e.ending(ctx, pod, verdicts, open))
+	case fleet.ConditionClass:
 		if offers := e.classOffer(open); offers != nil {
-			addOnce(&e.Advice, offers...)
+			advise(offers...)
+		} else {
+			advise("name another class: kubectl gpu free lists those with free devices")
+		}
+	case fleet.ConditionConstraints:
+		advise("request fewer devices, or drop the constraint: kubectl gpu topo " + nearest.Node + " shows which devices belong together")
+	case fleet.ConditionSelectors:
+		if offers := e.classOffer(open, v1alpha1.OfferMIG); offers != nil {
+			advise(offers...)
 			return
 		}
+		advise("change the selector")
+		advise(selectorValues(e.cluster.Fleet, checks)...)
+	case fleet.ConditionPool:
 	}
-	e.Advice = append(e.Advice, advice(e.cluster.Fleet, nearest, checks)...)
+}
+
+// addExcluded adds why no node admits the pod, for reasons apart from devices.
+func (e *explaining) addExcluded(nearest fleet.Verdict) {
+	e.Causes = append(e.Causes, "no node admits the pod, for reasons apart from devices")
+	if slices.Contains(nearest.Excluded, fleet.Cordoned) {
+		addOnce(&e.Advice, "if the node may be used again, its administrator ends the cordon: kubectl uncordon "+nearest.Node)
+		return
+	}
+	for _, taint := range nearest.Taints {
+		addOnce(&e.Advice, fmt.Sprintf("node %s is for pods that tolerate its taint: tolerations: [{key: %q, operator: Equal, value: %q, effect: %s}]", nearest.Node, taint.Key, taint.Value, taint.Effect))
+	}
+}
+
+// addOtherDrivers names the driver of the devices that claims are for, if it is not this one.
+func (e *explaining) addOtherDrivers(checks []fleet.RequestCheck) {
+	for _, check := range checks {
+		drivers := map[string]bool{}
+		for _, d := range check.Devices {
+			if !slices.Contains(d.Missing, fleet.ConditionClass) {
+				drivers[d.Device.ID.Driver] = true
+			}
+		}
+		if len(drivers) > 0 && !drivers[e.cluster.Driver] {
+			addOnce(&e.Facts, fmt.Sprintf("the devices of request %s are of the driver %s, not of %s", check.Request, List(slices.Sorted(maps.Keys(drivers))), e.cluster.Driver))
+		}
+	}
+}
+
+// smaller returns the largest share that fits now on the nearest node. It returns "" if there is
+// none, or if claims that the user may not read can hold the rest.
+func (e *explaining) smaller(ctx context.Context, nearest fleet.Verdict, open []*resourceapi.ResourceClaim) string {
+	if len(open) != 1 || e.cluster.IsPartial() {
+		return ""
+	}
+	most := e.search.LargestMemory(ctx, nearest.Node, open[0])
+	if most.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("a share of %s fits on node %s now", &most, nearest.Node)
+}
+
+// ending returns the command that ends the fewest pods of the namespace without which the pod fits.
+// It returns "" if that is not proven: the user may not read all claims and pods, other pods wait
+// for devices too, or a controller starts the pods again.
+func (e *explaining) ending(ctx context.Context, pod *corev1.Pod, verdicts []fleet.Verdict, open []*resourceapi.ResourceClaim) string {
+	if e.cluster.IsPartial() || slices.ContainsFunc(e.cluster.WaitingPods(), func(p WaitingPod) bool {
+		return p.Node == "" && (pod == nil || p.Namespace != pod.Namespace || p.Name != pod.Name)
+	}) {
+		return ""
+	}
+	mayEnd := func(p *corev1.Pod) bool { return p.Namespace == e.Namespace && metav1.GetControllerOf(p) == nil }
+	var fewest []*corev1.Pod
+	for i, v := range verdicts {
+		if i == e.nodes || !slices.Equal(v.Missing, []fleet.Condition{fleet.ConditionHolders}) {
+			break
+		}
+		pods, err := e.search.Ending(ctx, v.Node, mayEnd, open...)
+		if err == nil && len(pods) > 0 && (fewest == nil || len(pods) < len(fewest)) {
+			fewest = pods
+		}
+	}
+	if fewest == nil {
+		return ""
+	}
+	var names []string
+	for _, p := range fewest {
+		names = append(names, p.Name)
+	}
+	return fmt.Sprintf("it fits without %s, whose work then ends: kubectl delete pod %s --namespace %s", List(names), strings.Join(names, " "), e.Namespace)
 }
 
 // addReasons adds why devices of a node do not meet the requests. It adds the different reasons
@@ -130,26 +207,6 @@ func (e *explaining) addReasons(node, code string, most int) {
 		}
 	}
 	e.Causes = append(e.Causes, reasons[:min(most, len(reasons))]...)
-}
-
-// endHolders returns the command that ends a pod with a device of a node. The pod is one of the
-// same namespace: a user has no say in others.
-func (e *explaining) endHolders(node string, checks []fleet.RequestCheck) []string {
-	for _, check := range checks {
-		for _, d := range check.Devices {
-			if d.Device.ID.Pool != node || !slices.Contains(d.Missing, fleet.ConditionHolders) {
-				continue
-			}
-			for _, h := range d.Device.Holders {
-				for _, pod := range fleet.Consumers(h.Claim, e.cluster.Objects.Pods) {
-					if pod.Namespace == e.Namespace {
-						return []string{fmt.Sprintf("to end one of them, if its work is done or can wait: kubectl delete pod %s --namespace %s", pod.Name, pod.Namespace)}
-					}
-				}
-			}
-		}
-	}
-	return nil
 }
 
 // addTaintsOf adds the causes of the taints for which a node's devices do not meet the requests.
@@ -188,14 +245,11 @@ func selectorValues(f *fleet.Fleet, checks []fleet.RequestCheck) []string {
 		for _, d := range a.Devices {
 			for _, i := range d.Selectors {
 				for _, name := range fleet.NamesIn(a.Exactly.Selectors[i].CEL.Expression) {
-					if seen[name] {
+					values := f.Values(a.Devices, name)
+					if seen[name] || len(values) == 0 {
 						continue
 					}
 					seen[name] = true
-					values := f.Values(a.Devices, name)
-					if len(values) == 0 {
-						continue
-					}
 					var texts []string
 					for _, value := range slices.Sorted(maps.Keys(values)) {
 						texts = append(texts, fmt.Sprintf("%q (%s)", value, fleet.Number(values[value], "device")))
@@ -206,35 +260,4 @@ func selectorValues(f *fleet.Fleet, checks []fleet.RequestCheck) []string {
 		}
 	}
 	return all
-}
-
-// refusalAdvice returns a remedy if the API server refuses to create the pod's claim: it
-// names the quota or policy only in its message.
-func refusalAdvice(namespace, message string) []string {
-	switch {
-	case strings.Contains(message, "resourceclaimtemplate") && strings.HasSuffix(message, "not found"):
-		return []string{"create the claim template, or name one of the namespace: kubectl get resourceclaimtemplates --namespace " + namespace}
-	case strings.Contains(message, "exceeded quota: "):
-		_, name, _ := strings.Cut(message, "exceeded quota: ")
-		name, _, _ = strings.Cut(name, ",")
-		return []string{fmt.Sprintf("end other claims of the namespace, request less, or have an administrator raise the quota: kubectl describe resourcequota %s --namespace %s", name, namespace)}
-	case strings.Contains(message, "ValidatingAdmissionPolicy "):
-		return []string{"change the claim as the policy in the event requires; the administrator of the cluster has set it"}
-	default:
-		return nil
-	}
-}
-
-// when returns the time of an event, in the field that its reporter has set.
-func when(event corev1.Event) metav1.Time {
-	switch {
-	case event.Series != nil:
-		return metav1.Time{Time: event.Series.LastObservedTime.Time}
-	case !event.LastTimestamp.IsZero():
-		return event.LastTimestamp
-	case !event.EventTime.IsZero():
-		return metav1.Time{Time: event.EventTime.Time}
-	default:
-		return event.CreationTimestamp
-	}
 }

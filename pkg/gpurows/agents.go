@@ -119,13 +119,14 @@ func (c *Cluster) GPUs(nodes []fleet.Node, used Uses) []GPU {
 	rows := []GPU{}
 	health := c.healths()
 	for _, node := range nodes {
-		rows = append(rows, gpusOf(node, used, health)...)
+		rows = append(rows, c.gpusOf(node, used, health)...)
 	}
 	return rows
 }
 
-// gpusOf returns the rows of a node. Without its agent, nothing shows that a GPU is free.
-func gpusOf(node fleet.Node, used Uses, health func(string, Health) Health) []GPU {
+// gpusOf returns the rows of a node. Without its agent, or the right to list all claims, nothing
+// shows that a GPU is free.
+func (c *Cluster) gpusOf(node fleet.Node, used Uses, health func(string, Health) Health) []GPU {
 	rows := GPUs([]fleet.Node{node}, used)
 	if len(rows) == 0 {
 		rows = []GPU{{Node: node.Name, Mode: ModeUnknown, Health: Health{State: HealthNotPublished}}}
@@ -134,6 +135,10 @@ func gpusOf(node fleet.Node, used Uses, health func(string, Health) Health) []GP
 		g := &rows[i]
 		if g.Health = health(g.Node, g.Health); g.Health.State == HealthUnknown && g.Mode == fleet.ModeFree {
 			g.Mode = ModeUnknown
+		}
+		// A claim that has the GPU alone leaves nothing to others.
+		if g.Partial = c.Refused[doctor.Claims] != "" && g.isPublished() && g.Mode != fleet.ModeWhole; g.Partial && g.Mode == fleet.ModeFree {
+			g.Mode = ModeNotYours
 		}
 	}
 	return rows

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -41,6 +42,8 @@ type Explanation struct {
 	Facts []string `json:"facts,omitempty"`
 	// Unread names the rights that the user lacks, the unknown facts, and the role with the rights.
 	Unread string `json:"unread,omitempty"`
+	// Partial is true if claims that the user may not read can hold devices that seem free.
+	Partial bool `json:"partial,omitempty"`
 	// Nodes on which the claims fit.
 	Fits []string `json:"fits,omitempty"`
 	// Misses are the nodes on which they do not fit, the nearest first; not all of them.
@@ -59,6 +62,19 @@ type Explanation struct {
 type Excluded struct {
 	Node    string   `json:"node"`
 	Reasons []string `json:"reasons"`
+}
+
+// Elsewhere returns a sentence for all excluded nodes with the same reasons.
+func (e Explanation) Elsewhere() []string {
+	nodes, sentences := map[string][]string{}, []string{}
+	for _, excluded := range e.Excluded {
+		reasons := strings.Join(excluded.Reasons, "; ")
+		nodes[reasons] = append(nodes[reasons], excluded.Node)
+	}
+	for _, reasons := range slices.Sorted(maps.Keys(nodes)) {
+		sentences = append(sentences, "Not on "+List(nodes[reasons])+": "+reasons)
+	}
+	return sentences
 }
 
 // Miss is a node on which claims do not fit.
@@ -104,33 +120,48 @@ type Question struct {
 	Limit time.Duration
 }
 
-// Explain explains a pod or claim by the objects of the cluster and the warnings about a pod.
-// See [Cluster.ExplainFrom].
-func (c *Cluster) Explain(ctx context.Context, q Question, warnings func(context.Context, *corev1.Pod) ([]corev1.Event, error)) (Explanation, error) {
-	return c.ExplainFrom(ctx, q, Sources{Warnings: warnings})
+// Find returns the pod or claim of a question. Both are nil if nothing has the name.
+func (c *Cluster) Find(q Question) (*corev1.Pod, *resourceapi.ResourceClaim) {
+	claim, isClaim := strings.CutPrefix(q.Name, "claim/")
+	pod := strings.TrimPrefix(q.Name, "pod/")
+	if i := slices.IndexFunc(c.Objects.Pods, func(p *corev1.Pod) bool { return p.Namespace == q.Namespace && p.Name == pod }); i >= 0 && !isClaim {
+		return c.Objects.Pods[i], nil
+	}
+	return nil, FindClaim(c.Objects, q.Namespace, claim)
 }
 
-// ExplainFrom explains a pod or claim. The error wraps [gpu.ErrNotFound] for a name of no pod
-// and no claim.
-func (c *Cluster) ExplainFrom(ctx context.Context, q Question, from Sources) (Explanation, error) {
-	e := explaining{cluster: c, search: c.NewSearch(q.Limit), nodes: q.Nodes, from: from, now: from.Now}
-	if e.now.IsZero() {
-		e.now = time.Now()
+// NodesOf returns the nodes whose agents are a part of the explanation of a pod.
+func (c *Cluster) NodesOf(pod *corev1.Pod) []string {
+	var nodes []string
+	addOnce(&nodes, pod.Spec.NodeName)
+	claims, _ := c.ClaimsOf(pod)
+	for _, claim := range claims {
+		for _, id := range c.devicesOf(claim) {
+			addOnce(&nodes, id.Pool)
+		}
 	}
-	claimName, isClaim := strings.CutPrefix(q.Name, "claim/")
-	podName := strings.TrimPrefix(q.Name, "pod/")
-	i := slices.IndexFunc(c.Objects.Pods, func(p *corev1.Pod) bool { return p.Namespace == q.Namespace && p.Name == podName })
-	claim := FindClaim(c.Objects, q.Namespace, claimName)
+	return nodes
+}
+
+// Explain explains a pod or claim by the evidence. It reads nothing else. The error wraps
+// [gpu.ErrNotFound] for a name of no pod and no claim.
+func (c *Cluster) Explain(ctx context.Context, q Question, evidence Evidence) (Explanation, error) {
+	e := explaining{cluster: c, search: c.NewSearch(q.Limit), nodes: q.Nodes, Evidence: evidence}
+	if e.Now.IsZero() {
+		e.Now = time.Now()
+	}
+	pod, claim := c.Find(q)
 	var err error
 	switch {
-	case i >= 0 && !isClaim:
-		err = e.addPod(ctx, c.Objects.Pods[i])
+	case pod != nil:
+		err = e.addPod(ctx, pod)
 	case claim != nil:
-		e.Subject, e.Namespace, e.Claim = fmt.Sprintf("claim %s/%s", q.Namespace, claimName), q.Namespace, claimName
+		e.Subject, e.Namespace, e.Claim = fmt.Sprintf("claim %s/%s", q.Namespace, claim.Name), q.Namespace, claim.Name
 		err = e.addClaim(ctx, claim)
 	default:
 		return e.Explanation, c.notFound(q)
 	}
+	e.Explanation.Repairer = e.Evidence.Repairer && len(e.Repairs) > 0
 	e.addUnread()
 	return e.Explanation, err
 }
@@ -138,24 +169,26 @@ func (c *Cluster) ExplainFrom(ctx context.Context, q Question, from Sources) (Ex
 // explaining is an explanation that is being made.
 type explaining struct {
 	Explanation
+	Evidence
 	cluster *Cluster
 	search  *fleet.Search
 	// nodes bounds the misses.
 	nodes int
-	from  Sources
-	now   time.Time
 }
 
 func (e *explaining) addClaim(ctx context.Context, claim *resourceapi.ResourceClaim) error {
 	if claim.Status.Allocation == nil {
 		err := e.add(ctx, nil, []*resourceapi.ResourceClaim{claim})
-		if e.Outcome = OutcomeWaits; len(e.Fits) > 0 {
+		switch e.Outcome = OutcomeWaits; {
+		case len(e.Fits) > 0 && e.cluster.IsPartial():
+			e.Outcome = OutcomeUnknown
+		case len(e.Fits) > 0:
 			e.Outcome = OutcomeWell
 		}
 		return err
 	}
 	e.Outcome = OutcomeWell
-	e.addHealth(ctx, nil, []*resourceapi.ResourceClaim{claim})
+	e.addHealth(nil, []*resourceapi.ResourceClaim{claim})
 	return e.add(ctx, nil, []*resourceapi.ResourceClaim{claim})
 }
 
@@ -167,23 +200,24 @@ func (e *explaining) addPod(ctx context.Context, pod *corev1.Pod) error {
 	case StateRunning:
 		e.Outcome = OutcomeWell
 		e.addEnds(pod, claims)
-		e.addHealth(ctx, pod, claims)
-		e.addContainers(ctx, pod, claims)
-		return e.addWarnings(ctx, pod)
+		e.addHealth(pod, claims)
+		e.addRefusals(pod.Spec.NodeName, claims)
+		e.addContainers(pod, claims)
+		e.addWarnings(pod, missing)
+		return nil
 	case StateFailed, StateSucceeded:
 		e.Outcome = OutcomeWell
 		e.addEnds(pod, claims)
 		if e.State == StateFailed {
-			e.addHealth(ctx, pod, claims)
+			e.addHealth(pod, claims)
 		}
 		e.addPastClaims(pod)
-		return e.addWarnings(ctx, pod)
+		e.addWarnings(pod, missing)
+		return nil
 	case StateTerminating, StateCreating:
 		e.Outcome = OutcomeWaits
-		e.addHealth(ctx, pod, claims)
-		if err := e.addStart(ctx, pod, claims); err != nil {
-			return err
-		}
+		e.addHealth(pod, claims)
+		e.addStart(pod, claims)
 	case StatePending:
 		e.Outcome = OutcomeWaits
 		e.addResources(pod)
@@ -200,7 +234,8 @@ func (e *explaining) addPod(ctx context.Context, pod *corev1.Pod) error {
 	} else if err := e.add(ctx, pod, claims); err != nil {
 		return err
 	}
-	return e.addWarnings(ctx, pod)
+	e.addWarnings(pod, missing)
+	return nil
 }
 
 // add explains claims that must fit on one node together. The pod is nil for a claim alone.
@@ -216,9 +251,8 @@ func (e *explaining) add(ctx context.Context, pod *corev1.Pod, claims []*resourc
 	if len(open) == 0 || e.isUnreadable() {
 		return nil
 	}
-	if missing := missingClasses(e.cluster.Fleet, e.cluster.Objects.Classes, pod, open); missing != nil {
-		e.Advice = append(e.Advice, missing...)
-		e.Causes = append(e.Causes, "a DeviceClass does not exist")
+	if missing := e.cluster.MissingClasses(open); missing != nil {
+		e.Causes = append(e.Causes, missing...)
 		return nil
 	}
 	verdicts, err := e.search.Verdicts(ctx, pod, claims...)
@@ -226,7 +260,7 @@ func (e *explaining) add(ctx context.Context, pod *corev1.Pod, claims []*resourc
 		return err
 	}
 	if len(verdicts) == 0 {
-		e.Advice = append(e.Advice, "add a node: the cluster has none, and no devices")
+		e.addNothingPublished()
 		return nil
 	}
 	var checks []fleet.RequestCheck
@@ -257,20 +291,17 @@ func (e *explaining) add(ctx context.Context, pod *corev1.Pod, claims []*resourc
 		if err != nil || e.isPartial() {
 			e.Advice = append(e.Advice, partialAdvice)
 		}
-		e.addMiss(verdicts[0], checks, open)
-		if e.from.Repairs != nil && len(e.Repairs) > 0 {
-			e.Repairer = e.from.Repairs(ctx)
-		}
+		e.addMiss(ctx, pod, verdicts, checks, open)
 		e.Advice = append(e.Advice, names...)
 	}
-	return nil
+	return ctx.Err()
 }
 
 // mostDevices bounds the devices of a request that are explained on a node.
 const mostDevices = 256
 
 // partialAdvice precedes advice that does not rest on all nodes and devices.
-const partialAdvice = "not all nodes and devices were examined, so the rest of this advice may be wrong: write simpler selectors or another shape (docs/user/shapes.md), or search for longer (kubectl gpu explain --limit)"
+const partialAdvice = "not all nodes and devices were examined, so the rest of this advice may be wrong: search for longer (kubectl gpu explain --limit), or write simpler selectors"
 
 // isPartial reports whether the explanation is of a part of the nodes or devices.
 func (e *explaining) isPartial() bool {
@@ -280,7 +311,7 @@ func (e *explaining) isPartial() bool {
 }
 
 func (e *explaining) miss(ctx context.Context, v fleet.Verdict, claims []*resourceapi.ResourceClaim) (Miss, []fleet.RequestCheck, error) {
-	item := Miss{Node: v.Node, Code: MissingCode(v), Missing: MissingText(v)}
+	item := Miss{Node: v.Node, Code: e.cluster.MissingCode(v), Missing: e.cluster.MissingText(v)}
 	checks, err := e.search.Check(ctx, v.Node, claims...)
 	if err != nil {
 		return item, nil, err

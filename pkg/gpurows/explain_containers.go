@@ -3,9 +3,9 @@
 package gpurows
 
 import (
-	"context"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -16,8 +16,8 @@ import (
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // ContainerDevice is a device of a container, with its limits in the words of a program. It
@@ -51,8 +51,7 @@ func entriesOf(pod *corev1.Pod, claim *resourceapi.ResourceClaim) []string {
 
 // addContainers adds the devices of a pod's containers. It also adds their use and that of
 // their neighbours, and the place of the devices in the node.
-func (e *explaining) addContainers(ctx context.Context, pod *corev1.Pod, claims []*resourceapi.ResourceClaim) {
-	used := Uses{}
+func (e *explaining) addContainers(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) {
 	places := map[string][]fleet.Device{}
 	for _, claim := range claims {
 		if claim.Status.Allocation == nil {
@@ -60,30 +59,39 @@ func (e *explaining) addContainers(ctx context.Context, pod *corev1.Pod, claims 
 		}
 		e.addAllocated(claim)
 		e.addUnnamed(pod, claim)
-		for _, id := range e.devicesOf(claim) {
-			if _, read := used[id.Pool]; !read && e.from.Uses != nil {
-				maps.Copy(used, e.from.Uses(ctx, id.Pool))
-			}
+		for _, id := range e.cluster.devicesOf(claim) {
 			d := e.cluster.Device(id)
 			places[id.Pool] = append(places[id.Pool], d)
 			for _, h := range d.Holders {
 				if h.Claim.UID != claim.UID {
 					continue
 				}
-				for _, row := range rowsOf(id.Pool, d, h, used) {
+				for _, row := range rowsOf(id.Pool, d, h, e.Uses) {
 					if row.Pod == pod.Name || row.Pod == "" {
 						e.Containers = append(e.Containers, ContainerDevice{
 							Container: row.Container, Claim: claim.Name, Node: id.Pool, Device: id.Device,
 							Memory: row.Memory, Compute: row.Compute, Share: row.Share, Limits: row.Terms(), Use: row.Use,
 						})
+						if row.Share != nil && row.Share.Strategy == v1alpha1.StrategyMPS {
+							e.addReplacedShm(pod, row.Container)
+						}
 					}
 				}
 			}
-			e.addNeighbours(d, claim, used)
+			e.addNeighbours(d, claim)
 		}
 	}
 	for _, node := range slices.Sorted(maps.Keys(places)) {
 		e.addPlacement(node, places[node])
+	}
+}
+
+// addReplacedShm adds a fact if the container with a share has a volume at /dev/shm.
+func (e *explaining) addReplacedShm(pod *corev1.Pod, container string) {
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		if (c.Name == container || container == "") && slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return path.Clean(m.MountPath) == "/dev/shm" }) {
+			addOnce(&e.Facts, fmt.Sprintf("container %s does not see its volume at /dev/shm: the MPS daemon's is there, which all shares of the GPU fill together (supervisor.shmSize of the chart is its size)", c.Name))
+		}
 	}
 }
 
@@ -127,26 +135,15 @@ func (h Holder) Terms() []string {
 	return terms
 }
 
-// memoryTerms returns the limits of memory of a share. The agent reports the limit of a process
-// without its context, so the difference to the promised memory is the context.
+// memoryTerms returns the limits of memory of a share.
 func memoryTerms(s *v1alpha1.ShareData) []string {
 	var terms []string
-	processes := max(1, s.Processes)
 	switch {
 	case s.MemoryLimit != nil && s.ContainerMemoryLimit != nil && s.MemoryLimit.Cmp(*s.ContainerMemoryLimit) == 0:
-	case s.MemoryLimit != nil && s.Memory != nil:
-		reserve := resource.NewQuantity(s.Memory.Value()/int64(processes)-s.MemoryLimit.Value(), resource.BinarySI)
-		whole, subject := amount(*s.Memory), "a process"
-		if processes > 1 {
-			whole, subject = fmt.Sprintf("%s for %d processes,", whole, processes), fmt.Sprintf("each of %d processes", processes)
-		}
-		text := fmt.Sprintf("%s may allocate %s", subject, amount(*s.MemoryLimit))
-		if reserve.Sign() > 0 {
-			text += fmt.Sprintf(" (%s less %s for its context)", whole, amount(*reserve))
-		}
-		terms = append(terms, text)
+	case s.MemoryLimit != nil && s.Processes > 1:
+		terms = append(terms, fmt.Sprintf("each of %d processes may use %s, its context included", s.Processes, amount(*s.MemoryLimit)))
 	case s.MemoryLimit != nil:
-		terms = append(terms, fmt.Sprintf("a process may allocate %s, besides its context", amount(*s.MemoryLimit)))
+		terms = append(terms, fmt.Sprintf("a process may use %s, its context included", amount(*s.MemoryLimit)))
 	}
 	switch {
 	case s.ContainerMemoryLimit != nil:
@@ -171,14 +168,14 @@ func amount(q resource.Quantity) string {
 
 // addNeighbours adds the claims on the GPU of a device that use more memory than they were
 // promised. It names claims of other namespaces only for users who may list all claims.
-func (e *explaining) addNeighbours(d fleet.Device, own *resourceapi.ResourceClaim, used Uses) {
+func (e *explaining) addNeighbours(d fleet.Device, own *resourceapi.ResourceClaim) {
 	name := fleet.NameOf(d.ID.Device)
 	if !name.OnGPU() {
 		return
 	}
 	type neighbour struct{ namespace, claim, device string }
 	use, promised := map[neighbour]uint64{}, map[neighbour]uint64{}
-	for _, row := range used[d.ID.Pool].Rows {
+	for _, row := range e.Uses[d.ID.Pool].Rows {
 		n := neighbour{row.Namespace, row.Claim, row.Device}
 		if other := fleet.NameOf(row.Device); !other.OnGPU() || other.Address != name.Address || n.namespace == own.Namespace && n.claim == own.Name {
 			continue
@@ -195,12 +192,12 @@ func (e *explaining) addNeighbours(d fleet.Device, own *resourceapi.ResourceClai
 			continue
 		}
 		who := fmt.Sprintf("claim %s/%s", n.namespace, n.claim)
-		if n.namespace != own.Namespace && (e.cluster.Refused[doctor.Claims] != "" || e.cluster.Refused[doctor.Pods] != "") {
+		if n.namespace != own.Namespace && e.cluster.IsPartial() {
 			who = "a claim of another namespace"
 		}
 		addOnce(&e.Causes, fmt.Sprintf("%s on the GPU of %s uses %s, more than the %s that it was promised: memory may run out before the limits here",
 			who, d.ID.Device, amount(bytes(use[n])), amount(bytes(promised[n]))))
-		addOnce(&e.Advice, fmt.Sprintf("have the administrator of node %s end that program, or offer limits that the driver keeps (docs/user/share-levels.md)", d.ID.Pool))
+		addOnce(&e.Advice, fmt.Sprintf("have the administrator of node %s end that program, or offer limits that the driver keeps: %s", d.ID.Pool, gpu.Page("docs/user/share-levels.md#the-levels")))
 	}
 }
 
@@ -233,7 +230,7 @@ func (e *explaining) addPlacement(node string, devices []fleet.Device) {
 			len(gpus), strings.Join(slices.Sorted(maps.Keys(numa)), ", "), node, node))
 	}
 	if known && len(domains) > 1 {
-		e.Facts = append(e.Facts, fmt.Sprintf("placement: its %d GPUs span %d NVLink domains, so transfers between these use PCIe; the constraint matchAttribute: %s/%s keeps a claim in one (docs/user/topology.md)",
-			len(gpus), len(domains), e.cluster.Driver, v1alpha1.AttributeNVLinkDomain))
+		e.Facts = append(e.Facts, fmt.Sprintf("placement: its %d GPUs span %d NVLink domains, so transfers between these use PCIe; the constraint matchAttribute: %s/%s keeps a claim in one: %s",
+			len(gpus), len(domains), e.cluster.Driver, v1alpha1.AttributeNVLinkDomain, gpu.Page("docs/user/topology.md#four-linked-gpus")))
 	}
 }

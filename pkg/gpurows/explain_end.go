@@ -101,7 +101,7 @@ func isOutOfGPUMemory(message string) bool {
 func (e *explaining) termsOf(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, container string) string {
 	var terms []string
 	for _, claim := range claims {
-		for _, id := range e.devicesOf(claim) {
+		for _, id := range e.cluster.devicesOf(claim) {
 			d := e.cluster.Device(id)
 			for _, h := range d.Holders {
 				if h.Claim.UID != claim.UID {

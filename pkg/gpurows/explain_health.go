@@ -4,7 +4,6 @@ package gpurows
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -59,13 +58,13 @@ func causeOf(taint resourceapi.DeviceTaint, name fleet.DeviceID) (c cause.Cause,
 
 // addHealth adds the causes for which the devices of allocated claims are not well. The pod is
 // nil for a claim alone.
-func (e *explaining) addHealth(ctx context.Context, pod *corev1.Pod, claims []*resourceapi.ResourceClaim) {
+func (e *explaining) addHealth(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) {
 	unread := e.cluster.Refused[doctor.Slices] != ""
 	var unpublished, unknown []string
 	nodes := map[string]bool{}
 	reported := kubeletReports{}
 	for _, claim := range claims {
-		for _, id := range e.devicesOf(claim) {
+		for _, id := range e.cluster.devicesOf(claim) {
 			nodes[id.Pool] = true
 			health, message := kubeletHealth(pod, claim, id.Device)
 			d := e.cluster.Device(id)
@@ -80,6 +79,7 @@ func (e *explaining) addHealth(ctx context.Context, pod *corev1.Pod, claims []*r
 			}
 			e.addKubeletHealth(reported, id, health, message, len(e.Health) > known)
 		}
+		e.addDisturbances(pod, claim)
 	}
 	e.groupHealth()
 	for _, h := range e.Health {
@@ -98,23 +98,20 @@ func (e *explaining) addHealth(ctx context.Context, pod *corev1.Pod, claims []*r
 	}
 	if e.State == StateRunning {
 		for _, node := range slices.Sorted(maps.Keys(nodes)) {
-			e.addAgentOfRunning(ctx, node)
+			e.addAgentOfRunning(node)
 		}
-	}
-	if e.from.Repairs != nil && len(e.Repairs) > 0 {
-		e.Repairer = e.from.Repairs(ctx)
 	}
 }
 
 // devicesOf returns the devices of this driver that a claim has. It omits devices that the
 // claim only monitors.
-func (e *explaining) devicesOf(claim *resourceapi.ResourceClaim) []fleet.DeviceID {
+func (c *Cluster) devicesOf(claim *resourceapi.ResourceClaim) []fleet.DeviceID {
 	if claim.Status.Allocation == nil {
 		return nil
 	}
 	var all []fleet.DeviceID
 	for _, r := range claim.Status.Allocation.Devices.Results {
-		if id := (fleet.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device}); r.Driver == e.cluster.Driver && !slices.Contains(all, id) && !(fleet.Holder{Result: r}).Admin() {
+		if id := (fleet.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device}); r.Driver == c.Driver && !slices.Contains(all, id) && !(fleet.Holder{Result: r}).Admin() {
 			all = append(all, id)
 		}
 	}
@@ -133,6 +130,30 @@ func (e *explaining) addTaints(d fleet.Device) {
 		e.Health = append(e.Health, DeviceHealth{
 			Node: d.ID.Pool, Devices: []string{d.ID.Device}, Code: c.Code, Since: taint.TimeAdded, Meaning: c.Meaning, Effect: c.Effect, failed: failed, remedy: c,
 		})
+	}
+}
+
+// addDisturbances adds the conditions for which the programs of a share do not compute. Programs that
+// were started after an interruption are well.
+func (e *explaining) addDisturbances(pod *corev1.Pod, claim *resourceapi.ResourceClaim) {
+	for _, status := range claim.Status.Devices {
+		for _, condition := range status.Conditions {
+			c, known := cause.Of(condition.Type, condition.Reason)
+			if status.Driver != e.cluster.Driver || !known || condition.Status != metav1.ConditionTrue ||
+				condition.Type == v1alpha1.ConditionShareInterrupted && pod != nil && !fleet.RanAt(pod, condition.LastTransitionTime.Time) {
+				continue
+			}
+			c = c.For(status.Pool, "", "")
+			if e.Outcome == OutcomeWell {
+				e.Outcome = OutcomeFault
+				if condition.Type == v1alpha1.ConditionShareWaits {
+					e.Outcome = OutcomeWaits
+				}
+			}
+			e.Health = append(e.Health, DeviceHealth{
+				Node: status.Pool, Devices: []string{status.Device}, Code: c.Code, Since: &condition.LastTransitionTime, Meaning: c.Meaning, Effect: c.Effect, remedy: c,
+			})
+		}
 	}
 }
 
@@ -276,7 +297,11 @@ func (e *explaining) addUnknown(text, advice string) {
 // with a fault was ready once: its condition Ready would mislead.
 func (e *explaining) addAllocated(claim *resourceapi.ResourceClaim) {
 	for _, result := range claim.Status.Allocation.Devices.Results {
-		e.Facts = append(e.Facts, fmt.Sprintf("claim %s has %s of pool %s", claim.Name, result.Device, result.Pool))
+		if result.Driver == e.cluster.Driver {
+			e.Facts = append(e.Facts, fmt.Sprintf("claim %s has %s of node %s", claim.Name, result.Device, result.Pool))
+		} else {
+			e.Facts = append(e.Facts, fmt.Sprintf("claim %s has %s of pool %s of the driver %s, which prepares it", claim.Name, result.Device, result.Pool, result.Driver))
+		}
 	}
 	for _, status := range claim.Status.Devices {
 		sick := slices.ContainsFunc(e.Health, func(h DeviceHealth) bool {
@@ -285,6 +310,9 @@ func (e *explaining) addAllocated(claim *resourceapi.ResourceClaim) {
 		for _, condition := range status.Conditions {
 			if condition.Type == v1alpha1.ConditionReady && (condition.Status == metav1.ConditionTrue && sick || condition.Status == metav1.ConditionFalse && e.State == StateCreating) {
 				continue
+			}
+			if slices.ContainsFunc(e.Health, func(h DeviceHealth) bool { return h.remedy.Key == condition.Type }) {
+				continue // it is among the causes
 			}
 			e.Facts = append(e.Facts, fmt.Sprintf("%s: %s is %s: %s", status.Device, condition.Type, condition.Status, condition.Message))
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -15,86 +16,135 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// offerOf returns the words of a node's offer, from the devices that it publishes, and a word
-// besides.
-func offerOf(node fleet.Node, besides string) string {
-	has := map[string]bool{besides: true}
-	for _, g := range node.GPUs {
-		for _, d := range g.Devices {
-			if d.Published == nil {
-				continue
-			}
-			has[d.Kind.Offer()] = true
-			if multiple := d.Published.AllowMultipleAllocations; d.ID.Device == g.Name && multiple != nil && *multiple {
-				has[v1alpha1.OfferShare] = true
-			}
+// OfferWith returns the value of the label of a node's offer with one word more. It keeps the words
+// of the label that the node has, and what the node publishes.
+func OfferWith(node fleet.Node, label, word string) string {
+	words := strings.FieldsFunc(label, func(r rune) bool { return r == '.' || r == '_' })
+	published := map[string]bool{word: true}
+	for _, d := range node.Devices {
+		if d.Published == nil {
+			continue
+		}
+		published[d.Kind.Offer()] = true
+		if multiple := d.Published.AllowMultipleAllocations; d.Kind.Takes() == kind.TakesMemory && multiple != nil && *multiple {
+			published[v1alpha1.OfferShare] = true
 		}
 	}
-	var words []string
-	for _, word := range []string{v1alpha1.OfferShare, v1alpha1.OfferMIG, v1alpha1.OfferTimeSlice, v1alpha1.OfferSeat} {
-		if has[word] {
-			words = append(words, word)
+	for _, own := range []string{v1alpha1.OfferShare, v1alpha1.OfferMIG, v1alpha1.OfferTimeSlice, v1alpha1.OfferSeat, v1alpha1.OfferMonitor} {
+		if published[own] && !slices.Contains(words, own) {
+			words = append(words, own)
 		}
 	}
 	return strings.Join(words, ".")
 }
 
-// offerFor returns the commands with which an administrator offers the devices of an extended
-// resource on a node.
-func (e *explaining) offerFor(resource string) []string {
-	if resource == otherShared {
-		return e.offer(v1alpha1.OfferTimeSlice, "")
-	}
-	profile, _ := profileOf(resource)
-	return e.offer(v1alpha1.OfferMIG, profile)
-}
-
-// offer returns the commands that have a node offer devices: by its label if it does not offer
-// the kind, or by values of the chart if it lacks only the profile. It returns none if no GPU
-// can have such devices.
-func (e *explaining) offer(word, profile string) []string {
-	for _, node := range e.cluster.Nodes() {
-		g, has := e.able(node, word, profile)
-		if g.Name == "" {
-			continue
-		}
-		profiles := e.from.profiles(g.Model)
-		switch common := commonProfiles(profiles); {
-		case !has:
-			texts := []string{fmt.Sprintf("an administrator offers them on node %s, whose %s can have them: kubectl label node %s %s=%s --overwrite",
-				node.Name, strings.TrimSpace(g.Name+" "+g.Model), node.Name, v1alpha1.LabelOffer, offerOf(node, word))}
-			if profile != "" && !slices.Contains(common, profile) {
-				texts = append(texts, profileValue(append(common, profile)))
+// classOffer returns how an administrator has a node offer the devices that claims request. With
+// words of an offer, it leaves out classes of other words. It returns nothing if no node can have them.
+func (e *explaining) classOffer(claims []*resourceapi.ResourceClaim, only ...string) []string {
+	var all []string
+	for _, claim := range claims {
+		for _, r := range claim.Spec.Devices.Requests {
+			if r.Exactly == nil {
+				continue
 			}
-			return texts
-		case profile != "" && !slices.Contains(offered(node), profile):
-			return []string{fmt.Sprintf("node %s offers MIG devices, and not the profile %s, which its %s has; an administrator adds it: %s",
-				node.Name, profile, strings.TrimSpace(g.Name+" "+g.Model), profileValue(append(offered(node), profile)))}
+			for _, class := range e.cluster.Objects.Classes {
+				word := wordOf(class)
+				if class.Name == r.Exactly.DeviceClassName && (len(only) == 0 || slices.Contains(only, word)) {
+					addOnce(&all, e.offer(word, slices.Concat(class.Spec.Selectors, r.Exactly.Selectors)))
+				}
+			}
 		}
 	}
-	return nil
+	return all
 }
 
-// profileValue returns the command that has nodes offer MIG profiles.
-func profileValue(profiles []string) string {
-	slices.Sort(profiles)
-	return fmt.Sprintf("helm upgrade gpu-dra-driver deployments/helm/gpu-dra-driver --namespace gpu-dra-driver --reuse-values --set 'mig.profiles={%s}' (for nodes with a configuration, mig.profiles of it in nodeConfigs)",
-		strings.Join(slices.Compact(profiles), ","))
+// wordOf returns the word of a node's offer for the devices of a class. It returns "" if every node
+// offers them.
+func wordOf(class *resourceapi.DeviceClass) string {
+	k := kind.Kind(class.Labels[v1alpha1.LabelType])
+	switch {
+	case !slices.Contains(kind.All(), k):
+		return ""
+	case k.Offer() == "" && class.Labels[v1alpha1.LabelShares] == "only":
+		return v1alpha1.OfferShare
+	default:
+		return k.Offer()
+	}
 }
 
-func (s Sources) profiles(model string) []string {
-	if s.Profiles == nil {
+// offer returns how the first node that can offer a word does so: by its label, or a page if a MIG
+// profile is offered only by a list of the chart.
+func (e *explaining) offer(word string, selectors []resourceapi.DeviceSelector) string {
+	if word == "" {
+		return ""
+	}
+	for _, node := range e.cluster.Nodes() {
+		for _, g := range node.GPUs {
+			profile, named, can := e.profile(g, word, selectors)
+			offered := isOffered(node, word)
+			if !can || offered && !named {
+				continue
+			}
+			if offered || named && !e.isCommon(g, profile) {
+				return fmt.Sprintf("an administrator adds the MIG profile %s to those of node %s: %s", profile, node.Name, gpu.Page("docs/admin/mig-further-profiles.md#further-mig-profiles"))
+			}
+			return fmt.Sprintf("an administrator offers such devices on node %s: kubectl label node %s %s=%s --overwrite",
+				node.Name, node.Name, v1alpha1.LabelOffer, OfferWith(node, e.labelOf(node.Name), word))
+		}
+	}
+	return ""
+}
+
+// labelOf returns the label of a node's offer. It returns "" if the node has none or is not known.
+func (e *explaining) labelOf(node string) string {
+	i := slices.IndexFunc(e.cluster.Objects.Nodes, func(n *corev1.Node) bool { return n.Name == node })
+	if i < 0 {
+		return ""
+	}
+	return e.cluster.Objects.Nodes[i].Labels[v1alpha1.LabelOffer]
+}
+
+func isOffered(node fleet.Node, word string) bool {
+	return slices.ContainsFunc(node.Devices, func(d fleet.Device) bool { return d.Published != nil && d.Kind.Offer() == word })
+}
+
+// profile reports whether a GPU can have devices of an offer, and the MIG profile that selectors
+// name.
+func (e *explaining) profile(g fleet.GPU, word string, selectors []resourceapi.DeviceSelector) (profile string, named, can bool) {
+	i := slices.IndexFunc(g.Devices, func(d fleet.Device) bool { return d.ID.Device == g.Name && d.Published != nil })
+	if i < 0 || word != v1alpha1.OfferMIG {
+		return "", false, i >= 0
+	}
+	if capable := g.Devices[i].Published.Attributes[v1alpha1.AttributeMIGCapable].BoolValue; capable != nil && !*capable {
+		return "", false, false
+	}
+	profiles := e.profilesOf(g)
+	reads := false
+	for _, expression := range fleet.Expressions(selectors) {
+		for _, name := range fleet.NamesIn(expression) {
+			reads = reads || name.ID == v1alpha1.AttributeProfile
+		}
+		for _, p := range profiles {
+			if strings.Contains(expression, "'"+p+"'") || strings.Contains(expression, `"`+p+`"`) {
+				return p, true, true
+			}
+		}
+	}
+	return "", false, len(profiles) > 0 && !reads
+}
+
+func (e *explaining) profilesOf(g fleet.GPU) []string {
+	if e.Profiles == nil {
 		return nil
 	}
-	return s.Profiles(model)
+	return e.Profiles(g.Model)
 }
 
-// commonProfiles returns the profiles that a node offers without a list: for one, two and three
+// isCommon reports whether nodes offer a profile without a list of the chart: of one, two and three
 // slices the one with the least memory, and the one of the whole GPU.
-func commonProfiles(all []string) []string {
-	least := map[int]gpu.Profile{}
-	largest := 0
-	for _, text := range all {
+func (e *explaining) isCommon(g fleet.GPU, profile string) bool {
+	least, largest := map[int]gpu.Profile{}, 0
+	for _, text := range e.profilesOf(g) {
 		p, err := gpu.ParseProfile(text)
 		if err != nil || p.Media != "" {
 			continue
@@ -104,86 +154,6 @@ func commonProfiles(all []string) []string {
 			least[p.Slices] = p
 		}
 	}
-	var common []string
-	for slices, p := range least {
-		if slices <= 3 || slices == largest {
-			common = append(common, p.String())
-		}
-	}
-	slices.Sort(common)
-	return common
-}
-
-// able returns a GPU of the node that can have devices of the offer. The GPU has no name if
-// there is none. has reports whether the node publishes such devices.
-func (e *explaining) able(node fleet.Node, word, profile string) (g fleet.GPU, has bool) {
-	for _, candidate := range node.GPUs {
-		for _, d := range candidate.Devices {
-			if d.Published != nil && d.Kind.Offer() == word {
-				has = true
-			}
-			if d.Published == nil || d.ID.Device != candidate.Name || g.Name != "" {
-				continue
-			}
-			if word == v1alpha1.OfferMIG && !e.canHave(candidate, d, profile) {
-				continue
-			}
-			g = candidate
-		}
-	}
-	return g, has
-}
-
-// canHave reports whether a GPU can have MIG devices of the profile.
-func (e *explaining) canHave(g fleet.GPU, d fleet.Device, profile string) bool {
-	if capable := d.Published.Attributes[v1alpha1.AttributeMIGCapable].BoolValue; capable != nil && !*capable {
-		return false
-	}
-	return slices.Contains(e.from.profiles(g.Model), profile)
-}
-
-// offered returns the MIG profiles that a node publishes.
-func offered(node fleet.Node) []string {
-	var all []string
-	for _, g := range node.GPUs {
-		for _, d := range g.Devices {
-			if d.Published == nil {
-				continue
-			}
-			// The profiles are part of a command.
-			if value := d.Published.Attributes[v1alpha1.AttributeProfile].StringValue; value != nil {
-				if profile, err := gpu.ParseProfile(*value); err == nil {
-					addOnce(&all, profile.String())
-				}
-			}
-		}
-	}
-	return all
-}
-
-// classOffer returns the commands that have a node offer the devices of the classes of claims.
-func (e *explaining) classOffer(claims []*resourceapi.ResourceClaim) []string {
-	var all []string
-	for _, claim := range claims {
-		for _, r := range claim.Spec.Devices.Requests {
-			if r.Exactly == nil {
-				continue
-			}
-			i := slices.IndexFunc(e.cluster.Objects.Classes, func(c *resourceapi.DeviceClass) bool { return c.Name == r.Exactly.DeviceClassName })
-			if i < 0 {
-				continue
-			}
-			class := e.cluster.Objects.Classes[i]
-			word := kind.Kind(class.Labels[v1alpha1.LabelType])
-			if !slices.Contains(kind.All(), word) || word.Offer() == "" {
-				continue
-			}
-			profile := ""
-			if own := class.Spec.ExtendedResourceName; own != nil && strings.HasPrefix(*own, otherMIG) {
-				profile, _ = profileOf(*own)
-			}
-			addOnce(&all, e.offer(word.Offer(), profile)...)
-		}
-	}
-	return all
+	p, err := gpu.ParseProfile(profile)
+	return err == nil && p == least[p.Slices] && (p.Slices <= 3 || p.Slices == largest)
 }

@@ -41,8 +41,9 @@ func (e *explaining) addUnread() {
 		}
 		texts = append(texts, fmt.Sprintf("you have no right to list %s (not known: %s): ask an administrator for the ClusterRole %s", strings.Join(devices, ", "), unknown, RoleDevices))
 	}
+	e.Partial = e.cluster.IsPartial() && e.State != StateRunning && (len(e.Fits) > 0 || len(e.Misses) > 0)
 	if len(others) > 0 && e.State != StateRunning && (len(e.Fits) > 0 || len(e.Misses) > 0 || len(e.Excluded) > 0) {
-		texts = append(texts, fmt.Sprintf("without the right to list %s of the whole cluster, devices that seem free may be in use", strings.Join(others, ", ")))
+		texts = append(texts, fmt.Sprintf("without the right to list %s of the whole cluster, devices that seem free may be in use: ask an administrator for the ClusterRole %s", strings.Join(others, ", "), doctor.RoleViewer))
 	}
 	e.Unread = strings.Join(texts, "; ")
 }

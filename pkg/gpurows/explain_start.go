@@ -3,8 +3,6 @@
 package gpurows
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -24,7 +22,7 @@ import (
 
 // addStart adds the reasons why a pod on a node does not start or end: the agent, the MPS
 // supervisor, and what the agent has refused.
-func (e *explaining) addStart(ctx context.Context, pod *corev1.Pod, claims []*resourceapi.ResourceClaim) error {
+func (e *explaining) addStart(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) {
 	if pod.DeletionTimestamp != nil {
 		e.Facts = append(e.Facts, fmt.Sprintf("the pod is being deleted since %s; it stays until its containers have ended and the agent of node %s has unprepared its claims",
 			pod.DeletionTimestamp.UTC().Format(time.RFC3339), OrDash(pod.Spec.NodeName)))
@@ -32,24 +30,40 @@ func (e *explaining) addStart(ctx context.Context, pod *corev1.Pod, claims []*re
 	node := pod.Spec.NodeName
 	if driver := e.cluster.Driver; e.State == StateCreating && pod.Status.Phase == corev1.PodPending && e.cluster.Objects.HasOtherDriver(driver, node, claims...) {
 		e.Causes = append(e.Causes, fmt.Sprintf("two drivers of the name %s run on node %s", driver, node))
-		e.Advice = append(e.Advice, fmt.Sprintf("remove one of the drivers of the name %s from node %s: the kubelet calls only the one that registered last, so the pod may stay in ContainerCreating (docs/admin/two-drivers.md#two-drivers-on-one-node)",
-			driver, node))
+		e.Advice = append(e.Advice, fmt.Sprintf("remove one of the drivers of the name %s from node %s: the kubelet calls only the one that registered last, so the pod may stay in ContainerCreating: %s",
+			driver, node, gpu.Page("docs/admin/two-drivers.md#two-drivers-on-one-node")))
 	}
+	e.addRefusals(node, claims)
+	if slices.ContainsFunc(claims, func(c *resourceapi.ResourceClaim) bool { return len(e.cluster.devicesOf(c)) > 0 }) {
+		e.addDriverPods(node, slices.ContainsFunc(claims, e.needsSupervisor))
+	}
+	e.addContainerStates(pod)
+}
+
+// addRefusals adds what the agent has refused. For a pod that runs, that is a cause if nothing
+// else is: a container that ends does not start again.
+func (e *explaining) addRefusals(node string, claims []*resourceapi.ResourceClaim) {
+	runs := e.State == StateRunning && e.Outcome == OutcomeWell
 	for _, claim := range claims {
 		for _, status := range claim.Status.Devices {
 			for _, c := range status.Conditions {
-				if e.State == StateCreating && c.Type == v1alpha1.ConditionReady && c.Status == metav1.ConditionFalse {
-					e.addRefusal(fmt.Sprintf("the agent of node %s refuses claim %s: ", OrDash(node), claim.Name), c.Message)
+				prefix, concerns := fmt.Sprintf("the agent of node %s refuses claim %s: ", OrDash(node), claim.Name), e.State == StateCreating
+				switch {
+				case c.Reason == v1alpha1.ReasonUnprepareRetried:
+					prefix, concerns = fmt.Sprintf("the agent of node %s cannot release claim %s: ", OrDash(node), claim.Name), concerns || e.State == StateTerminating
+				case runs:
+					prefix, concerns = fmt.Sprintf("no container of the pod starts again: the agent of node %s cannot prepare claim %s again: ", OrDash(node), claim.Name), true
+				}
+				if !concerns || c.Type != v1alpha1.ConditionReady || c.Status != metav1.ConditionFalse {
+					continue
+				}
+				e.addRefusal(prefix, c.Message)
+				if runs {
+					e.Outcome = OutcomeFault
 				}
 			}
 		}
 	}
-	own := slices.ContainsFunc(claims, func(c *resourceapi.ResourceClaim) bool { return len(e.devicesOf(c)) > 0 })
-	if err := e.addDriverPods(ctx, node, own, slices.ContainsFunc(claims, e.needsSupervisor)); err != nil {
-		return err
-	}
-	e.addContainerStates(pod)
-	return nil
 }
 
 // needsSupervisor reports whether a claim has shares by MPS, which end and start only with the
@@ -70,35 +84,46 @@ func (e *explaining) needsSupervisor(claim *resourceapi.ResourceClaim) bool {
 }
 
 // addDriverPods adds the state of the agent and supervisor of a node.
-func (e *explaining) addDriverPods(ctx context.Context, node string, own, supervised bool) error {
-	if e.from.Driver == nil || node == "" || !own {
-		return nil
-	}
-	driver, err := e.from.Driver(ctx, node)
-	if err != nil {
-		return fmt.Errorf("read the driver's pods on node %s: %w", node, err)
-	}
-	if driver.Unread != "" {
+func (e *explaining) addDriverPods(node string, supervised bool) {
+	driver, known := e.Drivers[node]
+	switch {
+	case !known, e.addNodeNotReady(node):
+		return
+	case driver.Unread != "":
 		e.Facts = append(e.Facts, fmt.Sprintf("whether the agent of node %s runs is not known: %s", node, strings.TrimSuffix(driver.Unread, ".")))
-		return nil
+		return
 	}
-	e.addDriverPod(node, driver.Namespace, "agent", driver.Agents, "nothing prepares or releases claims there")
+	e.addDriverPod(node, "agent", driver.Agents, "nothing prepares or releases claims there")
 	if supervised {
-		e.addDriverPod(node, driver.Namespace, "supervisor", driver.Supervisors, "MPS shares do not start or end there")
+		e.addDriverPod(node, "supervisor", driver.Supervisors, "MPS shares do not start or end there")
 	}
-	return nil
+}
+
+// addNodeNotReady reports whether a node is not ready, and adds that as a cause. What its kubelet
+// last said of pods there is then old.
+func (e *explaining) addNodeNotReady(name string) bool {
+	for _, node := range e.cluster.Objects.Nodes {
+		since, down := notReadySince(node.Status.Conditions)
+		if node.Name != name || !down {
+			continue
+		}
+		text := fmt.Sprintf("node %s is not ready", name)
+		if since != nil {
+			text += " for " + e.age(since.Time)
+		}
+		e.addUnknown(text+": its kubelet reports nothing, and pods do not start or end there", "the administrator finds the reason: kubectl describe node "+name)
+		return true
+	}
+	return false
 }
 
 // addDriverPod adds the state of one program of the driver on a node. In an update a node has
 // two of its pods.
-func (e *explaining) addDriverPod(node, namespace, program string, pods []*corev1.Pod, meaning string) {
-	at := ""
-	if namespace != "" {
-		at = "--namespace " + namespace + " "
-	}
+func (e *explaining) addDriverPod(node, program string, pods []*corev1.Pod, meaning string) {
+	remedy := fmt.Sprintf("the administrator finds the reason: kubectl gpu doctor %s", node)
 	if len(pods) == 0 {
 		e.Causes = append(e.Causes, fmt.Sprintf("no %s of the driver runs on node %s: %s", program, node, meaning))
-		addOnce(&e.Advice, fmt.Sprintf("waiting does not help: have the administrator start the %s (kubectl %sget daemonsets, and the labels of node %s: docs/admin/install.md#check-the-installation)", program, at, node))
+		addOnce(&e.Advice, remedy)
 		return
 	}
 	pod := pods[0]
@@ -116,21 +141,18 @@ func (e *explaining) addDriverPod(node, namespace, program string, pods []*corev
 		return
 	}
 	e.Causes = append(e.Causes, fmt.Sprintf("the %s of node %s is not ready: pod %s: %s (age %s); %s", program, node, pod.Name, doctor.WhyNotReady(pod), age, meaning))
-	addOnce(&e.Advice, fmt.Sprintf("waiting helps once the %s is ready; the administrator finds the reason: kubectl %sdescribe pod %s", program, at, pod.Name))
+	addOnce(&e.Advice, remedy)
 }
 
 // addAgentOfRunning adds a cause if no agent watches the devices of a pod that runs.
-func (e *explaining) addAgentOfRunning(ctx context.Context, node string) {
-	if e.from.Driver == nil {
-		return
-	}
-	driver, err := e.from.Driver(ctx, node)
-	if err != nil || driver.Unread != "" {
+func (e *explaining) addAgentOfRunning(node string) {
+	driver, known := e.Drivers[node]
+	if !known || e.addNodeNotReady(node) || driver.Unread != "" {
 		return
 	}
 	if !slices.ContainsFunc(driver.Agents, doctor.IsReady) {
 		e.addUnknown(fmt.Sprintf("no agent is ready on node %s: the health of its GPUs is not watched, and this output may be old", node),
-			fmt.Sprintf("have the administrator start the agent: kubectl gpu doctor %s", node))
+			"the administrator finds the reason: kubectl gpu doctor "+node)
 	}
 }
 
@@ -210,41 +232,110 @@ func waiting(message string) string {
 // mostEvents bounds the events of an explanation.
 const mostEvents = 3
 
-// addWarnings adds the latest warnings of a pod, and remedies. A warning is, for example,
-// the reason why its claims are not created or not prepared. Those of the scheduler are in
-// the pod's condition.
-func (e *explaining) addWarnings(ctx context.Context, pod *corev1.Pod) error {
-	if e.from.Warnings == nil {
-		return nil
-	}
-	events, err := e.from.Warnings(ctx, pod)
-	if errors.Is(err, gpu.ErrPermission) {
+// addWarnings adds the latest warnings of a pod, with their age. A warning is, for example, the
+// reason why its claims are not created or not prepared. It is a cause, with a remedy, only while
+// the pod waits for that: missing are the claims that are not created. Those of the scheduler are
+// in the pod's condition.
+func (e *explaining) addWarnings(pod *corev1.Pod, missing []string) {
+	if e.NoEvents {
 		e.Facts = append(e.Facts, "you have no right to list events, which may have the reason")
-		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("list the events of pod %s: %w", pod.Name, err)
-	}
-	slices.SortStableFunc(events, func(a, b corev1.Event) int { return when(b).Compare(when(a).Time) })
+	events := slices.SortedStableFunc(slices.Values(e.Warnings), func(a, b corev1.Event) int { return when(b).Compare(when(a).Time) })
 	var seen []string
+	told := false
 	for _, event := range events {
 		message := core(event.Message)
-		text := fmt.Sprintf("event %s: %s", event.Reason, message)
-		if len(seen) == mostEvents || slices.Contains(seen, text) {
+		if len(seen) == mostEvents || slices.Contains(seen, event.Reason+message) {
 			continue
 		}
-		seen = append(seen, text)
-		if event.Reason == "FailedPrepareDynamicResources" && e.State == StateCreating {
+		seen = append(seen, event.Reason+message)
+		switch {
+		case event.Reason == "FailedPrepareDynamicResources" && e.State == StateCreating:
 			e.addRefusal("", message)
+		case (event.Reason == v1alpha1.ReasonProgramFault || event.Reason == v1alpha1.ReasonSharedFault) && e.Outcome == OutcomeFailed:
+			if !told {
+				e.addProgramFault(message, e.age(when(event).Time))
+				told = true
+				continue
+			}
+		case event.Reason == "FailedResourceClaimCreation" && e.State == StatePending && len(missing) > 0:
+			addOnce(&e.Causes, message)
+			addOnce(&e.Advice, refusalAdvice(pod.Namespace, event.Message))
 		}
-		if event.Reason == "FailedResourceClaimCreation" && len(e.Causes) < mostEvents && e.State == StatePending {
-			e.Causes = append(e.Causes, message)
-		}
-		addOnce(&e.Advice, refusalAdvice(pod.Namespace, event.Message)...)
 		// A cause is not printed again among the facts.
 		if !slices.ContainsFunc(e.Causes, func(c string) bool { return strings.HasSuffix(c, message) }) {
-			e.Facts = append(e.Facts, text)
+			e.Facts = append(e.Facts, fmt.Sprintf("event %s, %s: %s", event.Reason, e.eventAge(event, pod), message))
 		}
 	}
-	return nil
+}
+
+// addProgramFault adds the event of a fault as the first cause, with its remedy.
+func (e *explaining) addProgramFault(message, age string) {
+	what, remedy, _ := strings.Cut(message, ". What to do: ")
+	e.Causes = slices.Insert(e.Causes, 0, fmt.Sprintf("%s (%s ago)", what, age))
+	if remedy = strings.TrimSuffix(remedy, "."); remedy != "" {
+		e.Advice = slices.Insert(e.Advice, 0, remedy)
+	}
+}
+
+// eventAge returns the age of an event, and when the state that it speaks of ended: what delays a
+// start ends with it.
+func (e *explaining) eventAge(event corev1.Event, pod *corev1.Pod) string {
+	at := when(event)
+	text := e.age(at.Time) + " ago"
+	if at.IsZero() {
+		text = "at an unknown time"
+	}
+	if !strings.HasPrefix(event.Reason, "Failed") {
+		return text
+	}
+	for _, s := range pod.Status.ContainerStatuses {
+		for _, started := range []metav1.Time{startOf(s.State), startOf(s.LastTerminationState)} {
+			if started.After(at.Time) {
+				return text + ", ended " + e.age(started.Time) + " ago"
+			}
+		}
+	}
+	return text
+}
+
+// startOf returns when a container in the state started; zero if it has not.
+func startOf(s corev1.ContainerState) metav1.Time {
+	switch {
+	case s.Running != nil:
+		return s.Running.StartedAt
+	case s.Terminated != nil:
+		return s.Terminated.StartedAt
+	default:
+		return metav1.Time{}
+	}
+}
+
+// when returns the time of an event, in the field that its reporter has set.
+func when(event corev1.Event) metav1.Time {
+	switch {
+	case event.Series != nil:
+		return metav1.Time{Time: event.Series.LastObservedTime.Time}
+	case !event.LastTimestamp.IsZero():
+		return event.LastTimestamp
+	case !event.EventTime.IsZero():
+		return metav1.Time{Time: event.EventTime.Time}
+	default:
+		return event.CreationTimestamp
+	}
+}
+
+// refusalAdvice returns a remedy if the API server refuses to create the pod's claim: it
+// names the quota or policy only in its message.
+func refusalAdvice(namespace, message string) string {
+	switch {
+	case strings.Contains(message, "resourceclaimtemplate") && strings.HasSuffix(message, "not found"):
+		return "create the claim template, or name one of the namespace: kubectl get resourceclaimtemplates --namespace " + namespace
+	case strings.Contains(message, "exceeded quota: "):
+		return "end other claims of the namespace, request less, or have an administrator raise the quota"
+	case strings.Contains(message, "ValidatingAdmissionPolicy "):
+		return "change the claim as the policy in the event requires; the administrator of the cluster has set it"
+	default:
+		return ""
+	}
 }

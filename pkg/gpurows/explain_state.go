@@ -3,11 +3,13 @@
 package gpurows
 
 import (
-	"context"
+	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // State is how far a pod has come in its life.
@@ -56,37 +58,47 @@ const (
 	OutcomeUnknown Outcome = "unknown"
 )
 
-// Sources reads the facts of an explanation that are not among the objects of a cluster. A
-// function that is nil knows nothing.
-type Sources struct {
-	// Warnings returns the events of type Warning about a pod. Its error wraps
-	// [gpu.ErrPermission] if the user has no right to list events.
-	Warnings func(context.Context, *corev1.Pod) ([]corev1.Event, error)
-	// Driver returns the pods of the driver on a node.
-	Driver func(ctx context.Context, node string) (DriverPods, error)
-	// Uses returns the report of a node's agent; nil if it is not known.
-	Uses func(ctx context.Context, node string) Uses
-	// Repairs reports whether the user may repair nodes.
-	Repairs func(context.Context) bool
-	// Profiles returns the MIG profiles of a GPU by the name of its product. It returns nil if
-	// they are not known.
+// Evidence is what an explanation needs besides the objects of a cluster. The zero value has none
+// of it.
+type Evidence struct {
+	// Warnings are the events of type Warning about the pod.
+	Warnings []corev1.Event
+	// NoEvents is true if the user has no right to list events.
+	NoEvents bool
+	// Drivers are the pods of the driver by node. A node that is absent was not examined.
+	Drivers map[string]DriverPods
+	// Uses are the reports of agents, as far as they are known.
+	Uses Uses
+	// Repairer is true if the user may repair nodes.
+	Repairer bool
+	// Profiles returns the MIG profiles of a product, from a table of the program. It returns nil
+	// if they are not known.
 	Profiles func(product string) []string
 	// Now is the time; the zero value means now.
 	Now time.Time
 }
 
+// SetWarnings sets the warnings about the pod. A missing right is evidence, too; other errors are
+// returned.
+func (e *Evidence) SetWarnings(events []corev1.Event, err error) error {
+	if errors.Is(err, gpu.ErrPermission) {
+		e.NoEvents = true
+		return nil
+	}
+	e.Warnings = events
+	return err
+}
+
 // DriverPods are the pods of the driver on a node.
 type DriverPods struct {
 	Agents, Supervisors []*corev1.Pod
-	// Namespace is the one of the driver; "" if it is not known.
-	Namespace string
 	// Unread is the reason why the pods are not known; "" if they are.
 	Unread string
 }
 
 // age returns the time since a moment in words, such as "12m".
 func (e *explaining) age(since time.Time) string {
-	return duration.HumanDuration(max(0, e.now.Sub(since)))
+	return duration.HumanDuration(max(0, e.Now.Sub(since)))
 }
 
 // addOnce adds texts that the list does not have yet.

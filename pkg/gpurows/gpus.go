@@ -3,6 +3,7 @@
 package gpurows
 
 import (
+	"fmt"
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -25,6 +26,8 @@ type GPU struct {
 	// Units are the parts of a GPU that claims take in parts; nil in other modes.
 	Units  *Units `json:"units,omitempty"`
 	Claims int    `json:"claims"`
+	// Partial is true if claims that the user may not read can hold more of the GPU.
+	Partial bool `json:"partial,omitempty"`
 	Use
 	// Foreign is nil if it is not known.
 	Foreign *Foreign `json:"foreign,omitempty"`
@@ -52,6 +55,18 @@ func GPUs(nodes []fleet.Node, used Uses) []GPU {
 		}
 	}
 	return rows
+}
+
+// ClaimsText returns the number of claims that hold the GPU, as far as the user may read them.
+func (g GPU) ClaimsText() string {
+	switch {
+	case g.Partial && g.Claims == 0:
+		return "?"
+	case g.Partial:
+		return fmt.Sprintf("≥%d", g.Claims)
+	default:
+		return fmt.Sprint(g.Claims)
+	}
 }
 
 // taints returns the taints of a GPU's devices that keep pods away, each once.
@@ -93,7 +108,7 @@ func (c *Cluster) NodeRows(nodes []fleet.Node) []Node {
 	var rows []Node
 	health := c.healths()
 	for _, node := range nodes {
-		row := Node{Name: node.Name, GPUs: gpusOf(node, nil, health), Incomplete: node.Incomplete}
+		row := Node{Name: node.Name, GPUs: c.gpusOf(node, nil, health), Incomplete: node.Incomplete}
 		for _, g := range row.GPUs {
 			row.Memory.Add(g.Memory)
 			row.MemoryPromised.Add(g.MemoryPromised)

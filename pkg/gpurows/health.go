@@ -12,12 +12,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 )
 
 // ModeUnknown is the mode of a GPU that no node publishes.
 const ModeUnknown fleet.Mode = "unknown"
+
+// ModeNotYours is the mode of a GPU that no claim holds which the user may read. Others may.
+const ModeNotYours fleet.Mode = "not yours"
 
 // HealthState is the health of a GPU in a word.
 type HealthState string
@@ -57,6 +61,8 @@ const (
 	CodeNoAgent       = "no-agent"
 	CodeAgentNotReady = "agent-not-ready"
 	CodeNodeNotReady  = "node-not-ready"
+	// CodeCordonedInPart is the code of a GPU with devices that its cordon does not cover yet.
+	CodeCordonedInPart = "cordoned-in-part"
 )
 
 // HealthPart is a part of the text of a health.
@@ -110,6 +116,8 @@ func (h Health) Parts(now time.Time) []HealthPart {
 // known.
 func (r Reason) words(now time.Time) (words, since string) {
 	switch r.Code {
+	case CodeCordonedInPart:
+		return strings.ReplaceAll(r.Code, "-", " "), ""
 	case CodeNoAgent, CodeAgentNotReady, CodeNodeNotReady:
 		words = strings.ReplaceAll(r.Code, "-", " ")
 		if r.Since != nil {
@@ -146,7 +154,19 @@ func healthOf(g fleet.GPU) Health {
 	if !published {
 		h.State = HealthNotPublished
 	}
+	for i, r := range h.Reasons {
+		if r.Code == "cordoned" && !isCordoned(g) {
+			h.Reasons[i].Code = CodeCordonedInPart
+		}
+	}
 	return h
+}
+
+// isCordoned reports whether all published devices of a GPU are cordoned.
+func isCordoned(g fleet.GPU) bool {
+	return !slices.ContainsFunc(g.Devices, func(d fleet.Device) bool {
+		return d.Published != nil && !slices.ContainsFunc(d.Published.Taints, func(t resourceapi.DeviceTaint) bool { return t.Key == v1alpha1.TaintCordoned })
+	})
 }
 
 // add adds a reason. Of two with one code, the older one stays.
@@ -177,10 +197,16 @@ func (g GPU) isPublished() bool { return g.Health.State != HealthNotPublished }
 
 // MemoryText returns the promised memory and all memory of the GPU, or a dash.
 func (g GPU) MemoryText() string {
-	if !g.isPublished() {
+	promised := Gibibytes(g.MemoryPromised)
+	switch {
+	case !g.isPublished():
 		return "-"
+	case g.Partial && g.MemoryPromised.IsZero():
+		promised = "?"
+	case g.Partial:
+		promised = "≥" + promised
 	}
-	return Gibibytes(g.MemoryPromised) + "/" + Gibibytes(g.Memory)
+	return promised + "/" + Gibibytes(g.Memory)
 }
 
 // publishedAt returns the time of the last change of each node's slices.

@@ -12,20 +12,22 @@ import (
 // The codes of reasons for which claims do not fit. They are of nodes and of devices. Programs
 // compare them, so they do not change.
 const (
-	CodeInUse           = "in-use"
-	CodeTainted         = "tainted"
-	CodeConstraint      = "constraint"
-	CodeSelector        = "selector"
-	CodeTooSmall        = "too-small"
-	CodeOtherClass      = "other-class"
-	CodeTooFewDevices   = "too-few-devices"
-	CodePoolRefused     = "pool-refused"
-	CodePoolIncomplete  = "pool-incomplete"
-	CodeNotExamined     = "not-examined"
-	CodeSearchFailed    = "search-failed"
-	CodeExcluded        = "excluded"
-	CodeNoNode          = "no-node"
-	CodeClaimNotCreated = "claim-not-created"
+	CodeInUse         = "in-use"
+	CodeTainted       = "tainted"
+	CodeConstraint    = "constraint"
+	CodeSelector      = "selector"
+	CodeTooSmall      = "too-small"
+	CodeOtherClass    = "other-class"
+	CodeTooFewDevices = "too-few-devices"
+	// CodeNothingPublished means that the node publishes no devices at all.
+	CodeNothingPublished = "nothing-published"
+	CodePoolRefused      = "pool-refused"
+	CodePoolIncomplete   = "pool-incomplete"
+	CodeNotExamined      = "not-examined"
+	CodeSearchFailed     = "search-failed"
+	CodeExcluded         = "excluded"
+	CodeNoNode           = "no-node"
+	CodeClaimNotCreated  = "claim-not-created"
 )
 
 // codeOf returns the code of a condition that is not met.
@@ -59,9 +61,9 @@ func codesOf(conditions []fleet.Condition) []string {
 	return codes
 }
 
-// MissingCode returns the code of the reason that [MissingText] returns. It returns
+// MissingCode returns the code of the reason that [Cluster.MissingText] returns. It returns
 // [CodeExcluded] if the pod cannot run on the node for reasons apart from devices.
-func MissingCode(v fleet.Verdict) string {
+func (c *Cluster) MissingCode(v fleet.Verdict) string {
 	switch {
 	case v.Excluded != nil:
 		return CodeExcluded
@@ -73,6 +75,8 @@ func MissingCode(v fleet.Verdict) string {
 		return CodePoolIncomplete
 	case v.Problem != nil:
 		return CodeSearchFailed
+	case v.Missing == nil && !c.Publishes(v.Node):
+		return CodeNothingPublished
 	case v.Missing == nil:
 		return CodeTooFewDevices
 	default:

@@ -12,6 +12,7 @@ import (
 
 // Programs compare the codes: they do not change.
 func TestTheCodesOfMisses(t *testing.T) {
+	w := shared(t)
 	for want, v := range map[string]fleet.Verdict{
 		"in-use":          {Missing: []fleet.Condition{fleet.ConditionHolders}},
 		"tainted":         {Missing: []fleet.Condition{fleet.ConditionTaints, fleet.ConditionHolders}},
@@ -26,8 +27,12 @@ func TestTheCodesOfMisses(t *testing.T) {
 		"excluded":        {Excluded: []string{"it is cordoned"}},
 		"too-few-devices": {},
 	} {
-		if got := MissingCode(v); got != want {
+		v.Node = "a"
+		if got := cluster(w).MissingCode(v); got != want {
 			t.Errorf("%+v: got %s, want %s", v, got, want)
 		}
+	}
+	if got := cluster(w).MissingCode(fleet.Verdict{Node: "without"}); got != "nothing-published" {
+		t.Errorf("a node without devices: got %s", got)
 	}
 }

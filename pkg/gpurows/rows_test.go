@@ -3,7 +3,6 @@
 package gpurows
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -144,24 +144,38 @@ func TestWaitingPodsHaveClaims(t *testing.T) {
 
 func TestAnExplanationHasTheWarningsOfItsPod(t *testing.T) {
 	w := shared(t)
+	now := time.Now()
 	q := Question{Namespace: "default", Name: "whole", Nodes: 1, Limit: time.Minute}
-	failure := errors.New("overloaded")
+	at := func(ago time.Duration) metav1.Time { return metav1.NewTime(now.Add(-ago)) }
+	event := corev1.Event{Reason: "FailedPrepareDynamicResources", Message: "no such file", LastTimestamp: at(22 * time.Minute)}
+	pod := w.Pods[0]
 	for name, tc := range map[string]struct {
-		events []corev1.Event
-		err    error
-		fact   string
+		evidence Evidence
+		started  bool
+		fact     string
 	}{
-		"events":   {[]corev1.Event{{Reason: "Failed", Message: "no such file"}}, nil, "event Failed: no such file"},
-		"no right": {nil, gpu.ErrPermission, "you have no right to list events, which may have the reason"},
-		"an error": {nil, failure, ""},
+		"events":                 {Evidence{Warnings: []corev1.Event{event}}, false, "event FailedPrepareDynamicResources, 22m ago: no such file"},
+		"before the pod's start": {Evidence{Warnings: []corev1.Event{event}}, true, "event FailedPrepareDynamicResources, 22m ago, ended 21m ago: no such file"},
+		"no right":               {Evidence{NoEvents: true}, false, "you have no right to list events, which may have the reason"},
 	} {
-		e, err := cluster(w).Explain(t.Context(), q, func(context.Context, *corev1.Pod) ([]corev1.Event, error) { return tc.events, tc.err })
-		if tc.fact == "" != errors.Is(err, failure) || tc.fact != "" && !slices.Contains(e.Facts, tc.fact) {
+		pod.Status.ContainerStatuses = nil
+		if tc.started {
+			pod.Status.Phase = corev1.PodRunning
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: at(21 * time.Minute)}}}}
+		} else {
+			pod.Status.Phase = corev1.PodPending
+		}
+		tc.evidence.Now = now
+		e, err := cluster(w).Explain(t.Context(), q, tc.evidence)
+		if err != nil || !slices.Contains(e.Facts, tc.fact) {
 			t.Errorf("%s: got %+v, %v", name, e, err)
+		}
+		if slices.ContainsFunc(e.Advice, func(a string) bool { return strings.Contains(a, "waiting") }) {
+			t.Errorf("%s: an event of the past has the advice %q", name, e.Advice)
 		}
 	}
 	q.Name = "claim/none"
-	if _, err := cluster(w).Explain(t.Context(), q, nil); !errors.Is(err, gpu.ErrNotFound) {
+	if _, err := cluster(w).Explain(t.Context(), q, Evidence{}); !errors.Is(err, gpu.ErrNotFound) {
 		t.Errorf("got %v", err)
 	}
 }

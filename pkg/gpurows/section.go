@@ -9,8 +9,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 )
 
-// Section returns the section of the documents about a reason, such as
-// "docs/admin/causes-xids.md#xid-79". It returns "" for the taint of another party.
+// Section returns the address of the section about a reason, such as the one of
+// docs/admin/causes-xids.md#xid-79. It returns "" for the taint of another party.
 func (r Reason) Section() string {
 	switch {
 	case r.Code == CodeNoAgent:

@@ -16,7 +16,15 @@ func OrDash(s string) string { return cmp.Or(s, "-") }
 // Gibibytes prints an amount of memory in Gi with one decimal.
 func Gibibytes(q resource.Quantity) string {
 	const unit = 1 << 30
-	return fmt.Sprintf("%.1fGi", float64(q.Value())/unit)
+	return Tenths(float64(q.Value())/unit) + "Gi"
+}
+
+// Tenths prints a number with one decimal. Only nothing is 0.0.
+func Tenths(number float64) string {
+	if number > 0 && number < 0.05 {
+		return "<0.1"
+	}
+	return fmt.Sprintf("%.1f", number)
 }
 
 // List returns the names as a text; the first ones and a number if they are many.

@@ -68,3 +68,11 @@ func TestCount(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+func TestSmallAmountsAreNotNothing(t *testing.T) {
+	for number, want := range map[float64]string{0: "0.0", 1.0 / 48: "<0.1", 0.05: "0.1", 2.25: "2.2"} {
+		if got := Tenths(number); got != want {
+			t.Errorf("%v: got %q, want %q", number, got, want)
+		}
+	}
+}

@@ -19,7 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
+	"github.com/gpu-dra/gpu-dra-driver/test/mountns"
 )
+
+func TestMain(m *testing.M) {
+	mountns.Enter()
+	os.Exit(m.Run())
+}
 
 // enter starts an agent, which creates the lock file as package claim does.
 func enter(t *testing.T, driver string) *home.Home {

@@ -4,8 +4,8 @@
 // reads them by NVML, follows their events, records faults beyond the end of the
 // agent, and reads the external allocations of device plugins.
 //
-// A [View] is an immutable snapshot of that state. An [Inventory] scans once when it
-// starts, then after hardware events, often while a GPU is missing or faulty, and
+// It writes the tables Hardware and Conditions of package state. An [Inventory] scans once
+// when it starts, then after hardware events, often while a GPU is missing or faulty, and
 // rarely while all is well, because not every change has an event; see [pace].
 //
 // Pure functions decide which events mark a GPU as faulty and what ends a fault

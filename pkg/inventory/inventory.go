@@ -48,6 +48,9 @@ type Options struct {
 	// DriverLoad may be nil: then only a change of the driver's version shows that the
 	// driver was loaded again.
 	DriverLoad DriverLoadFunc
+	// DeviceNodes creates missing device nodes of a GPU, and returns why nodes that CUDA
+	// programs need are missing. It may be nil.
+	DeviceNodes func(gpu.GPU) error
 	// External reads external allocations; nil if the kubelet is not asked.
 	External ExternalSource
 	// Namespaces reads whether MPS daemons can have namespaces; nil if the node has no
@@ -71,13 +74,15 @@ type Inventory struct {
 	bus       Bus // may be nil
 	clock     clock.Clock
 	load      DriverLoadFunc
+	nodes     func(gpu.GPU) error // may be nil
 	staticMIG bool
 	records   faultRecords
 	external  external
 	// namespaces of MPS daemons.
 	namespaces namespaces
 	due        chan struct{} // has an item when another scan is due
-	rescans    rate.Sometimes
+	// rescans spaces scans after failed prepares, and programs those after faults of programs.
+	rescans, programs rate.Sometimes
 
 	writing sync.Mutex // one write at a time, so that the last one is written last
 
@@ -88,6 +93,8 @@ type Inventory struct {
 	// repairSyntax says why the annotation is not understood, and repairErr why
 	// entries of it have no effect.
 	repairSyntax, repairErr error
+	cordoned                string // the annotation with the cordoned GPUs
+	cordonSyntax            error
 	again                   bool // scan again: a recovery action may follow an event
 }
 
@@ -99,12 +106,14 @@ func New(o Options) *Inventory {
 		bus:        o.Bus,
 		clock:      o.Clock,
 		load:       o.DriverLoad,
+		nodes:      o.DeviceNodes,
 		staticMIG:  o.StaticMIG,
 		records:    faultRecords{store: o.Faults, boot: o.BootID},
 		external:   newExternal(o.External),
 		namespaces: namespaces{source: o.Namespaces, tried: make(chan struct{})},
 		due:        make(chan struct{}, 1),
 		rescans:    rate.Sometimes{Interval: rescanInterval},
+		programs:   rate.Sometimes{Interval: rescanInterval},
 		known:      newKnowledge(),
 	}
 }
@@ -135,7 +144,7 @@ func (i *Inventory) write() {
 	defer i.writing.Unlock()
 	i.mu.Lock()
 	conditions, hardware := i.known.conditions(), i.known.hardware()
-	conditions.Repairs = errors.Join(i.repairSyntax, i.repairErr)
+	conditions.Repairs = errors.Join(i.repairSyntax, i.repairErr, i.cordonSyntax)
 	i.mu.Unlock()
 	i.state.Conditions.Set(conditions)
 	i.state.Hardware.Set(hardware)
@@ -199,9 +208,15 @@ func (i *Inventory) event(ctx context.Context, e gpu.Event) {
 		i.saveFaults(ctx)
 		i.write()
 	}
-	if effect.scan {
+	scan := func() {
 		klog.FromContext(ctx).Info("Hardware event", "kind", e.Kind, "uuid", e.UUID, "xid", e.XID)
 		i.RequestScan()
+	}
+	switch {
+	case effect.spaced:
+		i.programs.Do(scan)
+	case effect.scan:
+		scan()
 	}
 }
 
@@ -210,6 +225,12 @@ func (i *Inventory) scan(ctx context.Context, claims Claims) outcome {
 	before := claims.Read(ctx).Changes
 	s := scan{}
 	s.node, s.err = i.snapshot(ctx)
+	s.nodes = map[string]error{}
+	for _, g := range s.node.GPUs {
+		if i.nodes != nil {
+			s.nodes[g.UUID] = i.nodes(g)
+		}
+	}
 	i.waitNamespaces(ctx)
 	s.changes = state.During(before, claims.Read(ctx).Changes)
 	if ctx.Err() != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -31,7 +32,9 @@ type knowledge struct {
 	failures        int              // consecutive scans that failed as a whole
 	external        []gpu.ExternalAllocation
 	externalKnown   bool // external allocations were read
+	cordoned        []string
 	namespaces      bool // MPS daemons can have namespaces
+	nodes           map[string]error
 }
 
 func newKnowledge() *knowledge {
@@ -47,6 +50,7 @@ type scan struct {
 	load    string
 	loadErr error
 	changes state.Changes
+	nodes   map[string]error // results of [Options.DeviceNodes] by UUID
 }
 
 // observe records a scan, and reports whether other GPUs answer than before.
@@ -60,6 +64,7 @@ func (k *knowledge) observe(s scan) (others bool) {
 		return !slices.Equal(before, k.answering())
 	}
 	k.succeeded, k.failures, k.unreadableCount, k.incomplete = true, 0, len(s.node.Unreadable), s.node.Incomplete
+	k.nodes = s.nodes
 	if s.node.DriverVersion != "" {
 		k.driver = gpu.Node{DriverVersion: s.node.DriverVersion, CUDADriverVersion: s.node.CUDADriverVersion}
 	}
@@ -198,6 +203,7 @@ func (k *knowledge) silenceOf(address gpu.PCIAddress) error {
 type effect struct {
 	marked bool // a GPU has a new cause
 	scan   bool // the hardware must be scanned
+	spaced bool // but not after each event
 	again  bool // and again after a while
 }
 
@@ -209,7 +215,7 @@ func (k *knowledge) note(e gpu.Event, at time.Time) effect {
 	}
 	c, bad := causeOf(e, k.recoveryOf(e.UUID))
 	if !bad || e.UUID == "" {
-		return effect{scan: true, again: e.XID != 0}
+		return effect{scan: true, spaced: rule.marks == spaced, again: e.XID != 0 && rule.marks != spaced}
 	}
 	causes, changed := add(k.faults[e.UUID].Causes, c, at, k.load)
 	if !changed {
@@ -246,7 +252,7 @@ func (k *knowledge) hardware() state.Hardware {
 
 // conditions returns the conditions for the state, without the errors of repairs.
 func (k *knowledge) conditions() state.Conditions {
-	c := state.Conditions{External: k.external, ExternalKnown: k.externalKnown, MPSNamespaces: k.namespaces}
+	c := state.Conditions{External: k.external, ExternalKnown: k.externalKnown, Cordoned: k.cordoned, MPSNamespaces: k.namespaces}
 	for _, uuid := range k.faulty() {
 		f := k.faults[uuid]
 		c.Faults = append(c.Faults, state.Fault{
@@ -254,6 +260,17 @@ func (k *knowledge) conditions() state.Conditions {
 			Message: messages(f.Causes), Decisive: decisive(f.Causes),
 		})
 	}
+	for _, address := range k.addresses() {
+		uuid := k.gpus[address].GPU.UUID
+		if _, faulty := k.faults[uuid]; k.nodes[uuid] != nil && !faulty {
+			missing := newCause("device-node-missing")
+			c.Faults = append(c.Faults, state.Fault{
+				UUID: uuid, Address: address.String(), Value: missing.Value, Decisive: missing.Value,
+				Message: fmt.Sprintf("%s: %s", missing.text(), k.nodes[uuid]),
+			})
+		}
+	}
+	slices.SortFunc(c.Faults, func(a, b state.Fault) int { return strings.Compare(a.UUID, b.UUID) })
 	return c
 }
 

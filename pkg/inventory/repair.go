@@ -47,11 +47,14 @@ func (r repair) names(uuid, address string) bool {
 	return err == nil && r.device == of.DeviceName()
 }
 
-// end returns the causes that remain and the causes that the entry ends. A recovery
-// action remains, because the next scan would find it again.
+// end returns the causes that remain and the causes that the entry ends. An entry with the time
+// at which the fault began, as published, names that fault: its clock is the agent's own. Any
+// other time ends the causes up to then. A recovery action remains, because the next scan would
+// find it again.
 func (r repair) end(causes []cause) (left []cause, over []ended) {
+	named := len(causes) > 0 && !causes[0].recovery() && causes[0].First.Truncate(time.Second).Equal(r.until)
 	for _, c := range causes {
-		if c.recovery() || c.Last.After(r.until) {
+		if c.recovery() || !named && c.Last.After(r.until) {
 			left = append(left, c)
 			continue
 		}

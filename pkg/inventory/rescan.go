@@ -10,8 +10,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// rescanInterval is the least time between scans because of failed prepares. The kubelet
-// retries each of them every 90 seconds, and a scan reads all GPUs of the node.
+// rescanInterval is the least time between scans that users cause, by failed prepares or by faults
+// of programs. A scan reads all GPUs of the node.
 const rescanInterval = time.Minute
 
 // PrepareFailed requests a scan if the last scan does not explain the error of a failed

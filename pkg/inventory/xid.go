@@ -25,6 +25,9 @@ const (
 	unlessReported
 	// always: at once, even before the driver reports its recovery action.
 	always
+	// spaced: as noted, but once in [rescanInterval], because programs cause it as often as
+	// they want. If the driver changes its recovery action, it reports XID 154 too.
+	spaced
 	// ignored: never, and the GPU is not scanned.
 	ignored
 )
@@ -90,6 +93,11 @@ var xidRules = map[uint64]xidRule{
 	// with its security processor halted a GPU is unusable.
 	167: {always, 0},
 	169: {always, 0},
+
+	32:  {marks: spaced}, // invalid commands of an application
+	69:  {marks: spaced}, // graphics engine class error
+	94:  {marks: spaced},
+	109: {marks: spaced},
 
 	// Faults of an application that leave the GPU unchanged.
 	13: {marks: ignored}, // graphics engine exception

@@ -30,6 +30,20 @@ func TestEveryXIDThatMarksAGPUIsExplained(t *testing.T) {
 	}
 }
 
+// The users of a GPU learn of an XID by its taint, or as a fault of a program.
+func TestEveryXIDOfProgramsIsExplained(t *testing.T) {
+	for number, rule := range xidRules {
+		if _, found := texts.FaultOf(number); found != (rule.marks == spaced || rule.marks == ignored) {
+			t.Errorf("XID %d: rule %+v, and among the faults of programs: %t", number, rule, found)
+		}
+	}
+	for _, f := range texts.Faults() {
+		if f.Meaning == "" || f.User == "" || xidRules[f.XID] == (xidRule{}) {
+			t.Errorf("a text or the rule is missing: %+v", f)
+		}
+	}
+}
+
 func TestFurtherCausesAreExplained(t *testing.T) {
 	for _, value := range []string{damaged, "ecc"} {
 		if !texts.Known(v1alpha1.TaintUnhealthy, value) {

@@ -33,6 +33,8 @@ type options struct {
 	output          string
 	// selector and sortBy are flags of commands that print rows about nodes.
 	selector, sortBy string
+	// partial is true if the user may not read all claims and pods that were read last.
+	partial bool
 	// used is true if the user requests the use of devices from the agents.
 	used bool
 	// watching is true if the user requests output after each change.
@@ -177,5 +179,6 @@ func (o *options) read(ctx context.Context, required ...doctor.List) (*view, err
 	for _, sentence := range cluster.Sentences() {
 		fmt.Fprintln(o.ErrOut, sentence) //nolint:errcheck // there is no other place to say so
 	}
+	o.partial = cluster.IsPartial()
 	return &view{Cluster: cluster, reader: r}, nil
 }

@@ -28,7 +28,8 @@ const requestsAtATime = 8
 func (o *options) newCordon() *cobra.Command {
 	var reason string
 	cmd := o.newVerb("cordon NODE/GPU", "Take a GPU out of use: new claims do not get it, claims that have it keep it",
-		"Writes a DeviceTaintRule for each device of the GPU: the GPU, its time slices, seats and MIG devices. Claims that\n"+
+		"Writes a DeviceTaintRule for each device of the GPU: the GPU, its time slices, seats and MIG devices. An annotation\n"+
+			"of the node names the GPU: its agent taints devices that it publishes later. Claims that\n"+
 			"have the GPU keep it; kubectl gpu drain evicts their pods. A claim that tolerates all taints still gets it.",
 		func(ctx context.Context, v *verb) error {
 			if err := gpucordon.CheckReason(reason); err != nil {
@@ -54,7 +55,11 @@ func (o *options) newCordon() *cobra.Command {
 // cordon writes the rules that a GPU lacks.
 func (v *verb) cordon(ctx context.Context, t gpucordon.Target, existing []*resourceapi.DeviceTaintRule, reason string) error {
 	c := gpucordon.NewCordon(t, existing, reason)
-	if len(c.Create)+len(c.Change) == 0 {
+	annotated, err := v.setCordoned(ctx, t.Name, true)
+	if err != nil {
+		return fmt.Errorf("cordon %s: %w", t, err)
+	}
+	if len(c.Create)+len(c.Change) == 0 && !annotated {
 		v.say("%s is cordoned already (DeviceTaintRules: %d)", t, len(c.Kept))
 		return nil
 	}
@@ -70,10 +75,13 @@ func (v *verb) cordon(ctx context.Context, t gpucordon.Target, existing []*resou
 		}
 		v.say("%s is cordoned (DeviceTaintRules: %d created, %d changed, %d kept)", t, len(c.Create), len(c.Change), len(c.Kept))
 	}
-	if t.MayGetMIG() {
-		v.say("MIG devices that the node offers later are not cordoned: run the command again after a change of the offer")
-	}
 	return nil
+}
+
+// setCordoned adds a GPU to the node's annotation, or removes it. It reports whether that was a
+// change. The agent of the node covers devices that have no rule yet.
+func (v *verb) setCordoned(ctx context.Context, of gpucordon.Name, cordoned bool) (changed bool, err error) {
+	return v.annotate(ctx, of.Node, v1alpha1.AnnotationCordoned, func(old string) string { return gpucordon.Cordoned(old, of.GPU, cordoned) })
 }
 
 func deviceOf(rule *resourceapi.DeviceTaintRule) string { return *rule.Spec.DeviceSelector.Device }
@@ -126,7 +134,7 @@ func (v *verb) existing(ctx context.Context, rule *resourceapi.DeviceTaintRule, 
 
 func (o *options) newUncordon() *cobra.Command {
 	cmd := o.newVerb("uncordon NODE/GPU", "Bring a cordoned GPU back into use",
-		"Deletes the DeviceTaintRules of kubectl gpu cordon, and no others: a taint of the driver, such as that of a\n"+
+		"Deletes the DeviceTaintRules of kubectl gpu cordon and its entry in the node's annotation, and no others: a taint of the driver, such as that of a\n"+
 			"failed GPU, remains.",
 		func(ctx context.Context, v *verb) error {
 			// The rules of a GPU that is gone can be deleted too.
@@ -137,10 +145,13 @@ func (o *options) newUncordon() *cobra.Command {
 				return err
 			}
 			rules := gpucordon.Rules(objects.TaintRules, t.Name)
+			annotated, unchanged := v.setCordoned(ctx, t.Name, false)
 			switch {
-			case len(rules) == 0 && err != nil:
+			case unchanged != nil && !apierrors.IsNotFound(unchanged):
+				return fmt.Errorf("uncordon %s: %w", t, unchanged)
+			case len(rules) == 0 && !annotated && err != nil:
 				return err
-			case len(rules) == 0:
+			case len(rules) == 0 && !annotated:
 				v.say("%s is not cordoned", t)
 				return nil
 			}
@@ -151,7 +162,9 @@ func (o *options) newUncordon() *cobra.Command {
 }
 
 func (v *verb) uncordon(ctx context.Context, t gpucordon.Target, rules []*resourceapi.DeviceTaintRule) error {
-	v.say("uncordon %s: remove the taint %s of %s", t, v1alpha1.TaintCordoned, gpurows.List(texts(rules, deviceOf)))
+	if len(rules) > 0 {
+		v.say("uncordon %s: remove the taint %s of %s", t, v1alpha1.TaintCordoned, gpurows.List(texts(rules, deviceOf)))
+	}
 	if v.dryRun {
 		return nil
 	}

@@ -48,6 +48,7 @@ func TestCordonTakesAGPUOutOfUseUntilUncordon(t *testing.T) {
 	client := server(shared(t))
 	out, problems := run(t, client, "cordon", "a/gpu-3b-00", "--reason", "XID 79, ticket 4711")
 	lines(t, out+problems, `
+annotate node a: gpu.nvidia.com/cordoned=gpu-3b-00
 cordon a/gpu-3b-00: taint gpu.nvidia.com/cordoned on gpu-3b-00, gpu-3b-00-seat, gpu-3b-00-ts
 a/gpu-3b-00 is cordoned (DeviceTaintRules: 3 created, 0 changed, 0 kept)
 claims that have it keep it (1): kubectl gpu drain a/gpu-3b-00 evicts their pods`)
@@ -73,6 +74,7 @@ claims that have it keep it (1): kubectl gpu drain a/gpu-3b-00 evicts their pods
 
 	out, problems = run(t, client, "uncordon", "a/gpu-3b-00")
 	lines(t, out+problems, `
+annotate node a: gpu.nvidia.com/cordoned=
 uncordon a/gpu-3b-00: remove the taint gpu.nvidia.com/cordoned of gpu-3b-00-seat, gpu-3b-00-ts, gpu-3b-00
 a/gpu-3b-00 is uncordoned (DeviceTaintRules: 3 deleted)`)
 	if left := rulesOf(t, client); len(left) > 0 {
@@ -86,7 +88,7 @@ a/gpu-3b-00 is uncordoned (DeviceTaintRules: 3 deleted)`)
 func TestCordonCoversMIGDevices(t *testing.T) {
 	client := server(fleettest.New(t, "a=dgx-h100 share.mig"))
 	out, problems := run(t, client, "cordon", "a/gpu-1b-00")
-	if problems != "" || !strings.Contains(out, " and ") || strings.Contains(out, "offers later") {
+	if problems != "" || !strings.Contains(out, " and ") {
 		t.Errorf("got %s%s", out, problems)
 	}
 	rules := rulesOf(t, client)
@@ -105,12 +107,36 @@ func TestCordonCoversMIGDevices(t *testing.T) {
 	lines(t, out, "CLASS MEMORY NODE CLAIMS\ngpu.nvidia.com - a 7\nmig-7g.80gb - a 7")
 }
 
-func TestCordonSaysWhichDevicesItDoesNotCover(t *testing.T) {
-	client := server(fleettest.New(t, "a=dgx-h100 share"))
-	out, problems := run(t, client, "cordon", "a/gpu-1b-00")
-	if want := "MIG devices that the node offers later are not cordoned: run the command again after a change of the offer\n"; problems != "" || !strings.Contains(out, want) {
-		t.Errorf("got %s%s, want %q", out, problems, want)
+// The rules cover the devices of today, and the agent those of a later layout.
+func TestAGPUIsCordonedInPartUntilItsAgentCoversNewDevices(t *testing.T) {
+	client := server(fleettest.New(t, "a=dgx-h100 share.mig"))
+	run(t, client, "cordon", "a/gpu-43-00")
+	run(t, client, "cordon", "a/gpu-1b-00")
+	node, err := client.CoreV1().Nodes().Get(t.Context(), "a", metav1.GetOptions{})
+	must(t, err)
+	if got := node.Annotations["gpu.nvidia.com/cordoned"]; got != "gpu-1b-00,gpu-43-00" {
+		t.Errorf("the annotation is %q", got)
 	}
+	health := func(want string) {
+		t.Helper()
+		out, _ := run(t, client)
+		for line := range strings.Lines(out) {
+			if strings.Contains(line, "gpu-1b-00") && !strings.HasSuffix(strings.TrimSpace(line), " "+want) {
+				t.Errorf("get printed %s, want %s", line, want)
+			}
+		}
+	}
+	health("cordoned")
+	must(t, client.ResourceV1().DeviceTaintRules().Delete(t.Context(), "gpu-cordon.gpu-1b-00-mig-1g-10gb-0.a", metav1.DeleteOptions{}))
+	health("cordoned in part")
+	// The rules are gone, and the annotation is left.
+	for rule := range rulesOf(t, client) {
+		must(t, client.ResourceV1().DeviceTaintRules().Delete(t.Context(), rule, metav1.DeleteOptions{}))
+	}
+	out, problems := run(t, client, "uncordon", "a/gpu-1b-00")
+	lines(t, out+problems, `
+annotate node a: gpu.nvidia.com/cordoned=gpu-43-00
+a/gpu-1b-00 is uncordoned (DeviceTaintRules: 0 deleted)`)
 }
 
 func TestCordonAgainCreatesOnlyMissingRules(t *testing.T) {

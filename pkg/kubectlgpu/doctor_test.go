@@ -123,14 +123,14 @@ warning swap-on node a 1.0Gi of swap
 swap-on: node a
 meaning host memory of programs may be on disk when the GPU needs it, and the kubelet does not start with swap unless its configuration admits it
 remedy run swapoff --all and remove swap from /etc/fstab, unless the kubelet's memorySwap is set on purpose
-read docs/admin/findings-nodes.md#swap-on
+read https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/admin/findings-nodes.md#swap-on
 
-problems: 0, warnings: 1, unknown: 0, ok: 44`)
+problems: 0, warnings: 1, unknown: 0, ok: 46`)
 }
 
 func TestDoctorPrintsAllChecksOnRequest(t *testing.T) {
 	client := driven(t, factsWithSwap("0"))
-	if out, problems := run(t, client, "doctor"); strings.TrimSpace(out) != "problems: 0, warnings: 0, unknown: 0, ok: 45" || problems != "" {
+	if out, problems := run(t, client, "doctor"); strings.TrimSpace(out) != "problems: 0, warnings: 0, unknown: 0, ok: 47" || problems != "" {
 		t.Errorf("got %q, %q", out, problems)
 	}
 	if out, _ := run(t, client, "doctor", "--all"); !strings.Contains(out, "1 agent ready") || !strings.Contains(out, "driver 570.1") {
@@ -174,7 +174,7 @@ func TestDoctorWithoutRights(t *testing.T) {
 		}, "unknown agent-does-not-answer node a permission denied: you have no right to get pods/proxy in the namespace gpus"},
 		"to policies":          {func(client proxied) { forbid(client.Clientset, "validatingadmissionpolicies", false) }, factsWithSwap("0"), "You have no right to list validatingadmissionpolicies.admissionregistration.k8s.io."},
 		"to the driver's pods": {func(client proxied) { forbid(client.Clientset, "pods", false) }, factsWithSwap("0"), "You have no right to list pods of the driver in the namespace gpus."},
-		"to slices":            {func(client proxied) { forbid(client.Clientset, "resourceslices", false) }, factsWithSwap("0"), "You have no right to list resourceslices.resource.k8s.io."},
+		"to slices":            {func(client proxied) { forbid(client.Clientset, "resourceslices", false) }, factsWithSwap("0"), "You have no right to list resourceslices.resource.k8s.io: ask an administrator for the ClusterRole gpu-dra-driver-devices."},
 		"to DaemonSets":        {func(client proxied) { forbid(client.Clientset, "daemonsets", false) }, factsWithSwap("0"), "unknown list-not-readable cluster You have no right to list daemonsets.apps in the namespace gpus."},
 		"to other namespaces":  {func(client proxied) { forbid(client.Clientset, "pods", true) }, factsWithSwap("0"), "list pods of all namespaces"},
 		"and an agent that refuses": {func(proxied) {}, func(w http.ResponseWriter, _ *http.Request) {
@@ -210,10 +210,10 @@ func TestDoctorOfAnAPIServerWithoutDRA(t *testing.T) {
 
 func TestDoctorMutesCodes(t *testing.T) {
 	client := driven(t, factsWithSwap("1073741824"))
-	if out, problems := run(t, client, "doctor", "--ignore", "swap-on,xid-79"); strings.TrimSpace(out) != "problems: 0, warnings: 0, unknown: 0, ok: 44, muted: 1" || problems != "" {
+	if out, problems := run(t, client, "doctor", "--ignore", "swap-on,xid-79"); strings.TrimSpace(out) != "problems: 0, warnings: 0, unknown: 0, ok: 46, muted: 1" || problems != "" {
 		t.Errorf("got %q, %q", out, problems)
 	}
-	if out, _ := run(t, client, "doctor", "--ignore", "swap-on", "-o", "json"); !strings.Contains(out, `"code": "swap-on"`) || !strings.Contains(out, `"muted": true`) || !strings.Contains(out, `"read": "docs/admin/findings-nodes.md#swap-on"`) {
+	if out, _ := run(t, client, "doctor", "--ignore", "swap-on", "-o", "json"); !strings.Contains(out, `"code": "swap-on"`) || !strings.Contains(out, `"muted": true`) || !strings.Contains(out, `"read": "https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/admin/findings-nodes.md#swap-on"`) {
 		t.Errorf("json: %s", out)
 	}
 	if out, problems := run(t, client, "doctor", "--ignore", "swap"); !strings.Contains(problems, `no finding has the code "swap"`) {

@@ -65,6 +65,7 @@ func TestDrainWaitsForABudgetAndForTheClaims(t *testing.T) {
 		start := time.Now()
 		out, problems := run(t, client, "drain", "a/gpu-3b-00", "--reason", "broken fan")
 		lines(t, out+problems, `
+annotate node a: gpu.nvidia.com/cordoned=gpu-3b-00
 cordon a/gpu-3b-00: taint gpu.nvidia.com/cordoned on gpu-3b-00, gpu-3b-00-seat, gpu-3b-00-ts
 a/gpu-3b-00 is cordoned (DeviceTaintRules: 3 created, 0 changed, 0 kept)
 evict pod default/half: it has the claim half
@@ -159,7 +160,7 @@ func TestDrainLeavesDaemonSetsAndMirrorPodsAndNamesThem(t *testing.T) {
 		}
 	}
 	for _, write := range writes(client) {
-		if write != "create devicetaintrules" {
+		if write != "create devicetaintrules" && write != "patch nodes" {
 			t.Errorf("the drain did %s", write)
 		}
 	}
@@ -243,6 +244,24 @@ func TestRepairedKeepsTheEntriesOfOtherGPUs(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A laptop that is ahead would end faults that come later.
+func TestRepairedNamesTheFaultByTheNodesTime(t *testing.T) {
+	w := shared(t)
+	w.Taint("gpu-18-00", "xid-79")
+	began := metav1.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	for _, slice := range w.Slices {
+		for d := range slice.Spec.Devices {
+			for i := range slice.Spec.Devices[d].Taints {
+				slice.Spec.Devices[d].Taints[i].TimeAdded = &began
+			}
+		}
+	}
+	out, problems := run(t, server(w), "repaired", "a/gpu-18-00")
+	if want := "annotate node a: gpu.nvidia.com/repaired=gpu-18-00@2026-01-31T12:00:00Z\n"; problems != "" || !strings.Contains(out, want) {
+		t.Errorf("printed %s%s, want %s", out, problems, want)
 	}
 }
 

@@ -5,6 +5,7 @@ package kubectlgpu
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"time"
 
@@ -38,14 +39,19 @@ func (o *options) newExplain() *cobra.Command {
 			"  2  the pod or claim waits: for devices, for its start or for its end\n" +
 			"  3  a device of the pod or claim has a fault\n" +
 			"  4  a container of the pod has failed\n" +
-			"  5  the health of a device is not known",
+			"  5  the health of a device is not known, or whether the claim would get its devices",
 		Args: exactly("a POD or claim/CLAIM"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, err := o.readForExplain(cmd.Context())
 			if err != nil {
 				return err
 			}
-			e, err := v.ExplainFrom(cmd.Context(), gpurows.Question{Namespace: v.namespace, Name: args[0], Nodes: most, Limit: limit}, o.sources(v))
+			question := gpurows.Question{Namespace: v.namespace, Name: args[0], Nodes: most, Limit: limit}
+			evidence, err := o.evidence(cmd.Context(), v, question)
+			if err != nil {
+				return err
+			}
+			e, err := v.Explain(cmd.Context(), question, evidence)
 			if err != nil {
 				return err
 			}
@@ -76,7 +82,7 @@ func (r reader) Warnings(ctx context.Context, pod *corev1.Pod) ([]corev1.Event, 
 	case apierrors.IsForbidden(err):
 		return nil, gpu.ErrPermission
 	case err != nil:
-		return nil, err
+		return nil, fmt.Errorf("list the events of pod %s: %w", pod.Name, err)
 	}
 	return list.Items, nil
 }

@@ -5,6 +5,7 @@ package kubectlgpu
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +35,13 @@ func explain(t *testing.T, client kubernetes.Interface, args ...string) (out str
 	cmd := newCommand(streams, func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return client, nil }, false)
 	cmd.SetArgs(append([]string{"explain", "-n", "default"}, args...))
 	status = execute(t.Context(), cmd, streams)
-	return stdout.String() + stderr.String(), status
+	out = stdout.String() + stderr.String()
+	for _, word := range []string{"| kubectl", "--force", "replace", "sed '", "helm upgrade"} {
+		if strings.Contains(out, word) {
+			t.Errorf("advice may destroy what it does not name: %q in\n%s", word, out)
+		}
+	}
+	return out, status
 }
 
 // contains checks that the first ten lines of an output have the texts.
@@ -96,6 +103,56 @@ func taint(t *testing.T, w *fleettest.World, device string, added resourceapi.De
 		}
 	}
 	t.Fatalf("no device %s", device)
+}
+
+func TestExplainSaysThatAShareReplacesAVolumeAtDevShm(t *testing.T) {
+	w := running(t)
+	for _, pod := range w.Pods {
+		pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "cache", MountPath: "/dev/shm/"}}
+	}
+	client := server(w)
+	const fact = "does not see its volume at /dev/shm"
+	if out, status := explain(t, client, "half"); status != 0 || !strings.Contains(out, fact) {
+		t.Errorf("a share, status %d:\n%s", status, out)
+	}
+	if out, _ := explain(t, client, "whole"); strings.Contains(out, fact) {
+		t.Errorf("a GPU of its own:\n%s", out)
+	}
+}
+
+// A share computes through a daemon that can end, and that serves one user at a time.
+func TestExplainSaysWhatKeepsTheProgramsOfAShareFromComputing(t *testing.T) {
+	w := running(t)
+	half := w.Pods[slices.IndexFunc(w.Pods, func(p *corev1.Pod) bool { return p.Name == "half" })]
+	claim := w.Claims[slices.IndexFunc(w.Claims, func(c *resourceapi.ResourceClaim) bool { return c.Name == "half" })]
+	now := time.Now()
+	started := func(ago time.Duration) {
+		half.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(now.Add(-ago))}}}}
+	}
+	conditions := claim.Status.Devices[0].Conditions
+	for _, c := range []struct {
+		kind, reason string
+		started      time.Duration
+		status       int
+		want         []string
+	}{
+		{v1alpha1.ConditionShareInterrupted, v1alpha1.ReasonMPSEnded, time.Hour, 3, []string{
+			"the MPS daemon of the share or its server ended (mps-interrupted, for 12m)", "for the program: the programs of the share that ran then fail at their next CUDA call", "kubectl delete pod half --namespace default",
+		}},
+		{v1alpha1.ConditionShareInterrupted, v1alpha1.ReasonMPSEnded, time.Minute, 0, nil},
+		{v1alpha1.ConditionShareUnserved, v1alpha1.ReasonMPSNotRunning, time.Minute, 3, []string{"the MPS daemon of the share does not run, and cannot be started (mps-not-running, for 12m)"}},
+		{v1alpha1.ConditionShareWaits, v1alpha1.ReasonOtherUser, time.Minute, 2, []string{"a program waits for shares of another user of this GPU (mps-other-user, for 12m)", "run the pods that share the GPU as one user (runAsUser)"}},
+	} {
+		started(c.started)
+		claim.Status.Devices[0].Conditions = append(slices.Clone(conditions), metav1.Condition{
+			Type: c.kind, Reason: c.reason, Status: metav1.ConditionTrue, Message: "the agent's sentence", LastTransitionTime: metav1.NewTime(now.Add(-12 * time.Minute)),
+		})
+		out, status := explain(t, server(w), "half")
+		contains(t, out, c.want...)
+		if said := strings.Contains(out, "the agent's sentence"); status != c.status || said != (c.want == nil) {
+			t.Errorf("%s, started %s ago: status %d, want %d:\n%s", c.kind, c.started, status, c.status, out)
+		}
+	}
 }
 
 // A pod on a GPU that has fallen off the bus is not ready first.
@@ -203,7 +260,7 @@ func TestExplainHasTheLimitsInTheWordsOfAProgram(t *testing.T) {
 	client := drivenWorld(t, running(t), func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(used)) })
 	out, status := explain(t, client, "half")
 	contains(t, out, "main: gpu-3b-00 of node a, claim half",
-		"a process may allocate 6.5Gi (7.0Gi less 512Mi for its context)", "a process uses at most 50% of the SMs",
+		"a process may use 6.5Gi, its context included", "a process uses at most 50% of the SMs",
 		"uses 3.0Gi of memory now", "runs kernels for 25% of the time")
 	if status != 0 {
 		t.Errorf("status %d", status)
@@ -278,6 +335,18 @@ func TestExplainOfARefusalHasItOnceAndWhetherWaitingHelps(t *testing.T) {
 	}
 }
 
+// Its container runs, and would not start again.
+func TestExplainOfAPodThatRunsWhoseClaimLacksItsFiles(t *testing.T) {
+	const sentence = "verify: WriteCDI: write CDI spec: rename /var/run/cdi/one.json: read-only file system"
+	w := running(t)
+	w.Claims[0].Status.Devices[0].Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: "PrepareFailed", Message: sentence}}
+	out, status := explain(t, drivenWorld(t, w, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) }), "whole")
+	contains(t, out, "pod default/whole: Running", "no container of the pod starts again: the agent of node a cannot prepare claim whole again: "+sentence)
+	if status == 0 {
+		t.Errorf("status %d:\n%s", status, out)
+	}
+}
+
 func TestExplainOfAPodThatWaitsForTheDriver(t *testing.T) {
 	for name, tc := range map[string]struct {
 		pod   string
@@ -304,7 +373,7 @@ func TestExplainOfAPodThatWaitsForTheDriver(t *testing.T) {
 				t.Errorf("status %d:\n%s", status, out)
 			}
 			if tc.want != "" {
-				contains(t, out, "waiting does not help: have the administrator start the")
+				contains(t, out, "the administrator finds the reason: kubectl gpu doctor a")
 			}
 		})
 	}
@@ -320,7 +389,7 @@ func TestExplainOfAnAgentThatIsNotReady(t *testing.T) {
 	_, err := client.Clientset.CoreV1().Pods("gpus").UpdateStatus(t.Context(), agent, metav1.UpdateOptions{})
 	must(t, err)
 	out, _ := explain(t, client, "whole")
-	contains(t, out, "the agent of node a is not ready: pod agent-1: CrashLoopBackOff (age 3h)", "kubectl --namespace gpus describe pod agent-1")
+	contains(t, out, "the agent of node a is not ready: pod agent-1: CrashLoopBackOff (age 3h)", "kubectl gpu doctor a")
 }
 
 func TestExplainOfAPodThatHasFailed(t *testing.T) {
@@ -330,13 +399,13 @@ func TestExplainOfAPodThatHasFailed(t *testing.T) {
 		want  []string
 	}{
 		"memory of the container": {corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"},
-			[]string{"container main failed 5m ago: exit code 137, OOMKilled", "not of the GPU, was used up: raise resources.limits.memory of container main (resources.limits.memory is 4Gi)"}},
+			[]string{"container main failed 4d4h ago: exit code 137, OOMKilled", "not of the GPU, was used up: raise resources.limits.memory of container main (resources.limits.memory is 4Gi)"}},
 		"memory of the GPU, and more output": {
 			corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "{\nCUDA_ERROR_OUT_OF_MEMORY: 20 MiB\n}\n"},
 			[]string{"exit code 1: CUDA_ERROR_OUT_OF_MEMORY: 20 MiB\n", "the memory of the GPU within the limits was used up"},
 		},
 		"memory of the GPU": {corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "Traceback\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20 MiB\n"},
-			[]string{"exit code 1: torch.OutOfMemoryError: CUDA out of memory", "claim more memory: a process may allocate 6.5Gi (7.0Gi less 512Mi for its context)"}},
+			[]string{"exit code 1: torch.OutOfMemoryError: CUDA out of memory", "claim more memory: a process may use 6.5Gi, its context included"}},
 		"a signal": {corev1.ContainerStateTerminated{ExitCode: 137, Reason: "Error"}, []string{"a signal ended it (SIGKILL)"}},
 		"an error without a message": {corev1.ContainerStateTerminated{ExitCode: 3, Reason: "Error"},
 			[]string{"exit code 3", "kubectl logs half --namespace default --container main", "terminationMessagePolicy: FallbackToLogsOnError"}},
@@ -344,14 +413,14 @@ func TestExplainOfAPodThatHasFailed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := running(t)
 			pod := w.Pods[1]
-			tc.ended.FinishedAt = metav1.NewTime(time.Now().Add(-5 * time.Minute))
+			tc.ended.FinishedAt = metav1.NewTime(time.Now().Add(-100 * time.Hour))
 			pod.Status.Phase, pod.Spec.Containers[0].Resources.Limits = corev1.PodFailed, memory
 			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{Terminated: &tc.ended}}}
 			out, status := explain(t, server(w), "half")
 			if contains(t, out, tc.want...); status != 4 {
 				t.Errorf("status %d", status)
 			}
-			if !strings.Contains(out, "claim half has gpu-3b-00 of pool a") {
+			if !strings.Contains(out, "claim half has gpu-3b-00 of node a") {
 				t.Errorf("no claim: %s", out)
 			}
 			// The same after a restart: the container waits for the next one.
@@ -363,6 +432,31 @@ func TestExplainOfAPodThatHasFailed(t *testing.T) {
 				t.Errorf("status %d", status)
 			}
 		})
+	}
+}
+
+// The event is the first cause, and an older one about the same is a fact.
+func TestExplainOfAPodThatAFaultEnded(t *testing.T) {
+	w := running(t)
+	pod := w.Pods[1]
+	pod.Status.Phase = corev1.PodFailed
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 11}}}}
+	client := server(w)
+	for i, e := range []struct{ reason, message string }{
+		{"SharedFault", "A fault of another program on gpu-3b-00 of node a (XID 31 at 13:00:00 UTC) ended the programs of all its MPS shares. What to do: start the program again."},
+		{"ProgramFault", "XID 31 at 13:55:08 UTC on gpu-3b-00 of node a: the program wrote; the GPU is well. What to do: correct the program."},
+	} {
+		_, err := client.CoreV1().Events(pod.Namespace).Create(t.Context(), &corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Name: e.reason}, Reason: e.reason, Message: e.message, Type: corev1.EventTypeWarning,
+			InvolvedObject: corev1.ObjectReference{UID: pod.UID}, LastTimestamp: metav1.NewTime(time.Now().Add(time.Duration(i-2) * time.Hour)),
+		}, metav1.CreateOptions{})
+		must(t, err)
+	}
+	out, status := explain(t, client, "half")
+	contains(t, out, "pod default/half: Failed\n  XID 31 at 13:55:08 UTC on gpu-3b-00 of node a: the program wrote; the GPU is well (60m ago)\n  container main failed",
+		"What to do\n  correct the program\n")
+	if status != 4 || !strings.Contains(out, "event SharedFault, 120m ago: A fault of another program") {
+		t.Errorf("status %d:\n%s", status, out)
 	}
 }
 
@@ -393,7 +487,7 @@ func TestExplainWithTheRightsToOneNamespace(t *testing.T) {
 	client := restricted(running(t))
 	out, status := explain(t, client, "half")
 	contains(t, out, "the health of a/gpu-3b-00 is not known", "you have no right to list resourceslices, deviceclasses, devicetaintrules", "ask an administrator for the ClusterRole gpu-dra-driver-devices",
-		"a process may allocate 6.5Gi")
+		"a process may use 6.5Gi, its context included")
 	if status != 5 || strings.Count(out, "no right") != 1 {
 		t.Errorf("status %d:\n%s", status, out)
 	}
@@ -404,7 +498,8 @@ func TestExplainWithTheRightsToOneNamespace(t *testing.T) {
 	client = restricted(w)
 	event(t, client, "e", "FailedResourceClaimCreation", "exceeded quota: gpus, requested: 1")
 	out, status = explain(t, client, "pending")
-	if contains(t, out, "scheduler: no node", "ask an administrator for the ClusterRole gpu-dra-driver-devices", "kubectl describe resourcequota gpus"); status != 2 {
+	// The claim exists: the event is history, and no advice follows from it.
+	if contains(t, out, "scheduler: no node", "ask an administrator for the ClusterRole gpu-dra-driver-devices", "event FailedResourceClaimCreation, "); status != 2 || strings.Contains(out, "raise the quota") {
 		t.Errorf("status %d:\n%s", status, out)
 	}
 }
@@ -440,4 +535,20 @@ func TestControlCharactersOfPodsDoNotReachTheTerminal(t *testing.T) {
 			t.Errorf("%s: %q in %q", phase, string(bad), out)
 		}
 	}
+}
+
+func TestExplainNamesTheProcessThatKeepsADevice(t *testing.T) {
+	w := running(t)
+	pod := w.Pods[1]
+	pod.DeletionTimestamp, pod.Finalizers = ptr.To(metav1.Now()), []string{"example.com/wait"}
+	for _, claim := range w.Claims {
+		if claim.Name == pod.Name {
+			claim.Status.Devices[0].Conditions = []metav1.Condition{{
+				Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonUnprepareRetried,
+				Message: "undo CreatePartition: destroy 1g.10gb@2: already in use: it is open in process 17 of another pod",
+			}}
+		}
+	}
+	out, _ := explain(t, server(w), pod.Name)
+	contains(t, out, "the agent of node a cannot release claim "+pod.Name+": ", "it is open in process 17 of another pod", "waiting helps: until the claim, process or pod")
 }

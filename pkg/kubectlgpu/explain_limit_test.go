@@ -30,7 +30,7 @@ func TestExplainNamesUnexaminedNodes(t *testing.T) {
 pod default/pending: Pending
 
 What to do
-not all nodes and devices were examined, so the rest of this advice may be wrong: write simpler selectors or another shape (docs/user/shapes.md), or search for longer (kubectl gpu explain --limit)
+not all nodes and devices were examined, so the rest of this advice may be wrong: search for longer (kubectl gpu explain --limit), or write simpler selectors
 
 Facts
 scheduler: no node
@@ -64,8 +64,8 @@ func TestExplainOfAPoolThatTheSchedulerRefuses(t *testing.T) {
 	out, problems := run(t, client, "explain", "pending", "-n", "default")
 	for _, want := range []string{
 		"Node a: pool a of gpu.nvidia.com: the scheduler refuses the pool: it has the device gpu-18-00 twice",
-		"gpu-3b-00: pool a of gpu.nvidia.com: the scheduler refuses the pool",
-		"have the driver named above publish its devices again",
+		"gpu-18-00, gpu-3b-00, gpu-86-00, gpu-af-00: pool a of gpu.nvidia.com: the scheduler refuses the pool",
+		"have the driver that the reason names publish its devices again",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("got %s%s, want %s", out, problems, want)

@@ -3,6 +3,7 @@
 package kubectlgpu
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,26 +55,17 @@ func requesting(limits map[string]string) *corev1.Pod {
 }
 
 func TestExplainOfResourcesOfOtherVendors(t *testing.T) {
-	for name, tc := range map[string]struct {
-		limits map[string]string
-		want   []string
-	}{
-		"HAMi": {map[string]string{"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}, []string{
-			"container main requests nvidia.com/gpumem, which nothing in this cluster serves",
-			"deviceClassName: mps.nvidia.com, capacity: {requests: {memory: 3000Mi, compute: 30}}}}]}}}}' | kubectl apply --namespace default --filename -",
-			"create the pod again without nvidia.com/gpu, nvidia.com/gpucores, nvidia.com/gpumem: spec.resourceClaims: [{name: gpu, resourceClaimTemplateName: new-gpu}], and in container main resources.claims: [{name: gpu}]",
-		}},
-		"HAMi, percent": {map[string]string{"nvidia.com/gpumem-percentage": "50"}, []string{"capacity: {requests: {memory: 7457Mi}}"}},
-		"a misspelt resource": {map[string]string{"nvidia.com/gpus": "1"}, []string{
-			"did you mean nvidia.com/gpu", "kubectl get pod new --namespace default --output yaml | sed 's|nvidia.com/gpus|nvidia.com/gpu|' | kubectl replace --force --filename -",
-		}},
-		"a MIG profile without a class": {map[string]string{"nvidia.com/mig-5g.40gb": "1"}, []string{`deviceClassName: mig.nvidia.com, selectors: [{cel: {expression: "device.attributes[\"gpu.nvidia.com\"].profile == \"5g.40gb\""}}]`}},
+	const claim = "request a resource that a DeviceClass serves, or write a claim: https://"
+	for name, tc := range map[string]struct{ resource, want string }{
+		"of another project":            {"nvidia.com/gpumem", claim},
+		"misspelt":                      {"nvidia.com/gpus", "did you mean nvidia.com/gpu? Resources of a pod cannot be changed: create it again"},
+		"a MIG profile without a class": {"nvidia.com/mig-5g.40gb", claim},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := fleettest.New(t, "a=t4 share")
-			w.Pods = append(w.Pods, requesting(tc.limits))
+			w.Pods = append(w.Pods, requesting(map[string]string{tc.resource: "1"}))
 			out, status := explain(t, server(w), "new")
-			if contains(t, out, tc.want...); status != 2 {
+			if contains(t, out, "container main requests "+tc.resource+", which nothing in this cluster serves", tc.want); status != 2 {
 				t.Errorf("status %d", status)
 			}
 		})
@@ -86,45 +78,118 @@ func TestExplainOfResourcesOfOtherVendors(t *testing.T) {
 	}
 }
 
+// The command keeps what the node offers already.
 func TestExplainOfDevicesThatTheNodeCouldOffer(t *testing.T) {
+	const profile = "device.attributes['gpu.nvidia.com'].profile=='1g.10gb'"
 	for name, tc := range map[string]struct {
-		node, resource, want string
+		node, label, claim, want string
 	}{
-		"no MIG":            {"a=dgx-h100 share", "nvidia.com/mig-1g.10gb", "kubectl label node a gpu.nvidia.com/offer=share.mig --overwrite"},
-		"another profile":   {"a=dgx-h100 share.mig", "nvidia.com/mig-4g.40gb", "node a offers MIG devices, and not the profile 4g.40gb, which its gpu-1b-00 NVIDIA H100 80GB HBM3 has"},
-		"no time slices":    {"a=t4 share", "nvidia.com/gpu.shared", "kubectl label node a gpu.nvidia.com/offer=share.timeslice --overwrite"},
-		"a GPU without MIG": {"a=t4 share", "nvidia.com/mig-1g.10gb", "name another class"},
+		"no MIG":                  {"dgx-h100 share", "", "class=mig-1g.10gb", "share.mig --overwrite"},
+		"the same by mig":         {"dgx-h100 share", "", "class=mig.nvidia.com cel=" + profile, "share.mig --overwrite"},
+		"any profile":             {"dgx-h100 share", "", "class=mig.nvidia.com", "share.mig --overwrite"},
+		"next to a monitor":       {"dgx-h100 share.monitor", "", "class=mig-1g.10gb", "share.mig.monitor --overwrite"},
+		"a word that is not here": {"dgx-h100 share", "share.later", "class=mig-1g.10gb", "share.later.mig --overwrite"},
+		"a monitor":               {"dgx-h100 share.mig", "", "class=monitor.nvidia.com", "share.mig.monitor --overwrite"},
+		"no shares":               {"dgx-h100 mig", "", "class=mps.nvidia.com memory=1Gi", "share.mig --overwrite"},
+		"no time slices":          {"t4 share", "", "class=timeslice.nvidia.com", "share.timeslice --overwrite"},
+		"another profile":         {"dgx-h100 share.mig", "", "class=mig.nvidia.com cel=device.attributes['gpu.nvidia.com'].profile=='4g.40gb'", "an administrator adds the MIG profile 4g.40gb to those of node a: https://"},
+		"a GPU without MIG":       {"t4 share", "", "class=mig-1g.10gb", "name another class"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := fleettest.New(t, tc.node)
-			w.Pods = append(w.Pods, requesting(map[string]string{tc.resource: "1"}))
-			out, status := explain(t, server(w), "new")
+			w := fleettest.New(t, "a="+tc.node)
+			if tc.label != "" {
+				w.Nodes[0].Labels = map[string]string{"gpu.nvidia.com/offer": tc.label}
+			}
+			w.Claims = append(w.Claims, fleettest.Claim("new", tc.claim))
+			out, status := explain(t, server(w), "claim/new")
+			if strings.HasSuffix(tc.want, "--overwrite") {
+				tc.want = "kubectl label node a gpu.nvidia.com/offer=" + tc.want
+			}
 			if contains(t, out, tc.want); status != 2 {
 				t.Errorf("status %d", status)
-			}
-			if name == "another profile" {
-				contains(t, out, "--set 'mig.profiles={1g.10gb,2g.20gb,3g.40gb,4g.40gb,7g.80gb}'")
 			}
 		})
 	}
 }
 
-func TestExplainOfAMisspeltClass(t *testing.T) {
+func TestExplainOfAClassThatDoesNotExist(t *testing.T) {
 	w := shared(t)
-	w.Claims = append(w.Claims, fleettest.Claim("new", "class=mps.nvidia.con memory=1Gi"))
-	out, status := explain(t, server(w), "claim/new")
-	contains(t, out, "did you mean the DeviceClass mps.nvidia.com",
-		"kubectl get resourceclaim new --namespace default --output yaml | sed 's|deviceClassName: mps.nvidia.con$|deviceClassName: mps.nvidia.com|' | kubectl replace --force --filename -")
-	if status != 2 {
-		t.Errorf("status %d", status)
+	w.Claims = append(w.Claims, fleettest.Claim("misspelt", "class=mps.nvidia.con memory=1Gi"), fleettest.Claim("off", "class=seat.nvidia.com"), fleettest.Claim("unknown", "class=xyz"))
+	w.Classes = slices.DeleteFunc(w.Classes, func(c *resourceapi.DeviceClass) bool { return c.Name == "seat.nvidia.com" })
+	for claim, want := range map[string]string{
+		"claim/misspelt": "the DeviceClass mps.nvidia.con does not exist: did you mean mps.nvidia.com",
+		"claim/unknown":  "the DeviceClass xyz does not exist: name another: kubectl get deviceclasses",
+		"claim/off":      "the DeviceClass seat.nvidia.com does not exist: an administrator switches it on in the chart, below deviceClasses: https://",
+	} {
+		out, status := explain(t, server(w), claim)
+		if contains(t, out, want); status != 2 {
+			t.Errorf("status %d", status)
+		}
 	}
-	pod := fleettest.Pod("new")
-	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: ptr.To("small")}}
-	pod.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: ptr.To("new")}}
-	w.Pods = append(w.Pods, pod)
-	w.Claims[2].OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod"))}
-	out, _ = explain(t, server(w), "new")
-	contains(t, out, "kubectl get resourceclaimtemplate small --namespace default --output yaml", "then kubectl delete pod new --namespace default")
+}
+
+// No change of a claim helps if nothing is published.
+func TestExplainWithoutDevices(t *testing.T) {
+	w := shared(t)
+	w.Slices, w.Claims, w.Pods = nil, []*resourceapi.ResourceClaim{fleettest.Claim("new", "")}, nil
+	out, status := explain(t, server(w), "claim/new")
+	if contains(t, out, "no node publishes devices", "kubectl gpu doctor"); status != 2 || strings.Contains(out, "request fewer") {
+		t.Errorf("status %d:\n%s", status, out)
+	}
+}
+
+func TestExplainNamesTheTolerationForANode(t *testing.T) {
+	w := waiting(t)
+	for _, node := range w.Nodes {
+		node.Spec.Taints = []corev1.Taint{{Key: "team", Value: "a", Effect: corev1.TaintEffectNoSchedule}}
+	}
+	out, _ := explain(t, server(w), "pending")
+	contains(t, out, "no node admits the pod", `tolerations: [{key: "team", operator: Equal, value: "a", effect: NoSchedule}]`)
+}
+
+// A command that ends pods is printed only if it is proven to be enough.
+func TestExplainNamesThePodsToEnd(t *testing.T) {
+	command := "kubectl delete pod held --namespace default"
+	for name, tc := range map[string]struct {
+		change func(*fleettest.World)
+		want   bool
+	}{
+		"enough": {func(*fleettest.World) {}, true},
+		"a controller makes it anew": {func(w *fleettest.World) {
+			for _, p := range w.Pods[:2] {
+				p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Controller: ptr.To(true)}}
+			}
+		}, false},
+		"of another namespace": {func(w *fleettest.World) { w.Pods[0].Namespace, w.Pods[1].Namespace = "other", "other" }, false},
+		"another pod waits, too": {func(w *fleettest.World) {
+			other := fleettest.Pod("other")
+			other.Status.Phase = corev1.PodPending
+			w.Pods = append(w.Pods, other)
+		}, false},
+		"more than any pod frees": {func(w *fleettest.World) { w.Claims[2].Spec.Devices.Requests[0].Exactly.Count = 5 }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := waiting(t)
+			tc.change(w)
+			if out, _ := explain(t, server(w), "pending"); strings.Contains(out, "kubectl delete") != tc.want || tc.want && !strings.Contains(out, command) {
+				t.Errorf("got\n%s", out)
+			}
+		})
+	}
+	client := server(waiting(t))
+	forbid(client, "pods", true)
+	if out, _ := explain(t, client, "pending"); strings.Contains(out, "kubectl delete") {
+		t.Errorf("without the right to all pods:\n%s", out)
+	}
+}
+
+func TestExplainNamesTheShareThatFits(t *testing.T) {
+	w := fleettest.New(t, "a=dgx-h100 share")
+	w.Hold("a", "whole", "count=7")
+	w.Hold("a", "share", "class=mps.nvidia.com memory=40Gi")
+	w.Claims = append(w.Claims, fleettest.Claim("new", "class=mps.nvidia.com memory=60Gi"))
+	out, _ := explain(t, server(w), "claim/new")
+	contains(t, out, "a share of 40048Mi fits on node a now")
 }
 
 // A pod that waits for a GPU with a fault waits for its repair.
@@ -144,16 +209,10 @@ func TestExplainOfAPodThatWaitsForASickGPU(t *testing.T) {
 }
 
 func TestExplainOfAClaimThatTheNamespaceLacks(t *testing.T) {
-	for name, tc := range map[string]struct {
-		named string
-		want  []string
-	}{
-		"in another namespace": {"theirs", []string{
-			"claim theirs of the pod does not exist", "the claim theirs is in the namespace research, and pods use claims of their own namespace only",
-			"kubectl get resourceclaim theirs --namespace research --output yaml | sed ", "s|^  namespace: .*|  namespace: default|' | kubectl create --filename -",
-		}},
-		"misspelt": {"whol", []string{"did you mean the claim whole? kubectl get pod new --namespace default --output yaml | sed 's|resourceClaimName: whol$|resourceClaimName: whole|' | kubectl replace --force --filename -"}},
-		"unknown":  {"zzzzzzz", []string{"create the claim, or name one of the namespace: kubectl get resourceclaims --namespace default"}},
+	for name, tc := range map[string]struct{ named, want string }{
+		"in another namespace": {"theirs", "a claim theirs is in the namespace research, and pods use claims of their own namespace only"},
+		"misspelt":             {"whol", "did you mean the claim whole? The claims of a pod cannot be changed: create it again"},
+		"unknown":              {"zzzzzzz", "create the claim zzzzzzz in the namespace default"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := shared(t)
@@ -164,7 +223,7 @@ func TestExplainOfAClaimThatTheNamespaceLacks(t *testing.T) {
 			pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: &tc.named}}
 			w.Pods = append(w.Pods, pod)
 			out, status := explain(t, server(w), "new")
-			if contains(t, out, tc.want...); status != 2 {
+			if contains(t, out, "claim "+tc.named+" of the pod does not exist", tc.want); status != 2 {
 				t.Errorf("status %d", status)
 			}
 		})

@@ -61,69 +61,71 @@ func (o *options) readForExplain(ctx context.Context) (*view, error) {
 // usePatience bounds the query of an agent for the use of devices, which is not required.
 const usePatience = 5 * time.Second
 
-// sources returns the readers of an explanation's further facts. Each reads once.
-func (o *options) sources(v *view) gpurows.Sources {
-	var driver *doctor.Cluster
-	read := func(ctx context.Context) (*doctor.Cluster, error) {
-		if driver != nil {
-			return driver, nil
-		}
-		c := &doctor.Cluster{Driver: o.driver, Unread: map[doctor.List]string{}}
-		for _, read := range []readFunc{readPolicies, o.readDriver} {
-			if err := read(ctx, v.client, c); err != nil {
-				return nil, err
-			}
-		}
-		driver = c
-		return c, nil
+// evidence reads the facts of an explanation besides the objects of the cluster.
+func (o *options) evidence(ctx context.Context, v *view, q gpurows.Question) (gpurows.Evidence, error) {
+	all := gpurows.Evidence{Profiles: profilesOf, Repairer: isRepairer(ctx, v)}
+	pod, _ := v.Find(q)
+	if pod == nil {
+		return all, nil
 	}
-	return gpurows.Sources{
-		Warnings: v.Warnings,
-		Driver: func(ctx context.Context, node string) (gpurows.DriverPods, error) {
-			c, err := read(ctx)
-			if err != nil {
-				return gpurows.DriverPods{}, err
-			}
-			on := func(pods []*corev1.Pod) []*corev1.Pod {
-				return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return p.Spec.NodeName != node })
-			}
-			found := gpurows.DriverPods{Agents: on(c.Agents), Supervisors: on(c.Supervisors), Unread: c.Unread[doctor.DriverPods]}
-			if len(c.DaemonSets) > 0 {
-				found.Namespace = c.DaemonSets[0].Namespace
-			} else if found.Unread == "" {
-				found.Unread = fmt.Sprintf("no DaemonSet of the driver %s is found; --driver-namespace names its namespace", o.driver)
-			}
-			return found, nil
-		},
-		Uses: func(ctx context.Context, node string) gpurows.Uses {
-			c, err := read(ctx)
-			if err != nil || c.Unread[doctor.DriverPods] != "" {
-				return nil
-			}
-			ctx, cancel := context.WithTimeout(ctx, usePatience)
-			defer cancel()
-			return usesOf(ctx, v, c, node)
-		},
-		Repairs: func(ctx context.Context) bool {
-			// An administrator of nodes repairs GPUs.
-			review, err := v.client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
-				Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "patch", Resource: "nodes"}},
-			}, metav1.CreateOptions{})
-			return err == nil && review.Status.Allowed
-		},
-		Profiles: profilesOf,
+	if err := all.SetWarnings(v.Warnings(ctx, pod)); err != nil {
+		return all, err
 	}
+	nodes := v.NodesOf(pod)
+	if len(nodes) == 0 {
+		return all, nil
+	}
+	c := &doctor.Cluster{Driver: o.driver, Unread: map[doctor.List]string{}}
+	for _, read := range []readFunc{readPolicies, o.readDriver} {
+		if err := read(ctx, v.client, c); err != nil {
+			return all, err
+		}
+	}
+	all.Drivers, all.Uses = map[string]gpurows.DriverPods{}, gpurows.Uses{}
+	for _, node := range nodes {
+		all.Drivers[node] = o.driverPods(c, node)
+	}
+	if c.Unread[doctor.DriverPods] != "" {
+		return all, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, usePatience)
+	defer cancel()
+	// The use is not required.
+	answers, _ := queryAgents[agentv1.Report](ctx, v.client, c, nodes, agentv1.PathClaims)
+	for node, a := range answers {
+		if a.err == nil && a.value != nil {
+			all.Uses[node] = *a.value
+		}
+	}
+	return all, nil
+}
+
+// driverPods returns the pods of the driver on a node.
+func (o *options) driverPods(c *doctor.Cluster, node string) gpurows.DriverPods {
+	on := func(pods []*corev1.Pod) []*corev1.Pod {
+		return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return p.Spec.NodeName != node })
+	}
+	found := gpurows.DriverPods{Agents: on(c.Agents), Supervisors: on(c.Supervisors), Unread: c.Unread[doctor.DriverPods]}
+	if len(c.DaemonSets) == 0 && found.Unread == "" {
+		found.Unread = fmt.Sprintf("no DaemonSet of the driver %s is found; --driver-namespace names its namespace", o.driver)
+	}
+	return found
+}
+
+// isRepairer reports whether the user may change nodes, as an administrator who repairs GPUs.
+func isRepairer(ctx context.Context, v *view) bool {
+	review, err := v.client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "patch", Resource: "nodes"}},
+	}, metav1.CreateOptions{})
+	return err == nil && review.Status.Allowed
 }
 
 // profilesOf returns the MIG profiles of a product, from the models of the simulator.
 func profilesOf(product string) []string {
 	for _, name := range modelNames() {
 		text, err := models.ReadFile(path.Join("models", name+".json"))
-		if err != nil {
-			continue
-		}
 		var hardware gpu.Node
-		if json.Unmarshal(text, &hardware) != nil {
+		if err != nil || json.Unmarshal(text, &hardware) != nil {
 			continue
 		}
 		for _, g := range hardware.GPUs {
@@ -138,14 +140,4 @@ func profilesOf(product string) []string {
 		}
 	}
 	return nil
-}
-
-// usesOf returns the report of a node's agent. It returns nil if the agent does not answer or
-// the user may not read it.
-func usesOf(ctx context.Context, v *view, c *doctor.Cluster, node string) gpurows.Uses {
-	answers, err := queryAgents[agentv1.Report](ctx, v.client, c, []string{node}, agentv1.PathClaims)
-	if err != nil || answers[node].err != nil || answers[node].value == nil {
-		return nil
-	}
-	return gpurows.Uses{node: *answers[node].value}
 }

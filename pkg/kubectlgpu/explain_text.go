@@ -4,8 +4,6 @@ package kubectlgpu
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
@@ -65,7 +63,10 @@ func textOf(e gpurows.Explanation, wide bool) string {
 		}
 	}
 	list("Facts", e.Facts)
-	if len(e.Fits) > 0 {
+	switch {
+	case len(e.Fits) > 0 && e.Partial:
+		line("\nThe devices may be free on %s, or claims that you may not read hold them.", gpurows.List(e.Fits))
+	case len(e.Fits) > 0:
 		line("\nThe devices are free on %s.", gpurows.List(e.Fits))
 	}
 	writeNodes(line, e)
@@ -78,8 +79,17 @@ func writeNodes(line func(format string, texts ...any), e gpurows.Explanation) {
 		line("\nNode %s: %s", miss.Node, miss.Missing)
 		for _, r := range miss.Requests {
 			line("  claim %s, request %s: %d of %s", r.Claim, r.Request, r.Meeting, fleet.Number(int(r.Wanted), "device"))
+			// GPUs often have the same reasons.
+			devices, order := map[string][]string{}, []string{}
 			for _, d := range r.Devices {
-				line("    %s: %s", d.Device, strings.Join(d.Reasons, "; "))
+				reasons := strings.Join(d.Reasons, "; ")
+				if devices[reasons] == nil {
+					order = append(order, reasons)
+				}
+				devices[reasons] = append(devices[reasons], d.Device)
+			}
+			for _, reasons := range order {
+				line("    %s: %s", gpurows.List(devices[reasons]), reasons)
 			}
 			if r.OtherClasses > 0 {
 				line("    %s not of the class", fleet.NumberVerb(r.OtherClasses, "device", "is", "are"))
@@ -98,13 +108,7 @@ func writeNodes(line func(format string, texts ...any), e gpurows.Explanation) {
 	if len(e.NotExamined) > 0 {
 		line("\nNot examined (--limit): %s", gpurows.List(e.NotExamined))
 	}
-	// Nodes often have the same reasons.
-	nodes := map[string][]string{}
-	for _, excluded := range e.Excluded {
-		reasons := strings.Join(excluded.Reasons, "; ")
-		nodes[reasons] = append(nodes[reasons], excluded.Node)
-	}
-	for _, reasons := range slices.Sorted(maps.Keys(nodes)) {
-		line("\nNot on %s: %s", gpurows.List(nodes[reasons]), reasons)
+	for _, sentence := range e.Elsewhere() {
+		line("\n%s", sentence)
 	}
 }

@@ -25,7 +25,9 @@ const listVersion = "kubectl.gpu.nvidia.com/v1alpha1"
 type list struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	Items      any    `json:"items"`
+	// Partial is true if the user may not read all claims and pods.
+	Partial bool `json:"partial,omitempty"`
+	Items   any  `json:"items"`
 }
 
 // header is the first fields of an object in JSON and YAML.
@@ -127,7 +129,7 @@ func printList[T named](o *options, kind string, rows []T, t table, empty string
 		_, err := fmt.Fprintln(o.Out, strings.Join(names, "\n"))
 		return err
 	}
-	return o.print(list{listVersion, kind, sorted}, t.reordered(order))
+	return o.print(list{listVersion, kind, o.partial, sorted}, t.reordered(order))
 }
 
 // printObject prints an object that is not a list in the requested format, or its names, each

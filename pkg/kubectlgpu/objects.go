@@ -58,10 +58,10 @@ func readList[T any](ctx context.Context, r *listing, name doctor.List, to *[]T,
 		err := listInto(ctx, to, all)
 		sentence := ""
 		if apierrors.IsForbidden(err) {
-			sentence = fmt.Sprintf("You have no right to list %s.", name)
+			sentence = fmt.Sprintf("You have no right to list %s: ask an administrator for the ClusterRole %s.", name, roleFor(name))
 			if own != nil {
 				if err = listInto(ctx, to, own); err == nil {
-					sentence = fmt.Sprintf("You have no right to list %s of all namespaces, only of %s: devices that seem free may be in use.", name, r.namespace)
+					sentence = fmt.Sprintf("You have no right to list %s of all namespaces, only of %s: devices that seem free may be in use. Ask an administrator for the ClusterRole %s.", name, r.namespace, roleFor(name))
 				}
 			}
 		}
@@ -72,7 +72,7 @@ func readList[T any](ctx context.Context, r *listing, name doctor.List, to *[]T,
 		}
 		switch {
 		case apierrors.IsForbidden(err) && slices.Contains(r.required, name):
-			r.failures = append(r.failures, fmt.Errorf("list %s: %w: the output would be wrong without this right", name, gpu.ErrPermission))
+			r.failures = append(r.failures, fmt.Errorf("list %s: %w: the output would be wrong without this right: ask an administrator for the ClusterRole %s", name, gpu.ErrPermission, roleFor(name)))
 		case apierrors.IsForbidden(err), apierrors.IsNotFound(err) && name == doctor.Rules:
 			// Releases before 1.37 do not serve rules, or as a beta.
 		case apierrors.IsNotFound(err):
@@ -81,6 +81,14 @@ func readList[T any](ctx context.Context, r *listing, name doctor.List, to *[]T,
 			r.failures = append(r.failures, fmt.Errorf("list %s: %w", name, err))
 		}
 	})
+}
+
+// roleFor returns the ClusterRole of the chart that has the right to a list.
+func roleFor(list doctor.List) string {
+	if slices.Contains([]doctor.List{doctor.Slices, doctor.Classes, doctor.Rules}, list) {
+		return gpurows.RoleDevices
+	}
+	return doctor.RoleViewer
 }
 
 // ReadFleet returns the fleet of a cluster. The error wraps [gpu.ErrPermission] if the client

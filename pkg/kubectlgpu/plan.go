@@ -28,9 +28,11 @@ import (
 type planResult struct {
 	Workloads []planItem `json:"workloads"`
 	// GPUs of the nodes, how many claims hold now, and how many with these pods.
-	GPUs       int `json:"gpus"`
-	HeldBefore int `json:"gpusHeldBefore"`
-	HeldAfter  int `json:"gpusHeldAfter"`
+	GPUs int `json:"gpus"`
+	// Partial is true if claims and pods that the user may not read need some of the GPUs.
+	Partial    bool `json:"partial,omitempty"`
+	HeldBefore int  `json:"gpusHeldBefore"`
+	HeldAfter  int  `json:"gpusHeldAfter"`
 	// AsShares is the same with shares for pods that have one GPU; absent unless requested.
 	AsShares *planResult `json:"asShares,omitempty"`
 }
@@ -71,7 +73,8 @@ func (o *options) newPlan() *cobra.Command {
 		Use:   "plan {-f MANIFESTS | --running}",
 		Short: "Whether the pods of manifests would fit, now, on an empty cluster, or on other nodes",
 		Long: "Places the pods of manifests one after the other, each on the first node on which it fits, in\n" +
-			"order of the nodes' names. The scheduler may choose other nodes. It creates nothing.",
+			"order of the nodes' names. The scheduler may choose other nodes. It creates nothing.\n" +
+			"The exit status is 2 if a pod does not fit.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := p.validate(); err != nil {
@@ -81,7 +84,7 @@ func (o *options) newPlan() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.printPlan(r)
+			return cmp.Or(o.printPlan(r), r.status())
 		},
 	}
 	flags := cmd.Flags()
@@ -120,15 +123,22 @@ func (p *planOptions) validate() error {
 // plan returns the plan that the flags request.
 func (o *options) plan(ctx context.Context, p *planOptions) (*planResult, error) {
 	v, err := o.read(ctx, doctor.Classes)
-	if err != nil {
+	offline := err != nil && p.model != "" && !p.running
+	if offline {
+		fmt.Fprintf(o.ErrOut, "Planned without a cluster, with the DeviceClasses and templates of the manifests only: %v\n", unreachable(err)) //nolint:errcheck // there is no other place to say so
+		namespace, _, _ := o.config.Namespace()                                                                                                // "default" without a configuration
+		v = &view{Cluster: gpurows.New(fleet.Objects{}, o.driver, nil), reader: reader{namespace: namespace}}
+	} else if err != nil {
 		return nil, err
 	}
 	m, err := readManifests(p.files, o.In, v.namespace)
 	if err != nil {
 		return nil, err
 	}
-	if err := m.addTemplates(ctx, v.client); err != nil {
-		return nil, err
+	if !offline {
+		if err := m.addTemplates(ctx, v.client); err != nil {
+			return nil, err
+		}
 	}
 	if p.running {
 		m.addRunning(v)
@@ -142,8 +152,12 @@ func (o *options) plan(ctx context.Context, p *planOptions) (*planResult, error)
 	}
 	cluster := gpurows.New(objects, o.driver, nil)
 	result, err := m.place(ctx, cluster, nil)
-	if err != nil || p.shares == "" {
-		return result, err
+	if err != nil {
+		return nil, err
+	}
+	result.Partial = o.partial && !p.empty && !p.running && p.nodes == 0
+	if p.shares == "" {
+		return result, nil
 	}
 	change, err := p.asShare(objects.Classes)
 	if err != nil {
@@ -247,7 +261,7 @@ func (m *manifests) place(ctx context.Context, c *gpurows.Cluster, change func([
 				waits = true
 				waiting = append(waiting, func() error {
 					verdicts, err := p.Verdicts(ctx, pod, claims...)
-					result.Workloads[i].Pending, result.Workloads[i].PendingCode = pendingReason(verdicts)
+					result.Workloads[i].Pending, result.Workloads[i].PendingCode = pendingReason(c, verdicts)
 					return err
 				})
 			}
@@ -265,7 +279,7 @@ func (m *manifests) place(ctx context.Context, c *gpurows.Cluster, change func([
 }
 
 // pendingReason returns the reason of the nearest miss, and its code.
-func pendingReason(verdicts []fleet.Verdict) (text, code string) {
+func pendingReason(c *gpurows.Cluster, verdicts []fleet.Verdict) (text, code string) {
 	if len(verdicts) == 0 {
 		return "there are no nodes", gpurows.CodeNoNode
 	}
@@ -273,9 +287,9 @@ func pendingReason(verdicts []fleet.Verdict) (text, code string) {
 	if nearest.Excluded != nil {
 		reason = strings.Join(nearest.Excluded, "; ")
 	} else {
-		reason = gpurows.MissingText(nearest)
+		reason = c.MissingText(nearest)
 	}
-	return fmt.Sprintf("node %s: %s", nearest.Node, reason), gpurows.MissingCode(nearest)
+	return fmt.Sprintf("node %s: %s", nearest.Node, reason), c.MissingCode(nearest)
 }
 
 // held returns the number of GPUs, and the number of GPUs that claims hold.
@@ -323,6 +337,22 @@ func (p *planOptions) asShare(classes []*resourceapi.DeviceClass) (func([]*resou
 	}, nil
 }
 
+// pods returns the number of pods, and how many of them fit.
+func (r *planResult) pods() (all, fit int) {
+	for _, item := range r.Workloads {
+		all, fit = all+item.Pods, fit+item.Fit
+	}
+	return all, fit
+}
+
+// status returns exit status 2 if a pod does not fit; nil otherwise.
+func (r *planResult) status() error {
+	if all, fit := r.pods(); fit < all {
+		return exitStatus(2)
+	}
+	return nil
+}
+
 func (o *options) printPlan(r *planResult) error {
 	if o.output != "" && o.output != "wide" {
 		var names []string
@@ -360,6 +390,11 @@ func (o *options) printOnePlan(r *planResult) error {
 	if err := o.print(r, t); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(o.Out, "\nGPUs in use: %d of %d, before: %d\n%s", r.HeldAfter, r.GPUs, r.HeldBefore, b.String())
+	all, fit := r.pods()
+	partial := ""
+	if r.Partial {
+		partial = ", or fewer: you may not read all claims and pods"
+	}
+	_, err := fmt.Fprintf(o.Out, "\nGPUs in use: %d of %d, before: %d\n%s%d of %s fit%s\n", r.HeldAfter, r.GPUs, r.HeldBefore, b.String(), fit, fleet.Number(all, "pod"), partial)
 	return err
 }

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	k8sresource "k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
 )
@@ -59,58 +60,68 @@ NAMESPACE WORKLOAD PODS FIT NODES
 default deployment/train 3 2 a (2)
 
 GPUs in use: 4 of 4, before: 2
-deployment/train: 1 of 3 pods stays Pending: node a: other claims hold the devices`},
+deployment/train: 1 of 3 pods stays Pending: node a: other claims hold the devices
+2 of 3 pods fit`},
 		"an empty cluster": {template + podsOf("Job", "parallelism: 3,"), []string{"--empty"}, `
 NAMESPACE WORKLOAD PODS FIT NODES
 default job/train 3 3 a (3)
 
-GPUs in use: 3 of 4, before: 0`},
+GPUs in use: 3 of 4, before: 0
+3 of 3 pods fit`},
 		"more nodes of a kind": {template + podsOf("ReplicaSet", "replicas: 6,"), []string{"--nodes", "2", "--like", "a"}, `
 NAMESPACE WORKLOAD PODS FIT NODES
 default replicaset/train 6 6 a-0000 (4), a-0001 (2)
 
-GPUs in use: 6 of 8, before: 0`},
+GPUs in use: 6 of 8, before: 0
+6 of 6 pods fit`},
 		"nodes of a model": {template + podsOf("DaemonSet", ""), []string{"--nodes", "2", "--model", "dgx-h100"}, `
 NAMESPACE WORKLOAD PODS FIT NODES
 default daemonset/train 2 2 dgx-h100-0000 (1), dgx-h100-0001 (1)
 
-GPUs in use: 2 of 16, before: 0`},
+GPUs in use: 2 of 16, before: 0
+2 of 2 pods fit`},
 		"shares instead of GPUs": {template + podsOf("Deployment", "replicas: 6,"), []string{"--empty", "--share-memory", "6Gi", "--share-compute", "40"}, `
 NAMESPACE WORKLOAD PODS FIT NODES
 default deployment/train 6 4 a (4)
 
 GPUs in use: 4 of 4, before: 0
 deployment/train: 2 of 6 pods stay Pending: node a: other claims hold the devices
+4 of 6 pods fit
 
 With shares for pods that have one GPU:
 
 NAMESPACE WORKLOAD PODS FIT NODES
 default deployment/train 6 6 a (6)
 
-GPUs in use: 3 of 4, before: 0`},
+GPUs in use: 3 of 4, before: 0
+6 of 6 pods fit`},
 		"an extended resource": {extended, nil, `
 NAMESPACE WORKLOAD PODS FIT NODES
 default pod/old 1 0 -
 
 GPUs in use: 2 of 4, before: 2
-pod/old: 1 of 1 pod stays Pending: node a: other claims hold the devices`},
+pod/old: 1 of 1 pod stays Pending: node a: other claims hold the devices
+0 of 1 pod fit`},
 		"pods of one claim": {named, nil, `
 NAMESPACE WORKLOAD PODS FIT NODES
 default statefulset/readers 3 3 a (3)
 
-GPUs in use: 3 of 4, before: 2`},
+GPUs in use: 3 of 4, before: 2
+3 of 3 pods fit`},
 		"a template that does not exist": {podsOf("Pod", ""), nil, `
 NAMESPACE WORKLOAD PODS FIT NODES
 default pod/train 1 0 -
 
 GPUs in use: 2 of 4, before: 2
-pod/train: 1 of 1 pod stays Pending: claim template one does not exist`},
+pod/train: 1 of 1 pod stays Pending: claim template one does not exist
+0 of 1 pod fit`},
 		"a class that does not exist": {strings.Replace(template, "gpu.nvidia.com", "gpus", 1) + podsOf("Pod", ""), nil, `
 NAMESPACE WORKLOAD PODS FIT NODES
 default pod/train 1 0 -
 
 GPUs in use: 2 of 4, before: 2
-pod/train: 1 of 1 pod stays Pending: create the DeviceClass gpus of request gpu of claim train-gpu, or name another: kubectl get deviceclasses`},
+pod/train: 1 of 1 pod stays Pending: the DeviceClass gpus does not exist: name another: kubectl get deviceclasses
+0 of 1 pod fit`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, problems := run(t, server(shared(t)), append([]string{"plan", "-n", "default", "-f", manifest(t, tc.manifest)}, tc.flags...)...)
@@ -185,6 +196,23 @@ func TestPlansThatAreRefused(t *testing.T) {
 	} {
 		if out, problems := run(t, server(shared(t)), append([]string{"plan"}, args...)...); out != "" || !strings.Contains(problems, want) {
 			t.Errorf("%v: got %s%s, want %q", args, out, problems, want)
+		}
+	}
+}
+
+func TestPlanOfAModelNeedsNoCluster(t *testing.T) {
+	const class = `{apiVersion: resource.k8s.io/v1, kind: DeviceClass, metadata: {name: gpu.nvidia.com}, spec: {selectors: [{cel: {expression: "device.driver == 'gpu.nvidia.com'"}}]}}`
+	for kubeconfig, want := range map[string]string{
+		filepath.Join(t.TempDir(), "none"): "no cluster is configured",
+		kubeconfig(t):                      "cannot reach the API server at test",
+	} {
+		t.Setenv("KUBECONFIG", kubeconfig)
+		streams, _, stdout, stderr := genericiooptions.NewTestIOStreams()
+		cmd := newCommand(streams, connect, false)
+		cmd.SetArgs([]string{"plan", "--nodes", "2", "--model", "t4", "--filename", manifest(t, template+podsOf("Deployment", "replicas: 9,")+class)})
+		status := execute(t.Context(), cmd, streams)
+		if status != 2 || !strings.Contains(stdout.String(), "8 of 9 pods fit") || !strings.Contains(stderr.String(), want) {
+			t.Errorf("status %d, %s%s, want status 2, 8 pods of 9 and %q", status, stdout, stderr, want)
 		}
 	}
 }

@@ -18,6 +18,8 @@ import (
 type table struct {
 	heading, wide []string
 	rows          [][]string
+	// totals is the number of last rows that --sort-by leaves in place.
+	totals int
 	// bad has the indexes of rows with a problem, which a terminal shows in another colour.
 	bad map[int]bool
 }
@@ -56,11 +58,12 @@ func (t table) write(w io.Writer, style tableStyle) error {
 	for _, row := range append([][]string{heading}, t.rows...) {
 		var cells []string
 		for _, cell := range row[:columns] {
-			cells = append(cells, plain.Line(cell))
+			// Messages of others can have several lines.
+			cells = append(cells, plain.Line(strings.Join(strings.FieldsFunc(cell, func(r rune) bool { return r == '\n' || r == '\r' }), " ")))
 		}
 		rows = append(rows, cells)
 	}
-	gap := fit(rows, style.width)
+	rows, gap := fit(rows, style.width)
 	var text strings.Builder
 	writer := tabwriter.NewWriter(&text, leastTab, 0, gap, ' ', 0)
 	for _, cells := range rows {
@@ -76,16 +79,18 @@ func (t table) write(w io.Writer, style tableStyle) error {
 		return err
 	}
 	// Cells with colours would not be aligned.
-	i := -1
+	i := -2
 	for line := range strings.Lines(text.String()) {
 		line = strings.TrimSuffix(line, "\n")
+		if !strings.HasPrefix(line, " ") { // not the rest of a row
+			i++
+		}
 		switch {
 		case i < 0:
 			line = "\x1b[1m" + line + "\x1b[0m"
 		case t.bad[i]:
 			line = "\x1b[31m" + line + "\x1b[0m"
 		}
-		i++
 		if _, err := fmt.Fprintln(w, line); err != nil {
 			return err
 		}

@@ -21,7 +21,7 @@ import (
 
 func (o *options) newRepaired() *cobra.Command {
 	cmd := o.newVerb("repaired NODE/GPU", "Declare a failed GPU repaired, so that it gets claims again",
-		"Sets the annotation "+v1alpha1.AnnotationRepaired+" of the node: the faults that were reported up to now have\n"+
+		"Sets the annotation "+v1alpha1.AnnotationRepaired+" of the node: the faults that the node publishes have\n"+
 			"ended. It repairs nothing: reset the GPU first. A cordon remains.",
 		func(ctx context.Context, v *verb) error {
 			t, _, err := v.find(ctx, doctor.Slices, doctor.Claims)
@@ -48,37 +48,56 @@ func (v *verb) declare(ctx context.Context, t gpucordon.Target) error {
 		}
 	}
 	var change gpucordon.Repaired
-	nodes := v.client.CoreV1().Nodes()
-	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		node, err := nodes.Get(ctx, t.Node, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		change = gpucordon.NewRepaired(node.Annotations[v1alpha1.AnnotationRepaired], t, time.Now())
-		if v.dryRun {
-			return nil
-		}
-		// With the version, another user's entry cannot get lost.
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-			"resourceVersion": node.ResourceVersion, "annotations": map[string]string{v1alpha1.AnnotationRepaired: change.Value},
-		}})
-		if err != nil {
-			return err
-		}
-		_, err = nodes.Patch(ctx, t.Node, types.MergePatchType, patch, metav1.PatchOptions{})
-		return err
+	_, err := v.annotate(ctx, t.Node, v1alpha1.AnnotationRepaired, func(old string) string {
+		change = gpucordon.NewRepaired(old, t, time.Now())
+		return change.Value
 	})
 	if err != nil {
-		return failed("get and patch nodes", err)
+		return err
 	}
 	for _, entry := range change.Dropped {
 		v.say("dropped the entry %q of the annotation, which is not valid", entry)
 	}
-	v.say("annotate node %s: %s=%s", t.Node, v1alpha1.AnnotationRepaired, change.Value)
 	if !v.dryRun {
 		v.say("%s is declared repaired: its agent ends the fault within a minute", t)
 	}
 	return nil
+}
+
+// annotate changes an annotation of a node, and says so. It reports whether the annotation had
+// another value.
+func (v *verb) annotate(ctx context.Context, name, key string, change func(old string) string) (changed bool, err error) {
+	var value string
+	nodes := v.client.CoreV1().Nodes()
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		node, err := nodes.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		value = change(node.Annotations[key])
+		changed = value != node.Annotations[key]
+		if v.dryRun || !changed {
+			return nil
+		}
+		annotations := map[string]any{key: value}
+		if value == "" {
+			annotations[key] = nil
+		}
+		// With the version, another user's entry cannot get lost.
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": node.ResourceVersion, "annotations": annotations}})
+		if err != nil {
+			return err
+		}
+		_, err = nodes.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	})
+	if err != nil {
+		return false, failed("get and patch nodes", err)
+	}
+	if changed {
+		v.say("annotate node %s: %s=%s", name, key, value)
+	}
+	return changed, nil
 }
 
 func faultText(fault resourceapi.DeviceTaint) string {

@@ -60,12 +60,12 @@ func (o *options) printGPUs(rows []gpurows.GPU) error {
 	for i, g := range rows {
 		t.bad[i] = g.Health.State != gpurows.HealthOK
 		memory, compute := g.MemoryText(), g.ComputeText()
-		if g.Mode != gpurows.ModeUnknown {
+		if g.Mode != gpurows.ModeUnknown && !g.Partial {
 			memory = bar(g.MemoryPromised.AsApproximateFloat64(), g.Memory.AsApproximateFloat64()) + " " + memory
 			compute = bar(g.ComputePart(), 1) + " " + compute
 		}
 		t.rows = append(t.rows, []string{
-			g.Node, gpurows.OrDash(g.Name), gpurows.OrDash(g.Model), string(g.Mode), fmt.Sprint(g.Claims),
+			g.Node, gpurows.OrDash(g.Name), gpurows.OrDash(strings.TrimPrefix(g.Model, "NVIDIA ")), string(g.Mode), g.ClaimsText(),
 			memory, compute, g.Health.Text(time.Now()), gpurows.OrDash(g.UUID), gpurows.OrDash(strings.Join(g.Taints, ",")),
 		})
 	}
@@ -139,19 +139,37 @@ func (o *options) printHolders(rows []gpurows.Holder, empty string) error {
 func (o *options) newUsage() *cobra.Command {
 	cmd := o.newRows("usage", "The GPUs, memory and compute that are promised to each namespace, and for how long", func(o *options, _ *view, nodes []fleet.Node, used gpurows.Uses) error {
 		rows := gpurows.Usages(nodes, time.Now(), used)
-		t := table{heading: []string{"NAMESPACE", "CLAIMS", "GPUS", "MEMORY", "COMPUTE", "SLOTS", "GPU HOURS"}}
-		for _, u := range rows {
+		all := append(slices.Clone(rows), gpurows.Total(rows))
+		t := table{heading: []string{"NAMESPACE", "CLAIMS", "GPUS", "MEMORY", "COMPUTE", "SLOTS", "GPU HOURS"}, totals: 1}
+		for _, u := range all {
 			t.rows = append(t.rows, u.Cells())
 		}
-		o.addUse(&t, func(i int) (gpurows.Use, float64) { return rows[i].Use, 0 })
+		o.addUse(&t, func(i int) (gpurows.Use, float64) { return all[i].Use, 0 })
 		if foreign := gpurows.ForeignGPUs(nodes, used); len(foreign) > 0 {
 			//nolint:errcheck // there is no other place to say so
 			fmt.Fprintf(o.ErrOut, "Processes of pods without a claim use %s, for no namespace: see kubectl gpu get --used.\n", gpurows.List(foreign))
 		}
-		return printList(o, "UsageList", rows, t, "no claim of any namespace holds a device of "+o.driver)
+		if err := printList(o, "UsageList", rows, t, "no claim of any namespace holds a device of "+o.driver); err != nil || o.output != "" && o.output != "wide" {
+			return err
+		}
+		return o.printFleet(nodes, gpurows.Total(rows).GPUs)
 	})
 	cmd.Args = cobra.NoArgs
 	return cmd
+}
+
+// printFleet prints the number of GPUs, and how many of them are not promised.
+func (o *options) printFleet(nodes []fleet.Node, promised float64) error {
+	gpus := 0
+	for _, node := range nodes {
+		gpus += len(node.GPUs)
+	}
+	idle := gpurows.Tenths(max(0, float64(gpus)-promised)) + " idle"
+	if o.partial {
+		idle = "the rest idle, or of claims that you may not read"
+	}
+	_, err := fmt.Fprintf(o.Out, "\n%s, %s\n", fleet.Number(gpus, "GPU"), idle)
+	return err
 }
 
 func (o *options) newFree() *cobra.Command {
@@ -189,7 +207,7 @@ func (o *options) newFree() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.printFree(slices.DeleteFunc(rows, func(f gpurows.Free) bool { return !isSelected(f.Node) }))
+			return o.printFree(slices.DeleteFunc(rows, func(f gpurows.Free) bool { return f.Node != "" && !isSelected(f.Node) }))
 		},
 	}
 	cmd.Flags().StringVar(&memory, "memory", "10Gi", "memory of each share")
@@ -200,7 +218,7 @@ func (o *options) newFree() *cobra.Command {
 func (o *options) printFree(rows []gpurows.Free) error {
 	t := table{heading: []string{"CLASS", "MEMORY", "NODE", "CLAIMS"}}
 	for _, r := range rows {
-		t.rows = append(t.rows, []string{r.Class, r.MemoryText(), r.Node, fmt.Sprint(r.Claims)})
+		t.rows = append(t.rows, []string{r.Class, r.MemoryText(), gpurows.OrDash(r.Node), r.ClaimsText()})
 	}
 	return printList(o, "FreeList", rows, t, "no claim of these classes fits on any node"+o.ofSelector()+": kubectl gpu shows the holders' amounts, and kubectl gpu explain the reasons for a pod")
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// order returns the indexes of the rows in order of a column; as they are without a name. The
-// case of the name does not matter, and dashes may stand for spaces.
+// order returns the indexes of the rows in order of a column; as they are without a name. It leaves
+// out totals. The case of the name does not matter, and dashes may stand for spaces.
 func (t table) order(column string) ([]int, error) {
-	indexes := make([]int, len(t.rows))
+	indexes := make([]int, len(t.rows)-t.totals)
 	for i := range indexes {
 		indexes[i] = i
 	}
@@ -34,14 +34,16 @@ func (t table) order(column string) ([]int, error) {
 	return indexes, nil
 }
 
-// reordered returns the table with its rows in another order.
+// reordered returns the table with its rows in another order, and then the totals.
 func (t table) reordered(order []int) table {
 	rows, bad := t.rows, t.bad
+	totals := rows[len(rows)-t.totals:]
 	t.rows, t.bad = nil, map[int]bool{}
 	for i, from := range order {
 		t.rows = append(t.rows, rows[from])
 		t.bad[i] = bad[from]
 	}
+	t.rows = append(t.rows, totals...)
 	return t
 }
 

@@ -171,7 +171,11 @@ func (o *options) addOutput(ctx context.Context, d *dump, v *view) {
 		}
 		explained++
 		add("explain-"+pod.Namespace+"-"+pod.Name, func(o *options) error {
-			e, err := v.Explain(ctx, gpurows.Question{Namespace: pod.Namespace, Name: "pod/" + pod.Name, Nodes: 3, Limit: explainedFor}, v.Warnings)
+			var evidence gpurows.Evidence
+			if err := evidence.SetWarnings(v.Warnings(ctx, pod)); err != nil {
+				return err
+			}
+			e, err := v.Explain(ctx, gpurows.Question{Namespace: pod.Namespace, Name: "pod/" + pod.Name, Nodes: 3, Limit: explainedFor}, evidence)
 			_, _ = io.WriteString(o.Out, textOf(e, true))
 			return err
 		})

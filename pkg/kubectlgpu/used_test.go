@@ -10,7 +10,7 @@ import (
 )
 
 // used is the report of the agent of node "a": one container of the claim "half", a claim
-// whose pod uses nothing yet, and a container of which the driver reports no memory.
+// whose pod uses nothing yet, and a container of which the driver reports no use of multiprocessors.
 const used = `{"rows": [
   {"namespace": "default", "claim": "half", "device": "gpu-3b-00", "memoryPromisedBytes": 7516192768},
   {"namespace": "default", "claim": "whole", "device": "gpu-18-00", "memoryUsedBytes": 0},
@@ -21,7 +21,7 @@ const used = `{"rows": [
 // foreign is the same report with the processes that no claim explains: two on gpu-3b-00, and
 // an unknown number on gpu-18-00.
 func foreign(devices string) string {
-	checked := time.Now().Add(-3 * time.Minute).UTC().Format(time.RFC3339)
+	checked := time.Now().Add(-100 * time.Hour).UTC().Format(time.RFC3339)
 	return strings.TrimSuffix(used, "}") + `, "foreign": {"checked": "` + checked + `", "devices": [` + devices + `]}}`
 }
 
@@ -37,7 +37,7 @@ func TestUsed(t *testing.T) {
 		lines(t, out+problems, `
 NODE GPU MODEL MODE CLAIMS MEMORY COMPUTE HEALTH USED SM USED FOREIGN
 a gpu-18-00 Tesla T4 whole 1 ██████████ 14.6Gi/14.6Gi ██████████ 100% ok ░░░░░░░░░░ 0.0Gi - -
-a gpu-3b-00 Tesla T4 shared 1 █████░░░░░ 7.0Gi/14.6Gi █████░░░░░ 50% ok ███░░░░░░░ 4.0Gi ███░░░░░░░ 25% -
+a gpu-3b-00 Tesla T4 shared 1 █████░░░░░ 7.0Gi/14.6Gi █████░░░░░ 50% ok ███░░░░░░░ 4.0Gi - -
 a gpu-86-00 Tesla T4 free 0 ░░░░░░░░░░ 0.0Gi/14.6Gi ░░░░░░░░░░ 0% ok - - -
 a gpu-af-00 Tesla T4 free 0 ░░░░░░░░░░ 0.0Gi/14.6Gi ░░░░░░░░░░ 0% ok - - -`)
 	}
@@ -49,7 +49,10 @@ default whole main whole a gpu-18-00 14.6Gi 100% ok - - - - - -`)
 	out, problems = run(t, client, "usage", "--used")
 	lines(t, out+problems, `
 NAMESPACE CLAIMS GPUS MEMORY COMPUTE SLOTS GPU HOURS USED SM USED
-default 2 1.5 21.6Gi 150% 0 0.0 4.0Gi 25%`)
+default 2 1.5 21.6Gi 150% 0 - 4.0Gi -
+TOTAL 2 1.5 21.6Gi 150% 0 - 4.0Gi -
+
+4 GPUs, 2.5 idle`)
 	if out, _ := run(t, client, "--used", "-o", "json"); !strings.Contains(out, `"memoryUsed": "4Gi"`) {
 		t.Errorf("json: %s", out)
 	}
@@ -61,12 +64,12 @@ func TestUsedShowsForeignProcesses(t *testing.T) {
 		// want is the column FOREIGN of gpu-18-00 and gpu-3b-00.
 		want [2]string
 	}{
-		"processes on one device":    {`{"device": "gpu-3b-00", "processes": 2, "pids": [4711, 4712], "memoryUsedBytes": 2147483648}`, [2]string{"-", "2 processes, 2.0Gi, 3m ago"}},
+		"processes on one device":    {`{"device": "gpu-3b-00", "processes": 2, "pids": [4711, 4712], "memoryUsedBytes": 2147483648}`, [2]string{"-", "2 processes, 2.0Gi, 4d4h ago"}},
 		"no processes":               {`{"device": "gpu-18-00", "processes": 0}, {"device": "gpu-3b-00", "processes": 0}`, [2]string{"0", "0"}},
-		"memory that is not known":   {`{"device": "gpu-18-00", "processes": 1, "pids": [1]}`, [2]string{"1 process, 3m ago", "-"}},
+		"memory that is not known":   {`{"device": "gpu-18-00", "processes": 1, "pids": [1]}`, [2]string{"1 process, 4d4h ago", "-"}},
 		"a number that cannot be":    {`{"device": "gpu-18-00", "processes": -1}`, [2]string{"-", "-"}},
 		"a device of another node":   {`{"device": "gpu-99-00", "processes": 3}`, [2]string{"-", "-"}},
-		"more memory than there can": {`{"device": "gpu-18-00", "processes": 1, "memoryUsedBytes": 18446744073709551615}`, [2]string{"1 process, 8589934592.0Gi, 3m ago", "-"}},
+		"more memory than there can": {`{"device": "gpu-18-00", "processes": 1, "memoryUsedBytes": 18446744073709551615}`, [2]string{"1 process, 8589934592.0Gi, 4d4h ago", "-"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := drivenWorld(t, shared(t), func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(foreign(tc.devices))) })

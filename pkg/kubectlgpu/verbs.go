@@ -135,7 +135,7 @@ func (v *verb) find(ctx context.Context, lists ...doctor.List) (gpucordon.Target
 // missing returns the error about a right that the user lacks. It wraps
 // [gpu.ErrPermission]. refusal is the API server's answer, if there is one.
 func missing(right string, refusal error) error {
-	err := fmt.Errorf("%w: you have no right to %s: ask an administrator for the driver's ClusterRole %s (docs/admin/failed-gpus.md#rights-of-these-commands)", gpu.ErrPermission, right, operatorRole)
+	err := fmt.Errorf("%w: you have no right to %s: ask an administrator for the driver's ClusterRole %s: %s", gpu.ErrPermission, right, operatorRole, gpu.Page("docs/admin/failed-gpus.md#rights-of-these-commands"))
 	if refusal != nil {
 		err = fmt.Errorf("%w: %w", err, refusal)
 	}

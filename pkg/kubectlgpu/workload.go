@@ -145,7 +145,7 @@ func (m *manifests) claims(c *gpurows.Cluster, pod *corev1.Pod, named map[types.
 		extended.UID = pod.UID
 		claims = append(claims, extended)
 	}
-	if classes := gpurows.MissingClasses(c.Fleet, claims); classes != nil {
+	if classes := c.MissingClasses(claims); classes != nil {
 		return nil, classes[0]
 	}
 	return claims, ""

@@ -15,11 +15,13 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/memoryhook"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup/cgrouptest"
+	"github.com/gpu-dra/gpu-dra-driver/test/mountns"
 )
 
 // asked is a container on a node with an agent.
@@ -30,8 +32,8 @@ type asked struct {
 	// folder is the cgroup of the container, and pid its process.
 	folder string
 	pid    int
-	// called has what the program that calls the driver was run with.
-	called string
+	// program calls the driver, and called has its arguments.
+	program, called string
 }
 
 func newAsked(t *testing.T) *asked {
@@ -42,7 +44,7 @@ func newAsked(t *testing.T) *asked {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	a := &asked{T: t, limits: containerlimits.Folder(filepath.Join(dir, "limits")), socket: filepath.Join(dir, "hooks.sock"), folder: cgrouptest.New(t), called: filepath.Join(dir, "called")}
+	a := &asked{T: t, limits: containerlimits.Folder(filepath.Join(dir, "limits")), socket: filepath.Join(dir, "hooks.sock"), folder: cgrouptest.New(t), program: "/bin/sh", called: filepath.Join(dir, "called")}
 	a.pid = cgrouptest.Process(t, a.folder)
 	if err := a.limits.Open(device); err != nil {
 		t.Fatal(err)
@@ -75,7 +77,7 @@ func (a *asked) serve(d memoryhook.Driver) (results <-chan error, end func()) {
 func (a *asked) run(arguments ...string) error {
 	a.Helper()
 	all := []string{"gpu-memory-hook", "--limits", string(a.limits), "--device", device, "--gpu", "0000:1b:00.0", "--bytes", "4096", "--agent", a.socket}
-	all = append(append(all, arguments...), "--", "/bin/sh", "-c", `echo "$*" >> `+a.called, "call")
+	all = append(append(all, arguments...), "--", a.program, "-c", `echo "$*" >> `+a.called, "call")
 	return memoryhook.Run(a.Context(), all, strings.NewReader(fmt.Sprintf(`{"ociVersion":"1.2.0","id":"a-container","status":"creating","pid":%d}`, a.pid)))
 }
 
@@ -163,11 +165,12 @@ func TestWhileTheDriverHangsTheHookOfThatCallFails(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}})
+	a.program = "/a/second/call/would/fail/to/start"
 	if err := a.run("--timeout", "1s"); !errors.Is(err, gpu.ErrTimeout) {
 		t.Errorf("%v, want %v", err, gpu.ErrTimeout)
 	}
+	a.program = "/bin/sh"
 	<-begun
-	a.wantCalls(0)
 	if all, err := a.limits.Containers(device); err != nil || len(all) > 0 {
 		t.Errorf("the container that did not start counts: %v, %v", all, err)
 	}
@@ -176,6 +179,46 @@ func TestWhileTheDriverHangsTheHookOfThatCallFails(t *testing.T) {
 		t.Errorf("while the agent hangs: %v", err)
 	}
 	a.wantCalls(1)
+}
+
+func TestAPeerThatSaysNothingDoesNotKeepTheAgent(t *testing.T) {
+	a := newAsked(t)
+	a.serve(&driver{})
+	conn, err := new(net.Dialer).DialContext(t.Context(), "unix", a.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close() //nolint:errcheck // nothing was written
+	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := io.ReadAll(conn); err != nil || string(said) != "ready\n" {
+		t.Errorf("the agent says %q: %v, want that it is ready, and the end", said, err)
+	}
+}
+
+// Two agents of a rolling update start at the same time.
+func TestAgentsListenSideBySide(t *testing.T) {
+	a := newAsked(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var agents []*exec.Cmd
+	for range 3 {
+		agent := exec.CommandContext(t.Context(), self)
+		agent.Env = []string{agentSocket + "=" + a.socket}
+		agent.Stderr = t.Output()
+		if err := agent.Start(); err != nil {
+			t.Fatal(err)
+		}
+		agents = append(agents, agent)
+	}
+	for _, agent := range agents {
+		if err := agent.Wait(); err != nil {
+			t.Errorf("an agent cannot listen with others: %v", err)
+		}
+	}
 }
 
 // During a rolling update the new agent takes over, and the old one ends later.
@@ -255,9 +298,22 @@ func TestRequestsThatTheAgentRefuses(t *testing.T) {
 // user would.
 const clientSocket = "TEST_CLIENT_OF"
 
+// agentSocket names the socket at which this program listens again and again.
+const agentSocket = "TEST_AGENT_AT"
+
 func TestMain(m *testing.M) {
+	if socket := os.Getenv(agentSocket); socket != "" {
+		for range 300 {
+			if _, err := memoryhook.Listen(socket); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+		}
+		return
+	}
 	socket := os.Getenv(clientSocket)
 	if socket == "" {
+		mountns.Enter()
 		os.Exit(m.Run())
 	}
 	conn, err := new(net.Dialer).DialContext(context.Background(), "unix", socket)

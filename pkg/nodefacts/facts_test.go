@@ -155,6 +155,19 @@ func port(control uint16) string {
 	return string(config)
 }
 
+// linkDevice links a PCI device into the folder of all devices.
+func linkDevice(t *testing.T, r Root, device string) Root {
+	t.Helper()
+	folder := filepath.Join(string(r), "sys/bus/pci/devices")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("../../../devices"+strings.TrimPrefix(device, "sys/devices"), filepath.Join(folder, filepath.Base(device))); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 func TestFactsOfAGPUBelowASwitch(t *testing.T) {
 	const root, up, down = "sys/devices/pci0000:15/0000:15:01.0", "/0000:16:00.0", "/0000:17:02.0"
 	device := root + up + down + "/0000:1b:00.0"
@@ -166,16 +179,7 @@ func TestFactsOfAGPUBelowASwitch(t *testing.T) {
 		device + "/current_link_speed": "2.5 GT/s PCIe\n", device + "/max_link_speed": "32.0 GT/s PCIe\n",
 		device + "/iommu_group/type": "DMA-FQ\n",
 	}
-	link := func(r Root) Root {
-		folder := filepath.Join(string(r), "sys/bus/pci/devices")
-		if err := os.MkdirAll(folder, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink("../../../devices"+strings.TrimPrefix(device, "sys/devices"), filepath.Join(folder, "0000:1b:00.0")); err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
+	link := func(r Root) Root { return linkDevice(t, r, device) }
 	address, err := gpu.ParsePCIAddress("0000:1b:00.0")
 	if err != nil {
 		t.Fatal(err)
@@ -198,5 +202,19 @@ func TestFactsOfAGPUBelowASwitch(t *testing.T) {
 	files[root+up+down+"/config"] = port(0)[:64]
 	if got := roots(link(tree(t, files))).Read([]gpu.PCIAddress{address}).GPUs[0].ACSRedirect; got.IsKnown() {
 		t.Errorf("ACS is known without its registers: %+v", got)
+	}
+}
+
+// In a virtual machine a GPU is on the root bus, which is a folder without a configuration space.
+func TestARootBusHasNoACS(t *testing.T) {
+	address, err := gpu.ParsePCIAddress("0000:05:00.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, device := range []string{"sys/devices/pci0000:00/0000:05:00.0", "sys/devices/pci0000:00/0000:00:01.0/0000:05:00.0"} {
+		r := linkDevice(t, tree(t, map[string]string{device + "/max_link_width": "16\n"}), device)
+		if got := roots(r).Read([]gpu.PCIAddress{address}).GPUs[0].ACSRedirect; !got.IsKnown() || len(got.Value) > 0 {
+			t.Errorf("%s: %+v, want none", device, got)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
@@ -36,9 +37,13 @@ func (r Root) acsRedirect(device string) agentv1.Fact[[]string] {
 		return factOf[[]string](source, nil, err)
 	}
 	path := strings.Split(filepath.ToSlash(link), "/")
+	root := slices.IndexFunc(path, func(name string) bool { return strings.HasPrefix(name, "pci") })
+	if root < 0 {
+		return factOf[[]string](source, nil, fmt.Errorf("%w: the link %s has no PCIe root", gpu.ErrCorrupt, link))
+	}
 	var redirect []string
 	folder := filepath.Dir(filepath.Join("sys/bus/pci/devices", link))
-	for i := len(path) - 2; i > 0 && !strings.HasPrefix(path[i-1], "pci"); i-- {
+	for i := len(path) - 2; i > root+1; i-- {
 		config, err := os.ReadFile(filepath.Join(string(r), folder, "config"))
 		on := false
 		if err == nil {

@@ -30,6 +30,8 @@ type Reader struct {
 	Clocks func(ctx context.Context, address gpu.PCIAddress) (gpu.Clocks, error)
 	// ConfigProblem returns why the node's labels or files are not followed; nil if they are.
 	ConfigProblem func() error
+	// KernelLog returns why the programs in the kernel's log are not known; nil if they are.
+	KernelLog func() error
 }
 
 // Read returns the facts. Those of NVML are of the last scan, except for the clocks.
@@ -43,6 +45,7 @@ func (r *Reader) Read(ctx context.Context) agentv1.Node {
 	node.Simulated = r.Roots.GPUs != r.Roots.Kernel
 	node.AgentVersion, node.ConfigProblem = version.Get().GitVersion, Line(r.ConfigProblem())
 	node.DriverVersion, node.CUDAVersion = driverFacts(scan, scanErr)
+	node.KernelLog = factOf("/dev/kmsg", true, r.KernelLog())
 	ctx, cancel := context.WithTimeout(ctx, clocksPatience)
 	defer cancel()
 	var all sync.WaitGroup

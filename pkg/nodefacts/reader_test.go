@@ -18,6 +18,7 @@ func reader(roots Roots, gpus ...gpu.GPU) *Reader {
 		LastScan:      func() (gpu.Node, error) { return gpu.Node{DriverVersion: "580.65.06", GPUs: gpus}, nil },
 		Clocks:        func(context.Context, gpu.PCIAddress) (gpu.Clocks, error) { return gpu.Clocks{}, nil },
 		ConfigProblem: func() error { return nil },
+		KernelLog:     func() error { return nil },
 	}
 }
 

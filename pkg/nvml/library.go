@@ -4,8 +4,13 @@ package nvml
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -23,6 +28,8 @@ type Library struct {
 	node *guard
 	// reset is nil if GPUs may not be reset.
 	reset ResetFunc
+	// path is the file of the library; empty until open succeeds.
+	path string
 	// ownCgroup is the folder of this process' cgroup; empty if it is not known.
 	ownCgroup string
 
@@ -52,13 +59,14 @@ type Library struct {
 // A process keeps the version of the library that it has loaded. After an update of
 // the driver, Snapshot returns [gpu.ErrNotReady] until the process restarts.
 func Open(driverRoot string, options ...Option) *Library {
-	return newLibrary(options, func() (nvml.Interface, error) {
-		path, err := FindLibrary(driverRoot)
-		if err != nil {
+	l := newLibrary(options, nil)
+	l.open = func() (_ nvml.Interface, err error) {
+		if l.path, err = FindLibrary(driverRoot); err != nil {
 			return nil, err
 		}
-		return nvml.New(nvml.WithLibraryPath(path)), nil
-	})
+		return nvml.New(nvml.WithLibraryPath(l.path)), nil
+	}
+	return l
 }
 
 // New returns a Library that reads the GPUs behind lib, such as a simulator.
@@ -116,17 +124,37 @@ func (l *Library) start() (nvml.Interface, error) {
 		l.lib = lib
 	}
 	if err := check("start NVML", ret); err != nil {
-		return nil, fmt.Errorf("%w%s", err, startHints[ret])
+		hint := startHints[ret]
+		if ret == nvml.ERROR_LIB_RM_VERSION_MISMATCH {
+			hint = mismatch(l.path, "/sys/module/nvidia/version")
+		}
+		return nil, fmt.Errorf("%w%s", err, hint)
 	}
 	return lib, nil
 }
 
 // startHints holds advice for each reason why the library does not start.
 var startHints = map[nvml.Return]string{
-	nvml.ERROR_LIBRARY_NOT_FOUND:       "; " + libraryName + " is missing or cannot be loaded: install the NVIDIA driver or correct the driver root",
-	nvml.ERROR_DRIVER_NOT_LOADED:       "; load the kernel module nvidia",
-	nvml.ERROR_NO_PERMISSION:           "; this process may not open /dev/nvidiactl",
-	nvml.ERROR_LIB_RM_VERSION_MISMATCH: "; the driver was updated under this process, which must be restarted",
+	nvml.ERROR_LIBRARY_NOT_FOUND: "; " + libraryName + " is missing or cannot be loaded: install the NVIDIA driver or correct the driver root",
+	nvml.ERROR_DRIVER_NOT_LOADED: "; load the kernel module nvidia",
+	nvml.ERROR_NO_PERMISSION:     "; this process may not open /dev/nvidiactl",
+}
+
+// mismatch returns advice for a library at a path that is not of the module's release. A process
+// keeps the library that it has loaded, also after an update of the driver.
+func mismatch(path, moduleFile string) string {
+	library, module := "an unknown release", "an unknown release"
+	if _, version, found := strings.Cut(filepath.Base(path), ".so."); found && strings.Contains(version, ".") {
+		library = version
+	}
+	if version, err := os.ReadFile(moduleFile); err == nil { // a line of the kernel
+		module = strings.TrimSpace(string(version))
+	}
+	remedy := "reload the module nvidia or reboot the node"
+	if _, err := os.Stat(path); filepath.IsAbs(path) && errors.Is(err, fs.ErrNotExist) {
+		remedy = "the driver was updated under this process: restart it"
+	}
+	return fmt.Sprintf("; the library is of %s, the kernel module of %s: %s", library, module, remedy)
 }
 
 // stop shuts the library down, so that the next start enumerates the GPUs again.

@@ -13,6 +13,7 @@ import (
 
 // readLinks reads the NVLinks of the GPU, active or not, and their version.
 func readLinks(lib nvml.Interface, device nvml.Device, g *gpu.GPU) error {
+	g.Links = []gpu.Link{}
 	for number := range nvml.NVLINK_MAX_LINKS {
 		state, ret := device.GetNvLinkState(number)
 		if ret == nvml.ERROR_INVALID_ARGUMENT {

@@ -4,6 +4,7 @@ package nvml
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -19,8 +20,12 @@ import (
 // if the driver is not loaded, and [gpu.ErrNotFound] if the node has no such GPU.
 func (l *Library) Check(ctx context.Context, address gpu.PCIAddress) error {
 	_, err := onGPUWithin(ctx, answerLimit, l, address, "check", func(device nvml.Device) (struct{}, error) {
-		// NVML reads this from the GPU, but returns the identity from its cache.
+		// NVML reads this from the GPU, but returns the identity from its cache. A GPU without
+		// memory of its own answers that it has none.
 		_, err := memoryOf(device)
+		if errors.Is(err, gpu.ErrNotSupported) {
+			err = nil
+		}
 		return struct{}{}, err
 	})
 	return err
@@ -44,7 +49,7 @@ func onGPUWithin[T any](ctx context.Context, limit time.Duration, l *Library, ad
 	if err != nil {
 		return none, fmt.Errorf("%s: %w", operation, err)
 	}
-	return doWithin(ctx, s.guard, limit, operation, func() (T, error) {
+	value, err := doWithin(ctx, s.guard, limit, operation, func() (T, error) {
 		device, ret := lib.DeviceGetHandleByPciBusId(address.String())
 		if err := required(operation, ret); err != nil {
 			return none, err
@@ -55,6 +60,11 @@ func onGPUWithin[T any](ctx context.Context, limit time.Duration, l *Library, ad
 		}
 		return value, nil
 	})
+	// A GPU can be lost without an XID. Only a scan takes it out of service.
+	if errors.Is(err, gpu.ErrLost) && s.doubt() {
+		l.notify()
+	}
+	return value, err
 }
 
 // find returns the slot of the GPU at the address. If the address of no GPU read so

@@ -19,7 +19,7 @@ func ResetWith(root gpu.DriverRoot) ResetFunc {
 		// A GPU in use has the same exit status as all errors without a status of
 		// their own.
 		if err != nil && !mapped(err) {
-			err = fmt.Errorf("%w: a program has the GPU open, which fuser --verbose /dev/nvidia* names on the node; docs/admin/failed-gpus.md#reset-a-gpu has the command that ends it: %w", gpu.ErrInUse, err)
+			err = fmt.Errorf("%w: a program has the GPU open, which fuser --verbose /dev/nvidia* names on the node; %s has the command that ends it: %w", gpu.ErrInUse, gpu.Page("docs/admin/failed-gpus.md#reset-a-gpu"), err)
 		}
 		return err
 	}

@@ -33,6 +33,8 @@ type slot struct {
 	// or nil.
 	late   *reading
 	lateAt time.Time
+	// doubted is set if an operation found the GPU lost since it was last read.
+	doubted bool
 	// starts counts the starts of the library. An answer is valid for one of them.
 	starts int
 }
@@ -170,7 +172,7 @@ func (s *slot) finish(q *query, g gpu.GPU, err error) (late bool) {
 	}
 	s.last, s.took = nil, 0
 	if err == nil {
-		s.last, s.took = &g, time.Since(q.began)
+		s.last, s.took, s.doubted = &g, time.Since(q.began), false
 	}
 	if q.abandoned {
 		s.late, s.lateAt = &q.answer, time.Now()
@@ -225,6 +227,16 @@ func (s *slot) takeLate() (reading, bool) {
 		return reading{}, false
 	}
 	return *late, true
+}
+
+// doubt records that an operation found the GPU lost. It reports whether it is the first since
+// the GPU was read.
+func (s *slot) doubt() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := !s.doubted
+	s.doubted = true
+	return first
 }
 
 // unread returns a failed reading.

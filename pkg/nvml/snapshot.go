@@ -20,8 +20,8 @@ import (
 // It returns [gpu.ErrNotReady] if the driver is not installed or not loaded; each
 // call starts the library again until that succeeds. It returns an empty node if the
 // node has no GPU. A GPU is in [gpu.Node.Unreadable] if its identity (PCI address,
-// UUID, minor, name, memory) or its MIG partitions cannot be read. Other facts that
-// cannot be read are absent.
+// UUID, minor, memory) or its MIG partitions cannot be read, or if it reports the UUID of
+// another GPU. Other facts that cannot be read are absent.
 //
 // A GPU that has not answered after two seconds, or when ctx ends, is Unreadable
 // with [gpu.ErrTimeout]. Its reading continues: when the GPU answers, Watch calls on
@@ -47,6 +47,7 @@ func (l *Library) Snapshot(ctx context.Context) (gpu.Node, error) {
 		all.Go(func() { readings[index] = l.readGPU(ctx, head.lib, index) })
 	}
 	all.Wait()
+	refuseTwins(readings)
 
 	found := map[string]int{}
 	for index, r := range readings {
@@ -63,6 +64,26 @@ func (l *Library) Snapshot(ctx context.Context) (gpu.Node, error) {
 	slices.SortFunc(node.GPUs, func(a, b gpu.GPU) int { return a.Address.Compare(b.Address) })
 	l.found(found)
 	return node, nil
+}
+
+// refuseTwins makes GPUs that report one UUID unreadable. Claims, limits and events name a GPU by
+// its UUID, so they would reach the wrong one.
+func refuseTwins(readings []reading) {
+	same := map[string][]int{}
+	for index, r := range readings {
+		if r.err == nil {
+			same[r.gpu.UUID] = append(same[r.gpu.UUID], index)
+		}
+	}
+	for uuid, indexes := range same {
+		if len(indexes) == 1 {
+			continue
+		}
+		for _, index := range indexes {
+			r := &readings[index]
+			r.address, r.err = &r.gpu.Address, fmt.Errorf("read its UUID: %w: %d GPUs report %s", gpu.ErrCorrupt, len(indexes), uuid)
+		}
+	}
 }
 
 // SnapshotOfAll is Snapshot for programs that scan once and do not Watch. It waits
@@ -226,16 +247,13 @@ func readIdentity(lib nvml.Interface, device nvml.Device, g *gpu.GPU) error {
 	if err := required("read its minor number", ret); err != nil {
 		return err
 	}
-	g.ProductName, ret = device.GetName()
-	if err := required("read its name", ret); err != nil {
+	name, ret := device.GetName()
+	if present, err := optional("read its name", ret); err != nil {
 		return err
+	} else if present {
+		g.ProductName = name
 	}
-	memory, ret := device.GetMemoryInfo()
-	if err := required("read its memory", ret); err != nil {
-		return err
-	}
-	g.MemoryBytes = memory.Total
-	if err := readReserved(lib, device, g); err != nil {
+	if err := readMemory(lib, device, g); err != nil {
 		return err
 	}
 
@@ -267,6 +285,24 @@ func readIdentity(lib nvml.Interface, device nvml.Device, g *gpu.GPU) error {
 		}
 	}
 	return nil
+}
+
+// readMemory reads the memory of a GPU. A GPU that has no memory of its own, such as the GB10 of
+// a DGX Spark, does not report any. 0 bytes are an error: the GPU would be published as one of
+// those.
+func readMemory(lib nvml.Interface, device nvml.Device, g *gpu.GPU) error {
+	memory, ret := device.GetMemoryInfo()
+	if errors.Is(sentinelOf(ret), gpu.ErrNotSupported) {
+		return nil
+	}
+	if err := required("read its memory", ret); err != nil {
+		return err
+	}
+	if memory.Total == 0 {
+		return fmt.Errorf("read its memory: %w: NVML reports 0 bytes", gpu.ErrCorrupt)
+	}
+	g.MemoryBytes = memory.Total
+	return readReserved(lib, device, g)
 }
 
 // readReserved reads the memory that the driver and the firmware reserve. Drivers

@@ -40,11 +40,20 @@ func (p *Plugin) findContested(ctx context.Context, needs []needed, found []unne
 	}
 	p.ledger.SetContested(uids, unneeded, strangers)
 	checks, containers := p.checkLimits(ctx), p.listContainers(ctx)
+	p.disturbed = p.disturbedDaemons(ctx)
+	byCause := map[string]int{}
 	prepared := slices.DeleteFunc(slices.Clone(needs), func(n needed) bool { return n.Phase != claim.Prepared })
 	for _, n := range prepared {
+		if p.refused[n.UID] {
+			continue // its status has the reason
+		}
+		p.shares.hold(n.object, n.Devices)
 		status := readyStatus(nameOf(n.object), n.Devices, p.clock.Now()).withStrangers(strangers).withLimits(n.Devices, checks).withConflicts(ctx, n.Devices, p.conflicts)
-		p.setStatus(n.object, p.withMistakes(ctx, status, n, prepared, containers))
+		status = p.withMistakes(ctx, status, n, prepared, containers)
+		status.countDisturbances(byCause)
+		p.setStatus(n.object, status)
 	}
+	p.observer.DisturbedShares(byCause)
 }
 
 func (p *Plugin) strangers(ctx context.Context, held []claim.Claim) ([]claim.Stranger, []kind.Name, error) {

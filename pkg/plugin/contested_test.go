@@ -3,9 +3,11 @@
 package plugin
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
@@ -41,6 +44,15 @@ func TestAnotherAPIServerMakesNoDeviceContested(t *testing.T) {
 	p.reconcile(t.Context())
 	if len(heard.contested) != 0 {
 		t.Errorf("an API server without the node makes %q contested", heard.contested)
+	}
+}
+
+func TestAClaimWithoutItsFilesIsNotReportedAsPrepared(t *testing.T) {
+	p := newTestPlugin(fake.NewClientset(testNode(), allocated("one"), allocated("two")), holding("one", "two"))
+	p.refused = map[types.UID]bool{"uid-one": true}
+	p.reconcile(t.Context())
+	if one, two := p.status.wanted["uid-one"], p.status.wanted["uid-two"]; one != nil || two == nil {
+		t.Errorf("status %+v of the claim without its files, want none over that of the failed prepare, and %+v of the other", one, two)
 	}
 }
 
@@ -113,4 +125,35 @@ func TestARoundWithoutAnAnswerFindsNothing(t *testing.T) {
 	if len(heard.contested) != 0 || len(heard.needed) != 0 {
 		t.Errorf("contested %q, needed %q", heard.contested, heard.needed)
 	}
+}
+
+// The next round is minutes away.
+func TestForeignProcessesAreAsNewAsTheQuestion(t *testing.T) {
+	c := holding("one", "gone", "other")
+	p := newTestPlugin(fake.NewClientset(testNode(), allocated("one")), c)
+	clock := testclock.NewFakeClock(testTime)
+	p.clock, p.interval, p.asked = clock, time.Hour, make(chan chan struct{})
+	heard := hear(p)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go p.reconcileLoop(ctx)
+	ask := func(when string, want int) {
+		t.Helper()
+		p.CheckForeign(t.Context())
+		if len(heard.strangers) != want {
+			t.Errorf("%s: strangers %+v, want %d", when, heard.strangers, want)
+		}
+	}
+	ask("at first", 0)
+	c.strangers = []claim.Stranger{{Device: kindtest.Name("gpu-1b-00"), Claims: []types.UID{"uid-one"}, PID: 4711}}
+	ask("asked again at once", 0)
+	for range 2 * massConfirmations {
+		clock.Step(foreignPause)
+		ask("after a pause", 1)
+	}
+	if len(c.unprepared) > 0 {
+		t.Errorf("questions have released %q", c.unprepared)
+	}
+	cancel()
+	p.CheckForeign(ctx) // it does not wait for a loop that has ended
 }

@@ -16,6 +16,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/flowcontrol"
@@ -77,15 +78,26 @@ func (e *events) create(ctx context.Context, on corev1.ObjectReference, name, ac
 
 // usersOf returns references to the claim and its pods.
 func usersOf(object *resourceapi.ResourceClaim) []corev1.ObjectReference {
-	users := []corev1.ObjectReference{{
-		APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceClaim", Namespace: object.Namespace, Name: object.Name, UID: object.UID,
-	}}
+	users := []corev1.ObjectReference{referenceToClaim(object.Namespace, object.Name, object.UID)}
 	for _, user := range object.Status.ReservedFor {
 		if user.APIGroup == "" && user.Resource == "pods" {
 			users = append(users, corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: object.Namespace, Name: user.Name, UID: user.UID})
 		}
 	}
 	return users
+}
+
+func referenceToClaim(namespace, name string, uid types.UID) corev1.ObjectReference {
+	return corev1.ObjectReference{APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceClaim", Namespace: namespace, Name: name, UID: uid}
+}
+
+// noteOf returns a text that fits into the note of an event.
+func noteOf(text string) string {
+	const maxNote, more = 1024, "…"
+	if len(text) <= maxNote {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxNote-len(more)], "") + more
 }
 
 // eventName returns the name of an event, which the object, the GPU and the occasion determine.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -60,7 +61,7 @@ func sentence(clause string) string {
 
 // create creates the event on the claim and on the pods that it is reserved for. It succeeds
 // if they exist already, and if the claim or its namespace is gone.
-func (h *healthEvents) create(ctx context.Context, r report, e healthEvent) error {
+func (h *healthEvents) create(ctx context.Context, r *report, e healthEvent) error {
 	limited, cancel := context.WithTimeout(ctx, eventPatience)
 	defer cancel()
 	object, err := h.client.ResourceV1().ResourceClaims(r.Namespace).Get(limited, r.Name, metav1.GetOptions{})
@@ -70,29 +71,29 @@ func (h *healthEvents) create(ctx context.Context, r report, e healthEvent) erro
 	if err != nil {
 		return fmt.Errorf("read the claim of an event: %w", err)
 	}
+	before := len(r.Created)
 	for _, on := range usersOf(object) {
-		if err := h.createOn(ctx, on, r, e); err != nil {
-			return err
+		if err = h.createOn(ctx, on, r, e); err != nil {
+			break
 		}
 	}
-	delete(h.created, r.key())
-	return nil
+	if err != nil && len(r.Created) > before {
+		err = errors.Join(err, h.reports.write(*r))
+	}
+	return err
 }
 
 // createOn creates the event on one object. Its name follows from the report, so that an
 // agent that has forgotten the event does not create another one.
-func (h *healthEvents) createOn(ctx context.Context, on corev1.ObjectReference, r report, e healthEvent) error {
+func (h *healthEvents) createOn(ctx context.Context, on corev1.ObjectReference, r *report, e healthEvent) error {
 	name := eventName(on, r.GPU, e.occasion)
-	if h.created[r.key()][name] {
+	if slices.Contains(r.Created, name) {
 		return nil
 	}
 	if err := h.events.create(ctx, on, name, healthAction, e.kind, e.reason, e.note); err != nil {
 		return err
 	}
-	if h.created[r.key()] == nil {
-		h.created[r.key()] = map[string]bool{}
-	}
-	h.created[r.key()][name] = true
+	r.Created = append(r.Created, name)
 	return nil
 }
 

@@ -43,13 +43,10 @@ type healthEvents struct {
 	held    func(context.Context) ([]claim.Claim, error)
 	cause   CauseFunc
 	reports reports
-	// created are the names of created events by report, until all events of the report are
-	// created. They take no part in the rate limit again.
-	created map[string]map[string]bool
 }
 
 func newHealthEvents(o Options) *healthEvents {
-	return &healthEvents{events: newEvents(o), held: o.Claims.Held, cause: o.Cause, reports: reports{o.Reports}, created: map[string]map[string]bool{}}
+	return &healthEvents{events: newEvents(o), held: o.Claims.Held, cause: o.Cause, reports: reports{o.Reports}}
 }
 
 // run runs rounds until ctx ends: at the start, after each change, and at intervals.
@@ -96,7 +93,7 @@ func (h *healthEvents) round(ctx context.Context) error {
 		for _, address := range gpusOf(c) {
 			r := report{Claim: c.UID, Namespace: c.Namespace, Name: c.Name, GPU: address.DeviceName()}
 			if last, isReported := reports[r.key()]; isReported {
-				r.Causes = last.Causes
+				r.Causes, r.Created = last.Causes, last.Created
 				delete(reports, r.key())
 			}
 			err := h.update(ctx, c, address, r)
@@ -126,8 +123,8 @@ func (h *healthEvents) update(ctx context.Context, c claim.Claim, address gpu.PC
 			return nil
 		}
 		return h.reportFault(ctx, r, address, value, since)
-	case r.isReported() || len(h.created[r.key()]) > 0:
-		if err := h.create(ctx, r, h.recovery(r)); err != nil {
+	case r.isReported():
+		if err := h.create(ctx, &r, h.recovery(r)); err != nil {
 			return err
 		}
 	}
@@ -153,17 +150,16 @@ func (h *healthEvents) reportFault(ctx context.Context, r report, address gpu.PC
 	if r.Causes[i].Reported {
 		return nil
 	}
-	if err := h.create(ctx, r, h.failure(r.Causes[i], address)); err != nil {
+	if err := h.create(ctx, &r, h.failure(r.Causes[i], address)); err != nil {
 		return err
 	}
-	r.Causes[i].Reported = true
+	r.Causes[i].Reported, r.Created = true, nil
 	return h.reports.write(r)
 }
 
 // forget deletes a report.
 func (h *healthEvents) forget(r report) error {
-	delete(h.created, r.key())
-	if len(r.Causes) == 0 {
+	if len(r.Causes) == 0 && len(r.Created) == 0 {
 		return nil
 	}
 	return h.reports.delete(r)

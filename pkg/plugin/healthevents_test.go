@@ -339,6 +339,42 @@ func TestAFaultThatEndsWhileItsEventsAreCreatedHasItsEnd(t *testing.T) {
 	f.want(t, "after the repair", podWell, claimWell, claimFails)
 }
 
+// The other agent of a rolling update may end the report, at any moment.
+func TestAReportThatGoesAwayWhileItsEventsAreCreated(t *testing.T) {
+	for name, lose := range map[string]func(*failing){
+		"deleted":        func(f *failing) { clear(f.records) },
+		"without causes": func(f *failing) { f.records["uid-one-gpu-1b-00"] = []byte(`{"created":["an event"]}`) },
+	} {
+		f := newFailing(holding("one"), used("one", "trainer"))
+		refuse := true
+		f.client.PrependReactor("create", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			return refuse && action.(clienttesting.CreateAction).GetObject().(*eventsv1.Event).Regarding.Kind == "Pod", nil, errors.New("connection refused")
+		})
+		f.value, f.since = "xid-79", testTime
+		if err := f.round(t.Context()); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		if len(f.records) != 1 {
+			t.Fatalf("%d records, want 1", len(f.records))
+		}
+		lose(f)
+		refuse, f.value = false, ""
+		f.want(t, name, claimFails)
+		if len(f.records) != 0 {
+			t.Errorf("%s: records %s are left", name, f.records)
+		}
+	}
+}
+
+func TestAGPUThatFailsTwiceByTheSameCauseHasTwoEvents(t *testing.T) {
+	f := newFailing(holding("one"), used("one", "trainer"))
+	f.value, f.since = "xid-79", testTime
+	f.want(t, "after the fault", podFails, claimFails)
+	f.since = testTime.Add(time.Minute)
+	f.want(t, "after the next fault, before a repair", podFails, claimFails)
+	f.want(t, "later")
+}
+
 func TestEventsFollowAChangeOfHealth(t *testing.T) {
 	source := newHealthSource()
 	f := newFailing(holding("one"), used("one"))

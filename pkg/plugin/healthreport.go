@@ -29,6 +29,9 @@ type report struct {
 	GPU string `json:"gpu"`
 	// Causes in the order of their reports.
 	Causes []reportedCause `json:"causes"`
+	// Created are the names of created events while others of the same occasion are not
+	// created. They take no part in the rate limit again.
+	Created []string `json:"created,omitempty"`
 }
 
 // reportedCause is a cause for which a GPU is unhealthy.
@@ -42,9 +45,9 @@ type reportedCause struct {
 
 func (r report) key() string { return string(r.Claim) + "-" + r.GPU }
 
-// isReported reports whether users have events about the GPU.
+// isReported reports whether users have events about a cause.
 func (r report) isReported() bool {
-	return slices.ContainsFunc(r.Causes, func(c reportedCause) bool { return c.Reported })
+	return len(r.Causes) > 0 && len(r.Created) > 0 || slices.ContainsFunc(r.Causes, func(c reportedCause) bool { return c.Reported })
 }
 
 // find returns the index of a cause, or -1. Without a time, each report of the value counts.

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 )
@@ -69,18 +70,18 @@ func (f metadataFiles) list() ([]metadataFile, error) {
 		return nil, err
 	}
 	for _, path := range files {
-		uid, err := metadataOwner(path)
+		owner, err := ownerOf(path)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, metadataFile{path, uid})
+		all = append(all, metadataFile{path, owner})
 	}
 	return all, nil
 }
 
-// metadataOwner returns the UID of a metadata file's claim. It reads only the first
-// object: all objects in the file have the same UID.
-func metadataOwner(path string) (types.UID, error) {
+// ownerOf returns the UID of the claim of a metadata file: all objects in it have the same. It
+// is empty if there is no such file, or it cannot be parsed.
+func ownerOf(path string) (types.UID, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -89,15 +90,29 @@ func metadataOwner(path string) (types.UID, error) {
 		return "", err
 	}
 	defer file.Close() //nolint:errcheck // it was only read
-	var object struct {
+	var head struct {
 		Metadata struct {
 			UID types.UID `json:"uid"`
 		} `json:"metadata"`
 	}
-	if err := json.NewDecoder(file).Decode(&object); err != nil {
+	if err := json.NewDecoder(file).Decode(&head); err != nil {
 		return "", nil
 	}
-	return object.Metadata.UID, nil
+	return head.Metadata.UID, nil
+}
+
+// isWhole reports whether the files of each request of a claim exist. Files that cannot be
+// read count as whole.
+func (f metadataFiles) isWhole(c claim.Claim) bool {
+	for _, d := range c.Devices {
+		request := resourceclaim.BaseRequestRef(d.Request)
+		owner, err := ownerOf(filepath.Join(f.dataDir, MetadataFolder(c.Namespace, c.Name), request, "metadata.json"))
+		_, noSpec := os.Stat(filepath.Join(f.cdiDir, f.specPrefix()+string(c.UID)+"_"+request+".json"))
+		if err == nil && owner != c.UID || errors.Is(noSpec, fs.ErrNotExist) {
+			return false
+		}
+	}
+	return true
 }
 
 // removeUnheld removes the files of claims that are not held. It lists the files before

@@ -29,9 +29,9 @@ type ContainerClaims struct {
 	Claims                    []string
 }
 
-// withMistakes adds a condition to the devices for each mistake of the claim's user. It creates an
-// event about each condition that the object lacks. all are the prepared claims of the round, and
-// containers the ones of running pods.
+// withMistakes adds a condition to the devices for each mistake of the claim's user. Disturbances of
+// shares have one too. It creates an event about each condition that the object lacks. all are the
+// prepared claims of the round, and containers the ones of running pods.
 func (p *Plugin) withMistakes(ctx context.Context, s *claimStatus, n needed, all []needed, containers []ContainerClaims) *claimStatus {
 	several := severalShares(n, all, containers)
 	var found []condition
@@ -44,6 +44,7 @@ func (p *Plugin) withMistakes(ctx context.Context, s *claimStatus, n needed, all
 		if several != "" && isOfMPS(d.data) {
 			mistakes = append(mistakes, condition{kind: v1alpha1.ConditionSeveralShares, reason: v1alpha1.ReasonOneMPSDaemon, message: several})
 		}
+		mistakes = append(mistakes, p.disturbances(n, d.device)...)
 		d.more = append(d.more, mistakes...)
 		for _, m := range mistakes {
 			if !hasCondition(n.object, p.driver, *d, m) {

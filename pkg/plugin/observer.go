@@ -15,6 +15,9 @@ type Observer interface {
 	StatusWritten(outcome string)
 	// PublishFailed records a failure to publish ResourceSlices.
 	PublishFailed(reason string)
+	// ProgramFault records an XID that ended programs of a namespace: [FaultOwn], [FaultOther] or
+	// [FaultUnknown] says whose program made the fault.
+	ProgramFault(xid uint64, blame, namespace string)
 
 	// The other methods replace the last number. UnlimitedContainers has none for a device
 	// on which they are unknown.
@@ -25,6 +28,7 @@ type Observer interface {
 	ForeignDevices(devices int)
 	ForeignProcesses(byDevice map[string]int)
 	UnlimitedContainers(byDevice map[string]int)
+	DisturbedShares(byCause map[string]int)
 }
 
 // Tasks records the tasks of a loop, which do not overlap. Begin returns the end of a task.

@@ -3,6 +3,7 @@
 package plugin
 
 import (
+	"fmt"
 	"maps"
 	"strings"
 	"sync"
@@ -47,9 +48,12 @@ func (o *observed) replace(what string, byDevice map[string]int) {
 func (o *observed) Prepared(kinds string, _ time.Duration, refusal string) {
 	o.count("prepared " + kinds + " " + refusal)
 }
-func (o *observed) Unprepared(time.Duration, error)          { o.count("unprepared") }
-func (o *observed) StatusWritten(outcome string)             { o.count("status " + outcome) }
-func (o *observed) PublishFailed(reason string)              { o.count("publish " + reason) }
+func (o *observed) Unprepared(time.Duration, error) { o.count("unprepared") }
+func (o *observed) StatusWritten(outcome string)    { o.count("status " + outcome) }
+func (o *observed) PublishFailed(reason string)     { o.count("publish " + reason) }
+func (o *observed) ProgramFault(xid uint64, blame, namespace string) {
+	o.count(fmt.Sprint("fault ", xid, " ", blame, " ", namespace))
+}
 func (o *observed) StatusQueue(n int)                        { o.set("queue", n) }
 func (o *observed) HeldBack(n int)                           { o.set("held back", n) }
 func (o *observed) OtherDrivers(n int)                       { o.set("other drivers", n) }
@@ -58,6 +62,7 @@ func (o *observed) ForeignProcesses(byDevice map[string]int) { o.replace("strang
 func (o *observed) UnlimitedContainers(byDevice map[string]int) {
 	o.replace("unlimited ", byDevice)
 }
+func (o *observed) DisturbedShares(byCause map[string]int) { o.replace("disturbed ", byCause) }
 
 // noTasks is [Tasks] that records nothing.
 type noTasks struct{}

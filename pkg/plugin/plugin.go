@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
@@ -54,10 +56,14 @@ type Options struct {
 	// Containers lists the claims of the containers of running pods; nil without the kubelet's
 	// list.
 	Containers func(ctx context.Context) ([]ContainerClaims, error)
+	// Daemons lists the MPS daemons that programs have lost or wait for; nil without a supervisor.
+	Daemons func(ctx context.Context) ([]MPSDaemon, error)
 	// Cause returns the health of a GPU for events to its users; nil creates no events. Reports
 	// stores the records of these events.
 	Cause   CauseFunc
 	Reports Records
+	// Faults finds the faults of programs for events on the pods that they end; nil creates none.
+	Faults Faults
 	// ReconcileInterval is the time between two comparisons with the claims in the
 	// API. The first comparison is within the first interval, at a time that depends
 	// on the node's name.
@@ -88,6 +94,7 @@ type Plugin struct {
 	publishError func(ctx context.Context, err error, msg string)
 	conflicts    func(ctx context.Context, device kind.Name) []Conflict
 	containers   func(ctx context.Context) ([]ContainerClaims, error)
+	daemons      func(ctx context.Context) ([]MPSDaemon, error)
 	events       events
 
 	// reads limits the rate at which reconciliation reads claims from the API. rounds
@@ -99,11 +106,21 @@ type Plugin struct {
 	// repair was requested.
 	step    Tasks
 	repairs chan struct{}
-	sockets ownSockets
+	// asked has the callers of [Plugin.CheckForeign]. compared is when the claims were last
+	// compared with the API.
+	asked    chan chan struct{}
+	compared time.Time
+	sockets  ownSockets
 	// foreign is the number of devices of another driver in the node's slices. Only the
 	// reconciliation uses it.
 	foreign int
 	files   metadataFiles
+	// refused has the claims whose files could not be restored in the last repair. Only the
+	// reconciliation uses it.
+	refused map[types.UID]bool
+	// disturbed are the daemons of the last comparison. Only the reconciliation uses them.
+	disturbed []MPSDaemon
+	shares    shares
 
 	// published is set once the node's slices exist.
 	published bool
@@ -131,10 +148,10 @@ func Start(ctx context.Context, o Options) (*Plugin, error) {
 	p := &Plugin{
 		driver: o.DriverName, node: o.NodeName,
 		client: o.Client, claims: o.Claims, ledger: o.Ledger, strange: o.Foreign, hardware: o.Hardware, accounts: o.Accounts, devices: o.Devices, observer: o.Observer,
-		clock: o.Clock, interval: o.ReconcileInterval, fatal: o.Fatal, publishError: o.PublishError, conflicts: o.Conflicts, containers: o.Containers, events: newEvents(o),
+		clock: o.Clock, interval: o.ReconcileInterval, fatal: o.Fatal, publishError: o.PublishError, conflicts: o.Conflicts, containers: o.Containers, daemons: o.Daemons, events: newEvents(o),
 		registration: newRegistration(), status: newStatusWriter(o.Client.ResourceV1(), o.DriverName, o.Observer),
 		reads: flowcontrol.NewTokenBucketRateLimiter(readsPerSecond, readsAtOnce),
-		step:  o.Tasks, repairs: make(chan struct{}, 1), sockets: findSockets(o),
+		step:  o.Tasks, repairs: make(chan struct{}, 1), asked: make(chan chan struct{}), sockets: findSockets(o),
 		files: metadataFiles{o.DriverName, filepath.Clean(o.DataDir), filepath.Clean(o.CDIDir)},
 	}
 	if err := os.MkdirAll(o.DataDir, 0o750); err != nil {
@@ -168,9 +185,41 @@ func Start(ctx context.Context, o Options) (*Plugin, error) {
 	p.owned.Go(func() { p.status.Run(ctx) })
 	p.owned.Go(func() { p.reconcileLoop(ctx) })
 	if o.Cause != nil {
-		p.owned.Go(func() { newHealthEvents(o).run(ctx, o.Devices) })
+		p.owned.Go(func() {
+			p.serveAccessory(ctx, "events", func(ctx context.Context) { newHealthEvents(o).run(ctx, o.Devices) })
+		})
+	}
+	if o.Faults != nil {
+		faults := newFaultEvents(o)
+		p.owned.Go(func() { p.serveAccessory(ctx, "faults", faults.follow) })
+		p.owned.Go(func() { p.serveAccessory(ctx, "events about faults", faults.send) })
 	}
 	return p, nil
+}
+
+// serveAccessory runs a part until ctx ends. After a panic it logs the cause and runs the part
+// again: the agent prepares claims without it.
+func (p *Plugin) serveAccessory(ctx context.Context, part string, run func(context.Context)) {
+	pause := eventsBackoff()
+	for panics(ctx, part, run) {
+		select {
+		case <-p.clock.After(pause.Step()):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// panics runs a part and reports whether it has panicked.
+func panics(ctx context.Context, part string, run func(context.Context)) (panicked bool) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			panicked = true
+			klog.FromContext(ctx).Error(fmt.Errorf("panic: %v", cause), "A part has failed, starting it again", "part", part, "stack", string(debug.Stack()))
+		}
+	}()
+	run(ctx)
+	return false
 }
 
 const (

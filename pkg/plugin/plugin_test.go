@@ -85,6 +85,8 @@ func (c *claims) Release(ctx context.Context, held claim.Claim, object *resource
 	return true, c.Unprepare(ctx, held.UID)
 }
 
+func (c *claims) RecordConsumers(context.Context) error { return nil }
+
 func (c *claims) Observe(context.Context, claim.Claim, *resourceapi.ResourceClaim) error { return nil }
 
 func (c *claims) Strangers(context.Context, []claim.Claim) ([]claim.Stranger, []kind.Name, error) {
@@ -96,6 +98,8 @@ func (c *claims) CheckLimits(context.Context) ([]claim.LimitCheck, error) {
 }
 
 func (c *claims) Held(context.Context) ([]claim.Claim, error) { return c.held, nil }
+
+func (c *claims) LostSpecs(context.Context) ([]types.UID, error) { return nil, nil }
 
 func (c *claims) Recover(context.Context) (claim.Report, error) {
 	if c.recovered != nil {

@@ -20,12 +20,16 @@ type Claims interface {
 	Unprepare(ctx context.Context, uid types.UID) error
 	// Held returns the claims that hold devices, ordered by namespace and name.
 	Held(ctx context.Context) ([]claim.Claim, error)
+	// LostSpecs returns the prepared claims without a CDI spec.
+	LostSpecs(ctx context.Context) ([]types.UID, error)
 	// Unneeded returns the reason why this node need not hold a claim, or "" if it
 	// must. object is the claim in the API, or nil if it is gone.
 	Unneeded(held claim.Claim, object *resourceapi.ResourceClaim) string
 	// Observe records the pods of a claim that this node must hold. object is the claim
 	// in the API.
 	Observe(ctx context.Context, held claim.Claim, object *resourceapi.ResourceClaim) error
+	// RecordConsumers records the pods on the node that have devices of each prepared claim.
+	RecordConsumers(ctx context.Context) error
 	// Strangers lists the processes of pods without a claim on held devices. held are
 	// the claims that have just been compared with the API. checked are the devices on
 	// which all of them are known.
@@ -77,6 +81,8 @@ type Accounts interface {
 	Held(object *resourceapi.ResourceClaim, devices []claim.Device)
 	// Released forgets a claim that holds no devices any more.
 	Released(uid types.UID)
+	// PodsOf returns the names of the pods of a claim, as far as they are known.
+	PodsOf(ctx context.Context, ref claim.Ref) map[types.UID]string
 }
 
 // Devices reports the health of the node's published devices.

@@ -58,6 +58,8 @@ func (t *told) Held(object *resourceapi.ResourceClaim, devices []claim.Device) {
 
 func (t *told) Released(uid types.UID) { t.tell("released", uid) }
 
+func (t *told) PodsOf(context.Context, claim.Ref) map[types.UID]string { return nil }
+
 // untold records nothing, for calls that overlap.
 type untold struct{}
 
@@ -78,6 +80,8 @@ func (untold) Seen(*resourceapi.ResourceClaim) {}
 func (untold) Held(*resourceapi.ResourceClaim, []claim.Device) {}
 
 func (untold) Released(types.UID) {}
+
+func (untold) PodsOf(context.Context, claim.Ref) map[types.UID]string { return nil }
 
 // recovering is a fake of Claims whose recovery sweeps leftovers.
 type recovering struct{ *claims }

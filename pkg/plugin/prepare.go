@@ -37,10 +37,11 @@ func (p *Plugin) prepare(ctx context.Context, object *resourceapi.ResourceClaim)
 	ctx = klog.NewContext(ctx, logger)
 	start := p.clock.Now()
 	p.accounts.Seen(object)
-	devices, err := p.claims.Prepare(ctx, object)
+	waiting := p.newWaiting(object)
+	devices, err := p.claims.Prepare(claim.NotifyRetry(ctx, waiting.notify), object)
 	defer p.ledger.Changed()
 	p.observer.Prepared(kindsOf(devices), p.clock.Since(start), Reason(err))
-	p.report(object, devices, err)
+	p.report(object, devices, err, waiting.isReported)
 	if err != nil {
 		p.hardware.PrepareFailed(err)
 		logger.V(2).Info("Could not prepare the claim", "err", err) // the kubelet logs it and writes the pod's event
@@ -48,6 +49,7 @@ func (p *Plugin) prepare(ctx context.Context, object *resourceapi.ResourceClaim)
 	}
 	p.ledger.SetRefused(object.UID, false)
 	p.accounts.Held(object, devices)
+	p.shares.hold(object, devices)
 	result := kubeletplugin.PrepareResult{Devices: make([]kubeletplugin.Device, len(devices))}
 	for i, d := range devices {
 		result.Devices[i] = kubeletplugin.Device{
@@ -80,8 +82,11 @@ func (p *Plugin) unprepare(ctx context.Context, claim kubeletplugin.NamespacedOb
 	p.observer.Unprepared(p.clock.Since(start), err)
 	p.ledger.SetRefused(claim.UID, errors.Is(err, gpu.ErrInUse))
 	p.ledger.Changed()
-	if err == nil {
+	switch {
+	case err == nil:
 		p.released(claim.UID)
+	case errors.Is(err, gpu.ErrInUse):
+		p.notifyUnprepare(ctx, claim, err)
 	}
 	return err
 }
@@ -89,6 +94,7 @@ func (p *Plugin) unprepare(ctx context.Context, claim kubeletplugin.NamespacedOb
 // released forgets a claim that holds no devices any more.
 func (p *Plugin) released(uid types.UID) {
 	p.accounts.Released(uid)
+	p.shares.release(uid, p.clock.Now())
 	p.status.Forget(uid)
 }
 
@@ -123,11 +129,16 @@ func kindsOf(devices []claim.Device) string {
 	return strings.Join(kinds, "+")
 }
 
-// report queues a write of the result of a prepare call.
-func (p *Plugin) report(object *resourceapi.ResourceClaim, devices []claim.Device, err error) {
+// report queues a write of the result of a prepare call. isOutdated is set if the object's status
+// is not the last one that was queued.
+func (p *Plugin) report(object *resourceapi.ResourceClaim, devices []claim.Device, err error, isOutdated bool) {
 	status := readyStatus(nameOf(object), devices, p.clock.Now())
 	if err != nil {
 		status = failedStatus(object, p.driver, err, p.clock.Now())
+	}
+	if isOutdated {
+		p.status.Set(status)
+		return
 	}
 	p.setStatus(object, status)
 }

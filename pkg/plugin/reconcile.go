@@ -4,7 +4,9 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"hash/fnv"
+	"slices"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -19,11 +21,20 @@ const (
 	// readsPerSecond is the rate at which reconciliation reads claims from the API
 	// server, with a burst of readsAtOnce. The kubelet's calls have no such limit.
 	readsPerSecond, readsAtOnce = 5, 5
+	// consumersTime is the interval at which the pods with devices of claims are recorded, and MPS
+	// daemons watched. Later a pod may be forgotten, or hide its devices.
+	consumersTime = 10 * time.Second
+	// foreignPause is the least time between comparisons that viewers request. Each reads all
+	// claims of the node.
+	foreignPause = 10 * time.Second
 	// readPatience is the timeout of one read.
 	readPatience = 15 * time.Second
 	// repairPatience is the timeout of repairing all claims in one round, and
 	// releasePatience of releasing one claim.
 	repairPatience, releasePatience = 2 * time.Minute, 45 * time.Second
+	// againPatience is the timeout of preparing claims again, which reads them from the API
+	// server.
+	againPatience = 15 * time.Second
 	// StuckAfter is the time after which a step of the reconciliation counts as
 	// stuck. It is longer than the timeouts above.
 	StuckAfter = 5 * time.Minute
@@ -38,18 +49,50 @@ func (p *Plugin) reconcileLoop(ctx context.Context) {
 	p.repair(ctx)
 	next := p.clock.NewTimer(firstRound(p.node, p.interval))
 	defer next.Stop()
+	consumers := p.clock.NewTicker(consumersTime)
+	defer consumers.Stop()
 	for {
 		select {
+		case <-consumers.C():
+			p.recordConsumers(ctx)
+			p.watchDaemons(ctx)
 		case <-next.C():
 			next.Reset(p.interval)
 			p.repair(ctx)
 			p.checkSlices(ctx)
+			p.recordConsumers(ctx)
 			p.reconcile(ctx)
 		case <-p.repairs:
 			p.repair(ctx)
+		case done := <-p.asked:
+			if p.clock.Since(p.compared) >= foreignPause {
+				p.checkForeign(ctx)
+			}
+			close(done)
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// CheckForeign compares the processes on held devices with the claims. It does nothing if that
+// was done in the last 10 seconds. It waits for the result, or until ctx ends.
+func (p *Plugin) CheckForeign(ctx context.Context) {
+	done := make(chan struct{})
+	select {
+	case p.asked <- done:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+func (p *Plugin) checkForeign(ctx context.Context) {
+	if _, _, err := p.compareHeld(ctx); err != nil {
+		klog.FromContext(ctx).V(2).Info("Cannot list the claims held", "err", err)
 	}
 }
 
@@ -76,18 +119,67 @@ func (p *Plugin) repair(ctx context.Context) {
 		klog.FromContext(ctx).Error(err, "Cannot repair every claim, will try again", "after", p.interval)
 	}
 	p.sweepMetadata(ctx)
+	p.prepareAgain(ctx)
 }
 
-// sweepMetadata removes the metadata files of claims that are no longer held. Upstream
-// removes them only in an unprepare call of the kubelet. sweepMetadata does nothing
-// during calls of the kubelet, which may write metadata files; the next round sweeps.
+// prepareAgain prepares the claims without their files, over the plugin's own socket. No
+// container of such a claim starts. The kubelet does not repeat its call, and upstream writes
+// the metadata files and their specs only in one. The call reports on the claim if it fails.
+func (p *Plugin) prepareAgain(ctx context.Context) {
+	defer p.step.Begin()()
+	ctx, cancel := context.WithTimeout(ctx, againPatience)
+	defer cancel()
+	logger := klog.FromContext(ctx)
+	broken, err := p.broken(ctx)
+	if err != nil {
+		logger.Error(err, "Cannot find claims without their files, will try again", "after", p.interval)
+		return
+	}
+	p.refused = map[types.UID]bool{}
+	for _, c := range broken {
+		logger := logger.WithValues("claim", klog.KRef(c.Namespace, c.Name), "claimUID", c.UID)
+		if err := p.sockets.prepare(ctx, c.Ref); err != nil {
+			p.refused[c.UID] = true
+			logger.Error(err, "Cannot restore the files of a claim, will try again", "after", p.interval)
+		} else {
+			logger.Info("Restored the files of a claim")
+		}
+	}
+}
+
+// broken returns the prepared claims that lack a file. It returns none during a call of the
+// kubelet, which may write files.
+func (p *Plugin) broken(ctx context.Context) ([]claim.Claim, error) {
+	if !p.calls.TryLock() {
+		return nil, nil
+	}
+	defer p.calls.Unlock()
+	claims, err := p.claims.Held(ctx)
+	lost, lostErr := p.claims.LostSpecs(ctx)
+	return slices.DeleteFunc(slices.Clone(claims), func(c claim.Claim) bool {
+		return c.Phase != claim.Prepared || !slices.Contains(lost, c.UID) && p.files.isWhole(c)
+	}), errors.Join(err, lostErr)
+}
+
+// recordConsumers records the pods that have joined claims.
+func (p *Plugin) recordConsumers(ctx context.Context) {
+	defer p.step.Begin()()
+	if err := p.claims.RecordConsumers(ctx); err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).V(2).Info("Cannot record all pods of claims, will try again", "err", err, "after", consumersTime)
+	}
+}
+
+// sweepMetadata removes the metadata files of claims that are not held. Upstream does that only
+// in a call of the kubelet. sweepMetadata does nothing during such calls, which may write
+// metadata files; the next round sweeps.
 func (p *Plugin) sweepMetadata(ctx context.Context) {
 	defer p.step.Begin()()
 	if !p.calls.TryLock() {
 		return
 	}
 	defer p.calls.Unlock()
-	if err := p.files.removeUnheld(func() ([]claim.Claim, error) { return p.claims.Held(ctx) }); err != nil && ctx.Err() == nil {
+	held := func() ([]claim.Claim, error) { return p.claims.Held(ctx) }
+	if err := p.files.removeUnheld(held); err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "Cannot remove metadata files, will try again", "after", p.interval)
 	}
 }
@@ -109,22 +201,13 @@ type needed struct {
 // reconcile compares the held claims with the API once, and releases unneeded ones: if
 // the kubelet has lost its own records, it does not unprepare them. reconcile releases a
 // claim only after several rounds agree, see [isGone] and [rounds].
-//
-// It lists the held claims before it reads the API, so that a claim that is prepared in
-// between is not mistaken for a deleted one.
 func (p *Plugin) reconcile(ctx context.Context) {
 	logger := klog.FromContext(ctx)
-	all, err := p.held(ctx)
+	all, found, err := p.compareHeld(ctx)
 	if err != nil {
 		logger.Error(err, "Cannot list the claims held, will try again", "after", p.interval)
 		return
 	}
-	needed, found := p.compare(ctx, all)
-	if err := p.checkServer(ctx, found); err != nil {
-		logger.Error(err, "The API server does not know this node, keeping all claims", "claims", len(found))
-		found = nil
-	}
-	p.findContested(ctx, needed, found)
 	byUID := map[types.UID]unneeded{}
 	var uids []types.UID
 	for _, u := range found {
@@ -146,6 +229,26 @@ func (p *Plugin) reconcile(ctx context.Context) {
 	if len(byUID) > 0 {
 		logger.Info("Keeping unneeded claims until another round confirms it", "claims", len(byUID), "held", len(all), "after", p.interval)
 	}
+}
+
+// compareHeld compares the held claims with the API once, and finds contested devices. It returns
+// the held claims and the unneeded ones.
+//
+// It lists the held claims before it reads the API, so that a claim that is prepared in
+// between is not mistaken for a deleted one.
+func (p *Plugin) compareHeld(ctx context.Context) (all []claim.Claim, found []unneeded, err error) {
+	all, err = p.held(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	needed, found := p.compare(ctx, all)
+	if err := p.checkServer(ctx, found); err != nil {
+		klog.FromContext(ctx).Error(err, "The API server does not know this node, keeping all claims", "claims", len(found))
+		found = nil
+	}
+	p.findContested(ctx, needed, found)
+	p.compared = p.clock.Now()
+	return all, found, nil
 }
 
 func (p *Plugin) held(ctx context.Context) ([]claim.Claim, error) {

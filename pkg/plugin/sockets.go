@@ -14,6 +14,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 )
 
 // socketPatience is the timeout of a call to the plugin's own sockets.
@@ -51,6 +53,25 @@ func (p *Plugin) CheckSockets() error {
 		_, err := registerapi.NewRegistrationClient(conn).GetInfo(ctx, &registerapi.InfoRequest{})
 		return err
 	}))
+}
+
+// prepare prepares a claim as the kubelet does.
+func (s ownSockets) prepare(ctx context.Context, c claim.Ref) error {
+	var response *draapi.NodePrepareResourcesResponse
+	var refusal error
+	err := callSocket(ctx, s.service, func(ctx context.Context, conn *grpc.ClientConn) error {
+		response, refusal = draapi.NewDRAPluginClient(conn).NodePrepareResources(ctx, &draapi.NodePrepareResourcesRequest{
+			Claims: []*draapi.Claim{{Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)}},
+		})
+		return nil
+	})
+	if err := errors.Join(err, refusal); err != nil {
+		return err
+	}
+	if text := response.Claims[string(c.UID)].GetError(); text != "" {
+		return errors.New(text)
+	}
+	return nil
 }
 
 func callSocket(ctx context.Context, socket string, call func(context.Context, *grpc.ClientConn) error) error {

@@ -3,6 +3,8 @@
 package plugin
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"slices"
 	"time"
@@ -31,6 +33,8 @@ const (
 type claimStatus struct {
 	claim   kubeletplugin.NamespacedObject
 	devices []deviceStatus
+	// tell creates the events that go with the status; nil without any.
+	tell func(context.Context) error
 }
 
 type deviceStatus struct {
@@ -50,6 +54,8 @@ type deviceStatus struct {
 type condition struct {
 	kind, reason, message string
 	unknown               bool
+	// since is the time of the condition; zero for that of the status.
+	since time.Time
 }
 
 func (c condition) status() metav1.ConditionStatus {
@@ -61,9 +67,9 @@ func (c condition) status() metav1.ConditionStatus {
 
 // conditions returns all conditions of the device in a fixed order.
 func (d deviceStatus) conditions() []metav1.Condition {
-	all := []metav1.Condition{{Type: ConditionReady, Status: d.ready, Reason: d.reason, Message: d.message}}
+	all := []metav1.Condition{{Type: ConditionReady, Status: d.ready, Reason: d.reason, Message: d.message, LastTransitionTime: metav1.NewTime(d.since)}}
 	for _, c := range d.more {
-		all = append(all, metav1.Condition{Type: c.kind, Status: c.status(), Reason: c.reason, Message: c.message})
+		all = append(all, metav1.Condition{Type: c.kind, Status: c.status(), Reason: c.reason, Message: c.message, LastTransitionTime: metav1.NewTime(cmp.Or(c.since, d.since))})
 	}
 	return all
 }
@@ -129,7 +135,7 @@ func (d deviceStatus) entry(driver string) (*resourceapply.AllocatedDeviceStatus
 		entry.WithConditions(metaapply.Condition().
 			WithType(c.Type).WithStatus(c.Status).
 			WithReason(c.Reason).WithMessage(c.Message).
-			WithLastTransitionTime(metav1.NewTime(d.since)))
+			WithLastTransitionTime(c.LastTransitionTime))
 	}
 	if d.shareID != nil {
 		entry.WithShareID(string(*d.shareID))
@@ -172,7 +178,8 @@ func (d deviceStatus) matches(e resourceapi.AllocatedDeviceStatus, driver string
 func isOwnCondition(kind string) bool {
 	switch kind {
 	case ConditionReady, v1alpha1.ConditionForeignProcess, v1alpha1.ConditionMemoryUnlimited, v1alpha1.ConditionExternallyAllocated, v1alpha1.ConditionOtherDriver,
-		v1alpha1.ConditionShareRoundedUp, v1alpha1.ConditionSeveralShares:
+		v1alpha1.ConditionShareRoundedUp, v1alpha1.ConditionSeveralShares,
+		v1alpha1.ConditionShareInterrupted, v1alpha1.ConditionShareUnserved, v1alpha1.ConditionShareWaits:
 		return true
 	}
 	return false

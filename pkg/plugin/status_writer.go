@@ -120,6 +120,11 @@ func (w *statusWriter) next(ctx context.Context) bool {
 		return true
 	}
 	logger := klog.FromContext(ctx).WithValues("claim", status.claim)
+	if status.tell != nil {
+		if err := status.tell(ctx); err != nil {
+			logger.V(2).Info("Cannot create an event about a claim", "err", err)
+		}
+	}
 	err := w.write(ctx, status)
 	switch {
 	case err == nil:

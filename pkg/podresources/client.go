@@ -3,7 +3,6 @@
 package podresources
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -88,9 +87,7 @@ func (c *Client) ExternalAllocations(ctx context.Context) ([]gpu.ExternalAllocat
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b gpu.ExternalAllocation) int {
-		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Pod, b.Pod))
-	})
+	slices.SortFunc(all, gpu.CompareExternal)
 	return slices.Compact(all), nil
 }
 

@@ -79,28 +79,19 @@ func cutFolder(name, folder string) (below string, found bool) {
 	return strings.CutPrefix(name, strings.TrimSuffix(folder, "/")+"/")
 }
 
-// With returns the UIDs of the pods whose containers have a file of each source mounted. The
-// result is in the order of the sources. It reads the mounts of the process with the smallest
-// PID of each container, because a later one often hides mounts from itself. A container
-// cannot add such a mount: it does not see the file.
-func (p Pods) With(sources []Source) ([][]string, error) {
-	pods := make([][]string, len(sources))
-	var errs []error
-	for of, pid := range p.first {
-		mounts, err := p.root.mountsOfAny(pid, sources)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("process %d: %w", pid, err))
-		}
-		for i, s := range sources {
-			if slices.ContainsFunc(mounts, s.contains) && !slices.Contains(pods[i], of.pod) {
-				pods[i] = append(pods[i], of.pod)
-			}
-		}
+// Mounted reports which of the sources the process has a file mounted of. Pass the first
+// process of a container, because a later one often hides mounts from itself. A container
+// cannot add such a mount: it does not see the file. All are false if the process has ended.
+func (r Root) Mounted(pid int, sources []Source) ([]bool, error) {
+	mounts, err := r.mountsOfAny(pid, sources)
+	if err != nil {
+		return nil, fmt.Errorf("process %d: %w", pid, err)
 	}
-	for _, of := range pods {
-		slices.Sort(of)
+	mounted := make([]bool, len(sources))
+	for i, s := range sources {
+		mounted[i] = slices.ContainsFunc(mounts, s.contains)
 	}
-	return pods, errors.Join(errs...)
+	return mounted, nil
 }
 
 // mountsOfAny returns the mounts of a process. It returns none if the process has ended, or no

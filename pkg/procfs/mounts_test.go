@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,51 +38,38 @@ func self(t *testing.T, root string, mounts ...string) {
 	}
 }
 
-func podsWith(root string, sources []procfs.Source) ([][]string, error) {
-	pods, err := procfs.Root(root).Pods()
-	if err != nil {
-		return nil, err
-	}
-	return pods.With(sources)
-}
-
-func TestPodsWithAFileMounted(t *testing.T) {
+func TestAProcessWithAFileMounted(t *testing.T) {
 	const (
 		folder = "/var/lib/kubelet/plugins/driver/metadata"
 		file   = "/disk/kubelet/plugins/driver/metadata/team_gpu/request/metadata.json"
 		at     = "/var/run/kubernetes.io/x/metadata.json"
-		other  = "11111111-2222-3333-4444-555555555555"
 	)
-	groups := func(pod string) string { return "0::/kubepods/pod" + pod + "/" + container + "\n" }
 	for name, c := range map[string]struct {
-		pod    string
 		mounts []string
-		want   []string
+		want   bool
 	}{
-		"the file of the claim":                   {podUID, []string{"0:50 / /", "8:1 " + file + " " + at}, []string{podUID}},
-		"a file that was replaced since":          {podUID, []string{"8:1 " + file + "//deleted " + at}, []string{podUID}},
-		"a claim whose name begins alike":         {podUID, []string{"8:1 " + strings.Replace(file, "team_gpu", "team_gpu2", 1) + " " + at}, nil},
-		"a path alike on another file system":     {podUID, []string{"0:50 " + file + " " + at}, nil},
-		"a path alike in a volume of the pod":     {podUID, []string{"8:1 /disk/kubelet/pods/" + podUID + "/volumes/x" + file + " " + at}, nil},
-		"the folder of all claims, as the driver": {podUID, []string{"8:1 /disk/kubelet/plugins /plugins"}, nil},
-		"no container":                            {"", []string{"8:1 " + file + " " + at}, nil},
+		"the file of the claim":                   {[]string{"0:50 / /", "8:1 " + file + " " + at}, true},
+		"a file that was replaced since":          {[]string{"8:1 " + file + "//deleted " + at}, true},
+		"a claim whose name begins alike":         {[]string{"8:1 " + strings.Replace(file, "team_gpu", "team_gpu2", 1) + " " + at}, false},
+		"a path alike on another file system":     {[]string{"0:50 " + file + " " + at}, false},
+		"a path alike in a volume of the pod":     {[]string{"8:1 /disk/kubelet/pods/" + podUID + "/volumes/x" + file + " " + at}, false},
+		"the folder of all claims, as the driver": {[]string{"8:1 /disk/kubelet/plugins /plugins"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
 			self(t, root, "0:40 / /", "0:41 /x /var/lib/kubelet/plugins", "8:1 /disk/kubelet/plugins /var/lib/kubelet/plugins", "8:2 / /var/lib/kubelet/plugins/driver2")
-			process(t, root, 40, map[string]string{"cgroup": groups(c.pod), "mountinfo": mountTable(c.mounts...)})
-			process(t, root, 41, map[string]string{"cgroup": groups(other), "mountinfo": mountTable("0:60 / /")})
-			process(t, root, 42, nil) // it has ended
+			process(t, root, 40, map[string]string{"mountinfo": mountTable(c.mounts...)})
 			source, err := procfs.Root(root).Source(folder)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := podsWith(root, []procfs.Source{source.Below("team_other"), source.Below("team_gpu")})
-			if err != nil {
-				t.Fatal(err)
+			sources := []procfs.Source{source.Below("team_other"), source.Below("team_gpu")}
+			got, err := procfs.Root(root).Mounted(40, sources)
+			if diff := cmp.Diff([]bool{false, c.want}, got); err != nil || diff != "" {
+				t.Errorf("%v, mounted (-want +got):\n%s", err, diff)
 			}
-			if diff := cmp.Diff([][]string{nil, c.want}, got); diff != "" {
-				t.Errorf("pods (-want +got):\n%s", diff)
+			if got, err := procfs.Root(root).Mounted(41, sources); err != nil || slices.Contains(got, true) {
+				t.Errorf("%v, %v of a process that has ended", got, err)
 			}
 		})
 	}
@@ -93,53 +81,36 @@ func TestOnlyTheFirstMegabyteOfMountsIsRead(t *testing.T) {
 	of := mountTable("8:1 /plugins/team_gpu/f /f")
 	for name, c := range map[string]struct {
 		mounts string
-		want   [][]string
+		want   []bool
 	}{
-		"before": {of + many, [][]string{{podUID}}},
-		"after":  {many + of, [][]string{nil}},
+		"before": {of + many, []bool{true}},
+		"after":  {many + of, []bool{false}},
 	} {
 		root := t.TempDir()
 		self(t, root, "8:1 / /")
-		process(t, root, 7, map[string]string{"cgroup": "0::/kubepods/pod" + podUID + "/" + container + "\n", "mountinfo": c.mounts})
+		process(t, root, 7, map[string]string{"mountinfo": c.mounts})
 		source, err := procfs.Root(root).Source("/plugins/team_gpu")
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := podsWith(root, []procfs.Source{source})
+		got, err := procfs.Root(root).Mounted(7, []procfs.Source{source})
 		if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
-			t.Errorf("a mount %s the others: %v, pods (-want +got):\n%s", name, err, diff)
+			t.Errorf("a mount %s the others: %v, mounted (-want +got):\n%s", name, err, diff)
 		}
 	}
 }
 
-func TestPodsWithAFileInAFolderWithABlank(t *testing.T) {
+func TestAFileMountedOfAFolderWithABlank(t *testing.T) {
 	root := t.TempDir()
 	self(t, root, "8:1 / /")
-	process(t, root, 7, map[string]string{"cgroup": "0::/kubepods/pod" + podUID + "/" + container + "\n", "mountinfo": mountTable(`8:1 /plug\040ins/f /f`)})
+	process(t, root, 7, map[string]string{"mountinfo": mountTable(`8:1 /plug\040ins/f /f`)})
 	source, err := procfs.Root(root).Source("/plug ins")
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := podsWith(root, []procfs.Source{source})
-	if diff := cmp.Diff([][]string{{podUID}}, got); err != nil || diff != "" {
-		t.Errorf("%v, pods (-want +got):\n%s", err, diff)
-	}
-}
-
-// A program in a container can have its own mounts, as one that starts containers.
-func TestPodsWithAFileMountedByTheFirstProcessOnly(t *testing.T) {
-	root := t.TempDir()
-	self(t, root, "8:1 / /")
-	for pid, mounts := range map[int]string{7: "8:1 /plugins/team_gpu/f /f", 30: "0:70 / /", 101: "0:70 / /"} {
-		process(t, root, pid, map[string]string{"cgroup": "0::/kubepods/pod" + podUID + "/" + container + "\n", "mountinfo": mountTable(mounts)})
-	}
-	source, err := procfs.Root(root).Source("/plugins/team_gpu")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := podsWith(root, []procfs.Source{source})
-	if diff := cmp.Diff([][]string{{podUID}}, got); err != nil || diff != "" {
-		t.Errorf("%v, pods (-want +got):\n%s", err, diff)
+	got, err := procfs.Root(root).Mounted(7, []procfs.Source{source})
+	if diff := cmp.Diff([]bool{true}, got); err != nil || diff != "" {
+		t.Errorf("%v, mounted (-want +got):\n%s", err, diff)
 	}
 }
 
@@ -148,8 +119,5 @@ func TestSourceOfAFolderThatNoMountHas(t *testing.T) {
 	self(t, root, "8:1 / /somewhere")
 	if _, err := procfs.Root(root).Source("/else"); !errors.Is(err, gpu.ErrNotFound) {
 		t.Errorf("error %v, want %v", err, gpu.ErrNotFound)
-	}
-	if _, err := podsWith(t.TempDir(), nil); err == nil {
-		t.Error("no error without a proc")
 	}
 }

@@ -117,6 +117,12 @@ func containerIn(file, pod string) string {
 	return name
 }
 
+// fieldsOf returns the fields of proc/PID/stat after the name. The name is in parentheses
+// and may contain any character.
+func fieldsOf(stat string) []string {
+	return strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+}
+
 // startField is the position of the start time in proc/PID/stat after the name: field 22 of
 // all.
 const startField = 22 - 3

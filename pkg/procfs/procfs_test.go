@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
@@ -98,6 +99,31 @@ func TestTaskFindsThePodInTheCgroup(t *testing.T) {
 				t.Errorf("task (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestAProcessWhosePIDPassesToAnotherHasEnded(t *testing.T) {
+	root := t.TempDir()
+	process(t, root, 4711, map[string]string{"stat": stat("python", 1), "status": "Name:\tpython\nNSpid:\t4711\n"})
+	dir := filepath.Join(root, "proc", "4711")
+	// The read waits here until the file is written.
+	if err := unix.Mkfifo(filepath.Join(dir, "cgroup"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan error, 1)
+	go func() {
+		file, err := os.OpenFile(filepath.Join(dir, "cgroup"), os.O_WRONLY, 0)
+		if err == nil {
+			err = errors.Join(os.WriteFile(filepath.Join(dir, "stat"), []byte(stat("python", 2)), 0o644), file.Close())
+		}
+		written <- err
+	}()
+	task, err := procfs.Root(root).Task(4711)
+	if !errors.Is(err, gpu.ErrNotFound) {
+		t.Errorf("%+v, %v; want %v", task, err, gpu.ErrNotFound)
+	}
+	if err := <-written; err != nil {
+		t.Fatal(err)
 	}
 }
 

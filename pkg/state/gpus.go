@@ -52,7 +52,7 @@ func (s Snapshot) Node() gpu.Node {
 	for _, sighting := range s.Hardware.GPUs {
 		g := s.described(sighting)
 		if sighting.Err != nil {
-			g.Links = nil
+			g.Links = []gpu.Link{} // none that others could use
 		}
 		node.GPUs = append(node.GPUs, g)
 	}
@@ -74,6 +74,7 @@ func (s Snapshot) known(sighting Sighting) use.GPU {
 	// NVIDIA requires a GPU that is not in MIG mode.
 	g.MPSNamespaces = s.Conditions.MPSNamespaces && !g.MIG.Enabled
 	g.External = s.Conditions.External
+	g.Cordoned = slices.Contains(s.Conditions.Cordoned, g.Address.DeviceName())
 	g.Unhealthy, _ = s.problem(sighting)
 	switch f, faulty := s.fault(g.UUID); {
 	case faulty:

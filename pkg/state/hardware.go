@@ -80,6 +80,8 @@ type Conditions struct {
 	// with whatever result.
 	External      []gpu.ExternalAllocation
 	ExternalKnown bool
+	// Cordoned are the devices of the GPUs that an administrator has taken out of use.
+	Cordoned []string
 	// MPSNamespaces reports whether MPS daemons of the node can have namespaces.
 	MPSNamespaces bool
 	// Repairs says which repairs that an administrator has declared have no effect; nil if

@@ -119,6 +119,21 @@ func TestChangesDuringAScan(t *testing.T) {
 	}
 }
 
+// NVIDIA's namespaces require a GPU that is not in MIG mode.
+func TestAGPUInMIGModeHasNoNamespaces(t *testing.T) {
+	whole, mig := gpu.PCIAddress{Bus: 1}, gpu.PCIAddress{Bus: 2}
+	s := state.New(state.Features{})
+	s.Conditions.Set(state.Conditions{MPSNamespaces: true})
+	s.Hardware.Set(state.Hardware{Scanned: true, Succeeded: true, GPUs: []state.Sighting{
+		{GPU: gpu.GPU{Address: whole}}, {GPU: gpu.GPU{Address: mig, MIG: gpu.MIG{Enabled: true}}},
+	}})
+	for address, want := range map[gpu.PCIAddress]bool{whole: true, mig: false} {
+		if g, err := s.GPU(t.Context(), address); err != nil || g.MPSNamespaces != want {
+			t.Errorf("GPU at %s has namespaces: %t, %v; want %t", address, g.MPSNamespaces, err, want)
+		}
+	}
+}
+
 func TestANodeThatCannotLimitMemoryHasNoLimits(t *testing.T) {
 	s := state.New(state.Features{NoMemoryLimits: errors.New("cgroups of version 1")})
 	s.Hardware.Set(state.HardwareOf(gpu.Node{GPUs: []gpu.GPU{{UUID: "old", NoMemoryLimits: "the driver is old"}, {UUID: "new", MemoryLimits: true}}}))

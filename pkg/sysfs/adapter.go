@@ -72,14 +72,16 @@ func (r Root) adapter(device string) (adapter, bool, error) {
 }
 
 // nearest returns the network adapters that have the longest path in common with a GPU:
-// those on its PCIe switch, or else those below its PCIe root.
+// those on its PCIe switch, or else those below its root port. It returns none that has only
+// the PCIe root in common: on a flat bus, as in virtual machines, that is every adapter.
 func (r Root) nearest(adapters []adapter, address gpu.PCIAddress) ([]gpu.NIC, error) {
 	path, err := r.pciPath(address)
 	if err != nil {
 		return nil, err
 	}
 	var near []gpu.NIC
-	most := 1
+	const rootAndPort = 2
+	most := rootAndPort
 	for _, a := range adapters {
 		switch n := common(a.path, path); {
 		case n > most:

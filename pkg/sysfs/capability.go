@@ -17,8 +17,9 @@ import (
 // CapabilityNodes returns the container paths of a MIG device's capability nodes,
 // such as "/dev/nvidia-caps/nvidia-cap30". A container needs them in addition to the
 // nodes of the device's GPU: one for the GPU instance and one for the compute
-// instance. The kernel assigns their minors. The error wraps [gpu.ErrNotFound] if the
-// instance or a node is missing. Sources:
+// instance. The kernel assigns their minors. It creates missing nodes as
+// [Root.EnsureDeviceNodes] does. The error wraps [gpu.ErrNotFound] if the
+// instance is missing or a node cannot be created. Sources:
 // proc/driver/nvidia/capabilities/gpu*/mig/gi*/access and …/ci*/access, or if the
 // driver does not have these files, proc/driver/nvidia-caps/mig-minors.
 func (r Root) CapabilityNodes(g gpu.GPU, gpuInstance, computeInstance int) ([]string, error) {
@@ -31,13 +32,11 @@ func (r Root) CapabilityNodes(g gpu.GPU, gpuInstance, computeInstance int) ([]st
 		if err != nil {
 			return nil, fmt.Errorf("capability of MIG instance %s on GPU %s: %w", instance, g.Address, err)
 		}
-		name := fmt.Sprintf("nvidia-cap%d", minor)
-		if _, err := os.Stat(r.path("dev", "nvidia-caps", name)); errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("device node of MIG instance %s on GPU %s: %w: %s does not exist; nvidia-modprobe creates it", instance, g.Address, gpu.ErrNotFound, r.path("dev", "nvidia-caps", name))
-		} else if err != nil {
-			return nil, fmt.Errorf("device node of MIG instance %s on GPU %s: %w", instance, g.Address, err)
+		name := fmt.Sprintf("nvidia-caps/nvidia-cap%d", minor)
+		if err := r.ensureNode(r, name, "nvidia-caps", minor, r.accessFile(g.Minor, instance)); err != nil {
+			return nil, fmt.Errorf("MIG instance %s on GPU %s: %w: %w; nvidia-modprobe creates it", instance, g.Address, gpu.ErrNotFound, err)
 		}
-		nodes = append(nodes, "/dev/nvidia-caps/"+name)
+		nodes = append(nodes, "/dev/"+name)
 	}
 	return nodes, nil
 }
@@ -49,9 +48,9 @@ func (r Root) CapabilityNodes(g gpu.GPU, gpuInstance, computeInstance int) ([]st
 // proc/driver/nvidia/capabilities/mig/monitor, or if the driver does not have this
 // file, proc/driver/nvidia-caps/mig-minors.
 func (r Root) MonitorNodes() ([]string, error) {
-	minor, err := minorIn(r.path("proc", "driver", "nvidia", "capabilities", "mig", "monitor"), "DeviceFileMinor:")
+	minor, err := numberIn(r.path("proc", "driver", "nvidia", "capabilities", "mig", "monitor"), "DeviceFileMinor:")
 	if errors.Is(err, fs.ErrNotExist) {
-		minor, err = minorIn(r.path("proc", "driver", "nvidia-caps", "mig-minors"), "monitor")
+		minor, err = numberIn(r.path("proc", "driver", "nvidia-caps", "mig-minors"), "monitor")
 	}
 	name := fmt.Sprintf("nvidia-cap%d", minor)
 	if err == nil {
@@ -66,19 +65,23 @@ func (r Root) MonitorNodes() ([]string, error) {
 	return []string{"/dev/nvidia-caps/" + name}, nil
 }
 
+// accessFile returns the path of the driver's file about an instance, such as "gi1/ci0".
+func (r Root) accessFile(gpuMinor int, instance string) string {
+	return r.path("proc", "driver", "nvidia", "capabilities", fmt.Sprintf("gpu%d", gpuMinor), "mig", instance, "access")
+}
+
 // capabilityMinor returns the minor of an instance, such as "gi1" or "gi1/ci0".
 func (r Root) capabilityMinor(gpuMinor int, instance string) (int, error) {
-	access := r.path("proc", "driver", "nvidia", "capabilities", fmt.Sprintf("gpu%d", gpuMinor), "mig", instance, "access")
-	minor, err := minorIn(access, "DeviceFileMinor:")
+	minor, err := numberIn(r.accessFile(gpuMinor, instance), "DeviceFileMinor:")
 	if errors.Is(err, fs.ErrNotExist) {
-		minor, err = minorIn(r.path("proc", "driver", "nvidia-caps", "mig-minors"), fmt.Sprintf("gpu%d/%s/access", gpuMinor, instance))
+		minor, err = numberIn(r.path("proc", "driver", "nvidia-caps", "mig-minors"), fmt.Sprintf("gpu%d/%s/access", gpuMinor, instance))
 	}
 	return minor, missing(err)
 }
 
-// minorIn returns the number that follows a word at the start of a line. The error
+// numberIn returns the number that follows a word at the start of a line. The error
 // wraps [fs.ErrNotExist] if no line starts with the word.
-func minorIn(path, word string) (int, error) {
+func numberIn(path, word string) (int, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return 0, err
@@ -90,11 +93,11 @@ func minorIn(path, word string) (int, error) {
 		if len(fields) != 2 || fields[0] != word {
 			continue
 		}
-		minor, err := strconv.Atoi(fields[1])
-		if err != nil || minor < 0 {
+		number, err := strconv.Atoi(fields[1])
+		if err != nil || number < 0 {
 			return 0, fmt.Errorf("%s: %w: %q", path, gpu.ErrCorrupt, lines.Text())
 		}
-		return minor, nil
+		return number, nil
 	}
 	if err := lines.Err(); err != nil {
 		return 0, err

@@ -7,5 +7,7 @@
 // A fact that the platform does not provide is absent. A fact that it provides and
 // that cannot be read is an error.
 //
-// Out of scope: facts from the GPU driver (package nvml), and creating device nodes.
+// It creates missing device nodes of loaded kernel modules.
+//
+// Out of scope: facts from the GPU driver (package nvml), and loading kernel modules.
 package sysfs

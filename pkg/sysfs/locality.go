@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
+	"k8s.io/utils/cpuset"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -51,8 +52,9 @@ func (r Root) Locate(node gpu.Node) (gpu.Node, error) {
 	return node, errors.Join(errs...)
 }
 
-// numaNode returns the NUMA node whose CPUs are nearest to a PCI device. It returns
-// nil if the platform does not report one. Source: sys/bus/pci/devices/*/numa_node.
+// numaNode returns the NUMA node whose CPUs are nearest to a PCI device. If the platform does
+// not report one, as in most virtual machines, it is the only node that has CPUs, or nil if
+// there are several. Sources: sys/bus/pci/devices/*/numa_node, sys/devices/system/node/has_cpu.
 //
 // Upstream's deviceattribute.GetNUMANodeAttributeByPCIBusID reads the same file, but
 // its error does not distinguish a device without NUMA affinity from a missing one.
@@ -66,9 +68,28 @@ func (r Root) numaNode(address gpu.PCIAddress) (*int, error) {
 		return nil, fmt.Errorf("%w: %w", gpu.ErrCorrupt, err)
 	}
 	if node < 0 || r.withoutCPUs(node) {
-		return nil, nil
+		return r.onlyNUMANode()
 	}
 	return &node, nil
+}
+
+// onlyNUMANode returns the NUMA node that has all CPUs; nil if there are several.
+func (r Root) onlyNUMANode() (*int, error) {
+	data, err := os.ReadFile(r.path("sys", "devices", "system", "node", "has_cpu"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // a kernel without NUMA
+	}
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := cpuset.Parse(strings.TrimSpace(string(data)))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", gpu.ErrCorrupt, err)
+	}
+	if nodes.Size() != 1 {
+		return nil, nil
+	}
+	return &nodes.List()[0], nil
 }
 
 // withoutCPUs reports whether a NUMA node has memory but no CPUs. An example is the

@@ -54,19 +54,3 @@ func (r Root) DriverLoad() (string, error) {
 	}
 	return strconv.FormatUint(info.Ino, 10), nil
 }
-
-// DeviceNodes returns the container paths of the device nodes that belong to one GPU
-// alone, such as "/dev/nvidia0". The error wraps [gpu.ErrNotFound] if a node is
-// missing below the root. Device nodes that all GPUs share are added with the driver
-// files.
-func (r Root) DeviceNodes(g gpu.GPU) ([]string, error) {
-	name := fmt.Sprintf("nvidia%d", g.Minor)
-	_, err := os.Stat(r.path("dev", name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("device node of GPU %s: %w: %s does not exist; nvidia-smi or nvidia-modprobe creates it", g.Address, gpu.ErrNotFound, r.path("dev", name))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("device node of GPU %s: %w", g.Address, err)
-	}
-	return []string{"/dev/" + name}, nil
-}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	"k8s.io/utils/cpuset"
 	"k8s.io/utils/ptr"
 
@@ -103,6 +104,35 @@ func TestLocate(t *testing.T) {
 			}
 			if diff := cmp.Diff(node(c.address), given); diff != "" {
 				t.Errorf("the given node was changed (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The kernel of a virtual machine reports no NUMA node of a GPU. If the machine has one, it is
+// that one.
+func TestTheOnlyNUMANode(t *testing.T) {
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  *int
+		err   error
+	}{
+		"one node":            {files: map[string]string{"has_cpu": "0\n"}, want: ptr.To(0)},
+		"one node with CPUs":  {files: map[string]string{"has_cpu": "1\n"}, want: ptr.To(1)},
+		"two nodes":           {files: map[string]string{"has_cpu": "0-1\n"}},
+		"no CPUs":             {files: map[string]string{"has_cpu": "\n"}},
+		"a kernel without":    {},
+		"not a list of nodes": {files: map[string]string{"has_cpu": "all\n"}, err: gpu.ErrCorrupt},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files, links := map[string]string{}, map[string]string{}
+			device(files, links, "pci0000:00", "0000:06:00.0", "-1")
+			for file, content := range c.files {
+				files["sys/devices/system/node/"+file] = content
+			}
+			got, err := tree(t, files, links).Locate(node("0000:06:00.0"))
+			if diff := cmp.Diff(c.want, got.GPUs[0].NUMANode); diff != "" || !errors.Is(err, c.err) {
+				t.Errorf("error %v, NUMA node (-want +got):\n%s", err, diff)
 			}
 		})
 	}
@@ -239,7 +269,8 @@ func TestLocateOnModels(t *testing.T) {
 	}
 }
 
-// The adapters on a GPU's PCIe switch are the nearest, or else all below its PCIe root.
+// The adapters on a GPU's PCIe switch are the nearest, or else those below its root port. On the
+// root bus, as in a virtual machine, none is near.
 func TestNearestNetworkAdapters(t *testing.T) {
 	const root = "sys/devices/pci0000:15/"
 	files, links := map[string]string{}, map[string]string{}
@@ -262,23 +293,97 @@ func TestNearestNetworkAdapters(t *testing.T) {
 		t.Fatal(err)
 	}
 	onSwitch := gpu.NIC{Address: gpu.PCIAddress{Bus: 0x2c}, RDMADevices: []string{"mlx5_2"}}
-	want := [][]gpu.NIC{{{Address: gpu.PCIAddress{Bus: 0x2b}}, onSwitch}, {onSwitch}}
+	want := [][]gpu.NIC{nil, {onSwitch}}
 	if diff := cmp.Diff(want, [][]gpu.NIC{got.GPUs[0].NICs, got.GPUs[1].NICs}); diff != "" {
 		t.Errorf("network adapters of each GPU (-want +got):\n%s", diff)
 	}
 }
 
-func TestDeviceNodes(t *testing.T) {
-	root := tree(t, map[string]string{"dev/nvidia3": ""}, nil)
-	got, err := root.DeviceNodes(gpu.GPU{Minor: 3})
+// deviceNode returns a device node as ls prints it.
+func deviceNode(t *testing.T, path string) string {
+	t.Helper()
+	var stat unix.Stat_t
+	if err := unix.Stat(path, &stat); err != nil {
+		return "missing"
+	}
+	return fmt.Sprintf("%o %d:%d %d:%d", stat.Mode, stat.Uid, stat.Gid, unix.Major(stat.Rdev), unix.Minor(stat.Rdev))
+}
+
+func TestDeviceNodesOfLoadedModulesAreCreated(t *testing.T) {
+	const (
+		devices = "Character devices:\n  1 mem\n195 nvidia\n195 nvidiactl\n510 nvidia-uvm\n\nBlock devices:\n"
+		params  = "ResmanDebugLevel: 4294967295\nModifyDeviceFiles: 1\nDeviceFileUID: 0\nDeviceFileGID: 44\nDeviceFileMode: 432\n"
+		file    = "100644 0:0 0:0"
+	)
+	if os.Geteuid() != 0 {
+		t.Skip("only root creates device nodes")
+	}
+	for name, c := range map[string]struct {
+		devices, params string
+		there           []string
+		// want are nvidiactl, nvidia3, nvidia-uvm and nvidia-uvm-tools.
+		want []string
+		errs []string
+	}{
+		"none exists":       {devices, params, nil, []string{"20660 0:44 195:255", "20660 0:44 195:3", "20660 0:44 510:0", "20660 0:44 510:1"}, nil},
+		"an earlier driver": {strings.ReplaceAll(devices, "195 nvidia\n", "195 nvidia-frontend\n"), params, nil, []string{"20660 0:44 195:255", "20660 0:44 195:3", "20660 0:44 510:0", "20660 0:44 510:1"}, nil},
+		"some exist":        {devices, params, []string{"nvidiactl", "nvidia3"}, []string{file, file, "20660 0:44 510:0", "20660 0:44 510:1"}, nil},
+		"a module that is not loaded": {
+			strings.ReplaceAll(devices, "510 nvidia-uvm\n", ""), params, []string{"nvidiactl", "nvidia3"}, []string{file, file, "missing", "missing"},
+			[]string{"/dev/nvidia-uvm: not ready: it does not exist, and the agent cannot create it: the kernel module nvidia-uvm is not loaded"},
+		},
+		"a driver that forbids it": {
+			devices, strings.ReplaceAll(params, "ModifyDeviceFiles: 1", "ModifyDeviceFiles: 0"), []string{"nvidiactl", "nvidia-uvm"}, []string{file, "missing", file, "missing"},
+			[]string{"/dev/nvidia3: not ready", "NVreg_ModifyDeviceFiles"},
+		},
+		"a folder in place of a node": {
+			devices, params, []string{"nvidiactl", "nvidia3", "nvidia-uvm/x"}, []string{file, file, "40755 0:0 0:0", "20660 0:44 510:1"}, []string{"/dev/nvidia-uvm: not ready: it is a folder"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := map[string]string{"proc/devices": c.devices, "proc/driver/nvidia/params": c.params}
+			for _, name := range c.there {
+				files["dev/"+name] = ""
+			}
+			root := tree(t, files, nil)
+			err := root.EnsureDeviceNodes(root, gpu.GPU{Minor: 3})
+			if (err != nil) != (c.errs != nil) || err != nil && !errors.Is(err, gpu.ErrNotReady) {
+				t.Errorf("error %v, want %q", err, c.errs)
+			}
+			for _, text := range c.errs {
+				if err != nil && !strings.Contains(err.Error(), text) {
+					t.Errorf("error %v, want %q in it", err, text)
+				}
+			}
+			var got []string
+			for _, name := range []string{"nvidiactl", "nvidia3", "nvidia-uvm", "nvidia-uvm-tools"} {
+				got = append(got, deviceNode(t, filepath.Join(string(root), "dev", name)))
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("nodes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestCapabilityNodesAreCreated(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root creates device nodes")
+	}
+	const mig = "proc/driver/nvidia/capabilities/gpu2/mig/gi5/"
+	root := tree(t, map[string]string{
+		"proc/devices": "235 nvidia-caps\n", "proc/driver/nvidia/params": "ModifyDeviceFiles: 1\n",
+		mig + "access": "DeviceFileMinor: 300\nDeviceFileMode: 292\n", mig + "ci0/access": "DeviceFileMinor: 301\nDeviceFileMode: 256\n",
+	}, nil)
+	nodes, err := root.CapabilityNodes(gpu.GPU{Minor: 2}, 5, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"/dev/nvidia3"}, got); diff != "" {
-		t.Errorf("device nodes (-want +got):\n%s", diff)
+	for i, node := range nodes {
+		nodes[i] = node + " " + deviceNode(t, string(root)+node)
 	}
-	if _, err := root.DeviceNodes(gpu.GPU{Minor: 4}); !errors.Is(err, gpu.ErrNotFound) {
-		t.Errorf("a missing device node: error %v, want %v", err, gpu.ErrNotFound)
+	if diff := cmp.Diff([]string{"/dev/nvidia-caps/nvidia-cap300 20444 0:0 235:300", "/dev/nvidia-caps/nvidia-cap301 20400 0:0 235:301"}, nodes); diff != "" {
+		t.Errorf("nodes (-want +got):\n%s", diff)
 	}
 }
 

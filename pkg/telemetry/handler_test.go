@@ -4,6 +4,7 @@ package telemetry
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -110,6 +111,10 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 	metrics.ForeignDevices(4)
 	metrics.StatusWritten("dropped")
 	metrics.PublishFailed("Forbidden")
+	for i := range 300 {
+		metrics.ProgramFault(31, "own", fmt.Sprint("team-", i))
+	}
+	metrics.ProgramFault(31, "own", "team-0")
 	metrics.Prepared("gpu", 1700*time.Microsecond, "")
 	metrics.Prepared("mig", time.Second, "Invalid")
 	metrics.Unprepared(time.Millisecond, nil)
@@ -118,11 +123,15 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 		metrics.ForeignProcesses(map[string]int{device: 5})
 		metrics.UnlimitedContainers(map[string]int{device: 6})
 	}
+	metrics.DisturbedShares(map[string]int{"mps-interrupted": 7})
 	recorder := httptest.NewRecorder()
 	Handler(metrics, state, nil, nil).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
 	text := recorder.Body.String()
 	for _, want := range []string{
+		`gpu_dra_program_faults_total{cause="own",namespace="team-0",xid="31"} 2`,
+		`gpu_dra_program_faults_total{cause="own",namespace="",xid="31"} 100`,
 		`gpu_dra_claims_held 3`,
+		`gpu_dra_disturbed_shares{cause="mps-interrupted"} 7`,
 		`gpu_dra_devices{state="healthy"} 7`,
 		`gpu_dra_devices{state="unhealthy"} 1`,
 		`gpu_dra_node_config_problem 1`,
@@ -186,6 +195,22 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 		if strings.HasPrefix(p.Metric, namespace) {
 			t.Errorf("%s: %s", p.Metric, p.Text)
 		}
+	}
+}
+
+// Claims are prepared without metrics.
+func TestAPanicOfACollectorCostsOnlyItsMetrics(t *testing.T) {
+	state := State{
+		ClaimsHeld: func() int { return 3 }, SeesPods: func() bool { return true }, ConfigProblem: func() bool { return false },
+		Devices: func() map[string]int { return map[string]int{"healthy": 7} }, Phases: func() map[string]int { panic("no phase") },
+		Usage: func() agentv1.Report { panic("no report") }, GPUs: func() []GPUHealth { return nil },
+		ShareSeconds: func() map[usage.Account]float64 { return nil }, Power: func() Power { return Power{} },
+	}
+	recorder := httptest.NewRecorder()
+	Handler(NewMetrics(nil), state, nil, nil).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	body := recorder.Body.String()
+	if recorder.Code != http.StatusOK || !strings.Contains(body, `gpu_dra_devices{state="healthy"} 7`) || strings.Contains(body, "gpu_dra_node_phase{") {
+		t.Errorf("%d:\n%s", recorder.Code, body)
 	}
 }
 

@@ -3,12 +3,17 @@
 package telemetry
 
 import (
+	"fmt"
 	"runtime"
+	"runtime/debug"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"k8s.io/component-base/version"
+	"k8s.io/klog/v2"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
@@ -38,7 +43,11 @@ type Metrics struct {
 	foreignDevices     prometheus.Gauge
 	strangers          *prometheus.GaugeVec
 	unlimited          *prometheus.GaugeVec
+	disturbed          *prometheus.GaugeVec
 	statusQueue        prometheus.Gauge
+	faults             *prometheus.CounterVec
+	// faultNamespaces are the namespaces in faults.
+	faultNamespaces namespaces
 }
 
 // State is the state of the agent at the time of a scrape.
@@ -96,6 +105,8 @@ func NewMetrics(refusals []string) *Metrics {
 		foreignDevices: gauge("foreign_devices", "Devices in the node's ResourceSlices that another driver of this name has published."),
 		strangers:      byDevice("foreign_processes", "Processes of pods without a claim on a device that claims hold, by device, when the claims were last compared with the API."),
 		unlimited:      byDevice("unlimited_containers", "Containers that compute without the memory limit of their claim, by device, when limits were last checked. Absent for a device on which they are unknown."),
+		disturbed:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "disturbed_shares", Help: "Shares whose programs have lost the MPS daemon, lack it or wait for another user's, by cause, when the claims were last compared with the API."}, []string{"cause"}),
+		faults:         counter("program_faults_total", "XIDs that ended programs of a namespace, by XID, by whose program made the fault (cause: own, other, unknown), and by namespace; empty for namespaces beyond the first 200.", "xid", "cause", "namespace"),
 		statusQueue:    gauge("status_queue_depth", "Claims whose status.devices waits to be written."),
 	}
 	for _, reason := range refusals {
@@ -107,7 +118,7 @@ func NewMetrics(refusals []string) *Metrics {
 	})
 	build.Set(1)
 	m.registry.MustRegister(
-		m.prepare, m.unprepare, m.step, m.refusals, m.statusWrites, m.publishErrors, m.heldBack, m.otherDrivers, m.foreignDevices, m.strangers, m.unlimited, m.statusQueue,
+		m.prepare, m.unprepare, m.step, m.refusals, m.statusWrites, m.publishErrors, m.heldBack, m.otherDrivers, m.foreignDevices, m.strangers, m.unlimited, m.disturbed, m.statusQueue, m.faults,
 		build,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -125,10 +136,23 @@ func (s State) registry() *prometheus.Registry {
 		gauge("claims_held", "Claims that hold devices of this node.", func() float64 { return float64(s.ClaimsHeld()) }),
 		gauge("node_config_problem", "1 if the node's labels, its configuration or the names in --attributes are not followed; the log has the reason.", func() float64 { return number(s.ConfigProblem()) }),
 		gauge("pod_processes_visible", "1 if the agent sees the processes of pods, so that a container that does not compute at the moment keeps its GPU after a forced deletion; 0 without hostPID.", func() float64 { return number(s.SeesPods()) }),
-		collector{devicesDesc, s.Devices}, collector{phaseDesc, s.Phases},
-		claimUsage(s.Usage), shareSeconds(s.ShareSeconds), gpuHealth(s.GPUs), power(s.Power),
+		guarded{collector{devicesDesc, s.Devices}}, guarded{collector{phaseDesc, s.Phases}},
+		guarded{claimUsage(s.Usage)}, guarded{shareSeconds(s.ShareSeconds)}, guarded{gpuHealth(s.GPUs)}, guarded{power(s.Power)},
 	)
 	return registry
+}
+
+// guarded is a collector whose panic loses its own metrics only. The registry collects in
+// goroutines, so a panic would end the agent, which prepares claims without metrics.
+type guarded struct{ prometheus.Collector }
+
+func (g guarded) Collect(ch chan<- prometheus.Metric) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			klog.Background().Error(fmt.Errorf("panic: %v", cause), "Cannot collect metrics", "collector", fmt.Sprintf("%T", g.Collector), "stack", string(debug.Stack()))
+		}
+	}()
+	g.Collector.Collect(ch)
 }
 
 // Prepared implements plugin.Observer.
@@ -152,6 +176,35 @@ func (m *Metrics) StatusWritten(outcome string) { m.statusWrites.WithLabelValues
 // PublishFailed implements plugin.Observer.
 func (m *Metrics) PublishFailed(reason string) { m.publishErrors.WithLabelValues(reason).Inc() }
 
+// ProgramFault implements plugin.Observer.
+func (m *Metrics) ProgramFault(xid uint64, blame, namespace string) {
+	m.faults.WithLabelValues(strconv.FormatUint(xid, 10), blame, m.faultNamespaces.label(namespace)).Inc()
+}
+
+// maxNamespaces bounds the values of a label "namespace" of counters, which are kept until the
+// agent ends.
+const maxNamespaces = 200
+
+// namespaces are the values of a label.
+type namespaces struct {
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+// label returns the name of a namespace, or "" if there are too many others.
+func (n *namespaces) label(name string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.seen == nil {
+		n.seen = map[string]bool{}
+	}
+	if !n.seen[name] && len(n.seen) == maxNamespaces {
+		return ""
+	}
+	n.seen[name] = true
+	return name
+}
+
 // StatusQueue implements plugin.Observer.
 func (m *Metrics) StatusQueue(claims int) { m.statusQueue.Set(float64(claims)) }
 
@@ -169,6 +222,9 @@ func (m *Metrics) ForeignProcesses(byDevice map[string]int) { replace(m.stranger
 
 // UnlimitedContainers implements plugin.Observer.
 func (m *Metrics) UnlimitedContainers(byDevice map[string]int) { replace(m.unlimited, byDevice) }
+
+// DisturbedShares implements plugin.Observer.
+func (m *Metrics) DisturbedShares(byCause map[string]int) { replace(m.disturbed, byCause) }
 
 // replace replaces all values of a metric with one label.
 func replace(gauges *prometheus.GaugeVec, values map[string]int) {

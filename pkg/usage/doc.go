@@ -2,8 +2,8 @@
 
 // Package usage computes the use of GPUs by claims, and their promises: it attributes
 // readings of the hardware to claims and containers, and meters how long claims hold how
-// much. Its functions are pure.
+// much. All but the [Meter] is pure.
 //
-// Out of scope: reading the hardware, the kernel and the kubelet, which package agent does,
-// and the names of metrics, which package plugin has.
+// Out of scope: reading the hardware, the kernel and the kubelet, which package attribution
+// does, and the names of metrics, which package telemetry has.
 package usage

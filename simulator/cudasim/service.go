@@ -215,7 +215,7 @@ func (s *service) change(pid int, device nvmlsim.ComputeDevice, bytes int64) (ui
 		return err
 	}
 	if _, ok := p.memory[uuid]; !ok {
-		if err := set(nvmlsim.ContextBytes(device.Multiprocessors)); err != nil {
+		if err := set(device.ContextBytes(device.Multiprocessors)); err != nil {
 			return 0, fmt.Errorf("no context: %w", err)
 		}
 	}

@@ -25,7 +25,7 @@ import (
 const gib = 1 << 30
 
 // contextBytes is the context of a process on an H100.
-var contextBytes = nvmlsim.ContextBytes(132)
+var contextBytes = nvmlsim.ComputeDevice{ComputeCapability: nvmlsim.Version{Major: 9}}.ContextBytes(132)
 
 // world is a node whose driver serves.
 type world struct {
@@ -267,10 +267,10 @@ func TestTheLimitOfACgroupIsOfAllItsProcesses(t *testing.T) {
 	if name != errOutOfMemory || !strings.Contains(message, "4096 MiB left in the cgroup "+container) {
 		t.Errorf("2 GiB more in the cgroup: %s, %s", name, message)
 	}
-	second.mustAlloc(gib)
+	second.mustAlloc(gib / 2)
 	other.mustAlloc(70 * gib)
 	r := second.call(Request{Op: opInfo})
-	if want := (mpssim.Memory{TotalBytes: 4 * gib, FreeBytes: gib - 2*contextBytes}); r.Memory == nil || *r.Memory != want {
+	if want := (mpssim.Memory{TotalBytes: 4 * gib, FreeBytes: 3*gib/2 - 2*contextBytes}); r.Memory == nil || *r.Memory != want {
 		t.Errorf("memory %+v, want %+v", r, want)
 	}
 	name, message = other.alloc(20 * gib)

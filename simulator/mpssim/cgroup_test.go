@@ -13,8 +13,11 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
+// h100 is what the context of a client depends on.
+var h100 = nvmlsim.ComputeDevice{ComputeCapability: nvmlsim.Version{Major: 9}, Multiprocessors: 132}
+
 // contextBytes is the context of a client with all multiprocessors of an H100.
-var contextBytes = nvmlsim.ContextBytes(132)
+var contextBytes = h100.ContextBytes(132)
 
 // in is a process in a cgroup, of the daemon's user.
 func in(t *testing.T, folder string) user {
@@ -48,14 +51,14 @@ func TestTheLimitOfACgroupIsOfAllClientsInIt(t *testing.T) {
 	}
 	second, _ := w.join(in(t, container), "", "")
 	other, _ := w.join(in(t, cgrouptest.New(t)), "", "")
-	if r := first.ask(Request{Op: opAlloc, Bytes: 3 << 30}); r.Error != nil {
+	if r := first.ask(Request{Op: opAlloc, Bytes: 2 << 30}); r.Error != nil {
 		t.Fatal(r.Error)
 	}
-	r := second.ask(Request{Op: opAlloc, Bytes: 1 << 30})
+	r := second.ask(Request{Op: opAlloc, Bytes: 2 << 30})
 	if errorOf(r) != errOutOfMemory || !strings.Contains(r.Error.Message, "4096 MiB left in the cgroup "+container) {
 		t.Errorf("more than the limit: %+v, %v", r, r.Error)
 	}
-	if r := second.ask(Request{Op: opAlloc, Bytes: 1<<30 - 2*contextBytes}); r.Error != nil {
+	if r := second.ask(Request{Op: opAlloc, Bytes: 2<<30 - 2*contextBytes}); r.Error != nil {
 		t.Error(r.Error)
 	}
 	if r := other.ask(Request{Op: opAlloc, Bytes: 20 << 30}); r.Error != nil {

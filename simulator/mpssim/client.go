@@ -144,19 +144,13 @@ func (d *Daemon) admit(c *client) {
 // contextBytes returns the memory of the client's context on a device. It depends on the
 // multiprocessors that the client sees.
 func (c *client) contextBytes(device nvmlsim.ComputeDevice) uint64 {
-	return nvmlsim.ContextBytes(nvmlsim.MPSMultiprocessors(device.Multiprocessors, c.percentage))
+	return device.ContextBytes(device.MPSMultiprocessors(c.percentage))
 }
 
 // limitedBytes returns the memory of a client that counts against its memory limit. The
-// context counts with protocol 3, as was measured. NVIDIA documents for protocol 2
-// that the limit includes some of CUDA's internal allocations. There the simulator counts
-// none, which is the worst case for a sum of shares.
-func (d *Daemon) limitedBytes(c *client, i int) uint64 {
-	used := c.devices[i].UsedBytes
-	if d.options.Protocol == protocolNamed {
-		used += c.contextBytes(c.server.devices[i])
-	}
-	return used
+// context counts, as was measured with release 580 (protocol 2) and 615 (protocol 3).
+func (c *client) limitedBytes(i int) uint64 {
+	return c.devices[i].UsedBytes + c.contextBytes(c.server.devices[i])
 }
 
 // memory returns what CUDA reports to a client as the size of a device. A memory limit of
@@ -167,7 +161,7 @@ func (d *Daemon) memory(c *client, i int) (*Memory, *Error) {
 		return nil, fail(errLaunchFailed, "%v", err)
 	}
 	if limit := c.devices[i].LimitBytes; limit > 0 {
-		free = min(free, limit-min(limit, d.limitedBytes(c, i)))
+		free = min(free, limit-min(limit, c.limitedBytes(i)))
 	}
 	return &Memory{TotalBytes: total, FreeBytes: free}, nil
 }
@@ -342,7 +336,7 @@ func (d *Daemon) attach(c *client, token string) *Reply {
 	for i, device := range s.devices {
 		granted.Devices = append(granted.Devices, GrantedDevice{
 			Ordinal: i, UUID: device.UUID, Name: device.Name, MemoryBytes: device.MemoryBytes, LimitBytes: c.devices[i].LimitBytes,
-			Multiprocessors: nvmlsim.MPSMultiprocessors(device.Multiprocessors, c.percentage),
+			Multiprocessors: device.MPSMultiprocessors(c.percentage),
 		})
 	}
 	return &Reply{Client: granted}
@@ -352,7 +346,7 @@ func (d *Daemon) attach(c *client, token string) *Reply {
 // device has left.
 func (d *Daemon) allocate(c *client, i int, bytes uint64) *Error {
 	device := &c.devices[i]
-	if used := d.limitedBytes(c, i); device.LimitBytes > 0 && bytes > device.LimitBytes-min(used, device.LimitBytes) {
+	if used := c.limitedBytes(i); device.LimitBytes > 0 && bytes > device.LimitBytes-min(used, device.LimitBytes) {
 		return fail(errOutOfMemory, "%d MiB of %s: the client has %d MiB of its limit of %d MiB", bytes>>20, device.UUID, used>>20, device.LimitBytes>>20)
 	}
 	if device.UsedBytes+bytes < bytes {

@@ -226,7 +226,7 @@ func TestMPSOnAMIGDevice(t *testing.T) {
 	if device.UUID != uuid || device.MemoryBytes != 9984<<20 || device.LimitBytes != 4<<30 {
 		t.Errorf("got %+v", device)
 	}
-	if r := c.ask(Request{Op: opAlloc, Bytes: 4 << 30}); r.Error != nil {
+	if r := c.ask(Request{Op: opAlloc, Bytes: 4<<30 - h100.ContextBytes(8)}); r.Error != nil {
 		t.Error(r.Error)
 	}
 	if p := w.processes(); len(p) != 2 || p[0].Device != uuid || p[1].Device != uuid {

@@ -80,7 +80,7 @@ func TestDefaultsAreForTheNextServerAndSettingsForTheNextClient(t *testing.T) {
 		t.Errorf("limits of three clients (-want +got):\n%s", diff)
 	}
 	// A client keeps its limits.
-	if r := first.ask(Request{Op: opAlloc, Bytes: 4 << 30}); r.Error != nil {
+	if r := first.ask(Request{Op: opAlloc, Bytes: 4<<30 - t4.ContextBytes(20)}); r.Error != nil {
 		t.Errorf("the first client is held to %v", r.Error)
 	}
 	// The real daemon prints whole gigabytes.
@@ -105,9 +105,13 @@ func TestTheLastLimitSetForADeviceApplies(t *testing.T) {
 	}
 }
 
+// t4 is what the context of a client depends on.
+var t4 = nvmlsim.ComputeDevice{ComputeCapability: nvmlsim.Version{Major: 7, Minor: 5}, Multiprocessors: 40}
+
 func TestAllocationsAreHeldToTheLimit(t *testing.T) {
 	w := newWorld(t, "t4", "0").start()
 	c, _ := w.join(me(), "", "0=1G")
+	most := 1<<30 - t4.ContextBytes(40)
 	for _, step := range []struct {
 		request Request
 		used    uint64
@@ -115,11 +119,11 @@ func TestAllocationsAreHeldToTheLimit(t *testing.T) {
 	}{
 		{Request{Op: opAlloc, Bytes: 600 << 20}, 600 << 20, ""},
 		{Request{Op: opAlloc, Bytes: 600 << 20}, 0, errOutOfMemory},
-		{Request{Op: opAlloc, Bytes: 424 << 20}, 1 << 30, ""},
+		{Request{Op: opAlloc, Bytes: most - 600<<20}, most, ""},
 		{Request{Op: opAlloc, Bytes: 1}, 0, errOutOfMemory},
 		{Request{Op: opAlloc, Bytes: 1<<64 - 1}, 0, errOutOfMemory},
-		{Request{Op: opFree, Bytes: 1 << 29}, 1 << 29, ""},
-		{Request{Op: opAlloc, Bytes: 1 << 28}, 3 << 28, ""},
+		{Request{Op: opFree, Bytes: 1 << 29}, most - 1<<29, ""},
+		{Request{Op: opAlloc, Bytes: 1 << 28}, most - 1<<28, ""},
 		{Request{Op: opAlloc, Device: 1, Bytes: 1}, 0, errInvalidDevice},
 	} {
 		r := c.ask(step.request)
@@ -128,7 +132,7 @@ func TestAllocationsAreHeldToTheLimit(t *testing.T) {
 		}
 	}
 	client := w.record().Servers[0].Clients[0]
-	if client.AskedMemoryLimit != "0=1G" || client.Devices[0].PeakBytes != 1<<30 || client.Devices[0].UsedBytes != 3<<28 || len(client.Refused) != 3 {
+	if client.AskedMemoryLimit != "0=1G" || client.Devices[0].PeakBytes != most || client.Devices[0].UsedBytes != most-1<<28 || len(client.Refused) != 3 {
 		t.Errorf("record %+v", client)
 	}
 }
@@ -141,7 +145,7 @@ func TestAllocationsAreHeldToWhatTheGPUHasLeft(t *testing.T) {
 	if err := w.sim.AddProcess(0, nvmlsim.Process{PID: 1, MemoryBytes: 1 << 30}); err != nil {
 		t.Fatal(err)
 	}
-	left := total - serverBytes - 2*nvmlsim.ContextBytes(40) - 1<<30
+	left := total - serverBytes - 2*t4.ContextBytes(40) - 1<<30
 	if r := other.ask(Request{Op: opAlloc, Bytes: 2 << 30}); r.Error != nil {
 		t.Fatal(r.Error)
 	}

@@ -11,6 +11,9 @@ import (
 
 const mebi = 1 << 20
 
+// rtxPro6000 is the GPU of that machine.
+var rtxPro6000 = nvmlsim.ComputeDevice{ComputeCapability: nvmlsim.Version{Major: 12}, Multiprocessors: 188}
+
 // step is the size of the allocations with which NVIDIA measured.
 const step = 256 * mebi
 
@@ -94,7 +97,7 @@ func TestAMemoryLimitOfMPSIsReportedAsFreeMemory(t *testing.T) {
 	if r.Memory == nil {
 		t.Fatal(r.Error)
 	}
-	if want := 10240*mebi - nvmlsim.ContextBytes(188); r.Memory.FreeBytes != want {
+	if want := 10240*mebi - rtxPro6000.ContextBytes(188); r.Memory.FreeBytes != want {
 		t.Errorf("%d MiB are free, want %d", r.Memory.FreeBytes/mebi, want/mebi)
 	}
 	before := r.Memory.FreeBytes

@@ -3,6 +3,7 @@
 package nvmlsim
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -185,6 +186,32 @@ func (s *Sim) ReportXID(index int, xid uint64) error {
 		st.record(index, nvml.EventTypeXidCriticalError, xid)
 		return nil
 	})
+}
+
+// ReportProcessXID reports an XID error that a process on a GPU caused. If the process is a client
+// of MPS, it returns the UUID of the daemon's device: the fault ends all clients of the server.
+func (s *Sim) ReportProcessXID(pid int, xid uint64) (daemon string, err error) {
+	err = s.update(func(st *State) error {
+		for i, g := range st.GPUs {
+			for _, p := range g.Processes {
+				if p.PID != pid {
+					continue
+				}
+				st.record(i, nvml.EventTypeXidCriticalError, xid)
+				e := &st.Events[len(st.Events)-1]
+				e.PID, e.Name = pid, p.Name
+				if in, ci := findMIGDevice(&st.GPUs[i], p.Device); in != nil {
+					e.MIG = &EventInstances{GPU: in.ID, Compute: ci.ID}
+				}
+				if p.MPSClient {
+					daemon = cmp.Or(p.Device, s.node.gpus[i].uuid)
+				}
+				return nil
+			}
+		}
+		return fmt.Errorf("report an XID of process %d: %w: it is on no GPU", pid, simerr.ErrNotFound)
+	})
+	return daemon, err
 }
 
 // ReportMIGXID reports an XID error of the MIG device with that UUID, and does nothing

@@ -4,6 +4,10 @@ package nvmlsim
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -259,5 +263,40 @@ func TestAGPUThatIsLostSilentlyReportsNothingAndAnswersNoCall(t *testing.T) {
 				t.Errorf("once healed: %v", ret)
 			}
 		})
+	}
+}
+
+// The kernel's log names the process that caused an XID, and NVML does not.
+func TestXIDsAreInTheKernelsLog(t *testing.T) {
+	s, _ := newTestSim(t, "dgx-h100")
+	for _, err := range []error{
+		s.AddProcess(0, Process{PID: 5000007, Name: "train, pid=1\n", MemoryBytes: 1 << 20}),
+		s.ReportXID(1, 79),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if daemon, err := s.ReportProcessXID(5000007, 31); err != nil || daemon != "" {
+		t.Errorf("daemon %q, %v", daemon, err)
+	}
+	if _, err := s.ReportProcessXID(5000008, 31); !errors.Is(err, simerr.ErrNotFound) {
+		t.Errorf("error %v", err)
+	}
+	log, err := os.ReadFile(filepath.Join(s.Root(), "dev/kmsg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(string(log)) {
+		_, text, _ := strings.Cut(line, ";")
+		got = append(got, text)
+	}
+	want := []string{
+		"NVRM: Xid (PCI:0000:43:00): 79, pid='<unknown>', name=<unknown>, simulated\n",
+		"NVRM: Xid (PCI:0000:1b:00): 31, pid=5000007, name=train, pid=1\\x0a, simulated\n",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

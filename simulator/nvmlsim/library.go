@@ -84,6 +84,9 @@ func (l *library) Init() nvml.Return {
 	if st.NoDriver {
 		return nvml.ERROR_DRIVER_NOT_LOADED
 	}
+	if model := l.sim.node.model; model.moduleVersion() != model.DriverVersion {
+		return nvml.ERROR_LIB_RM_VERSION_MISMATCH
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.uses++

@@ -2,6 +2,8 @@
 
 package nvmlsim
 
+import "cmp"
+
 // Model describes a node and its GPUs: what does not change while it runs, and
 // the settings with which it boots. Its YAML form is strict: an unknown or
 // doubled field is an error. Every string that names an enumeration takes the
@@ -12,6 +14,10 @@ type Model struct {
 	Name string `json:"name"`
 	// DriverVersion as NVML prints it, such as "570.124.06".
 	DriverVersion string `json:"driverVersion"`
+	// ModuleVersion is the version of the loaded kernel module. If it is set and differs from
+	// DriverVersion, that of the libraries, NVML does not start, as after an update of the
+	// driver without a reboot.
+	ModuleVersion string `json:"moduleVersion,omitempty"`
 	// CUDAVersion is the newest CUDA release the driver supports: "12.8".
 	CUDAVersion string `json:"cudaVersion"`
 	// Platform is the CPU architecture, "x86_64" (the default) or "aarch64".
@@ -70,6 +76,9 @@ type Fabric struct {
 	ClusterUUID string `json:"clusterUUID"`
 	CliqueID    uint32 `json:"cliqueID"`
 }
+
+// moduleVersion returns the version of the loaded kernel module.
+func (m *Model) moduleVersion() string { return cmp.Or(m.ModuleVersion, m.DriverVersion) }
 
 // Kind is what GPUs of one product have in common.
 type Kind struct {

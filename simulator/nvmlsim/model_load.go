@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	kjson "sigs.k8s.io/json"
@@ -17,19 +19,26 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/simulator/simerr"
 )
 
-//go:embed models/*.yaml
+// Models of real machines, written by gpu-conformance record, are in the folder recorded.
+//
+//go:embed models
 var builtIn embed.FS
 
-// ModelNames lists the built-in models in alphabetical order.
-func ModelNames() []string {
-	// The pattern is valid, so Glob cannot fail.
-	files, _ := fs.Glob(builtIn, "models/*.yaml")
-	names := make([]string, 0, len(files))
-	for _, file := range files {
-		names = append(names, strings.TrimSuffix(filepath.Base(file), ".yaml"))
+// builtInFiles maps the names of the built-in models to their files.
+func builtInFiles() map[string]string {
+	files := map[string]string{}
+	for _, pattern := range []string{"models/*.yaml", "models/recorded/*.yaml"} {
+		// The pattern is valid, so Glob cannot fail.
+		found, _ := fs.Glob(builtIn, pattern)
+		for _, file := range found {
+			files[strings.TrimSuffix(filepath.Base(file), ".yaml")] = file
+		}
 	}
-	return names
+	return files
 }
+
+// ModelNames lists the built-in models in alphabetical order.
+func ModelNames() []string { return slices.Sorted(maps.Keys(builtInFiles())) }
 
 // LoadModel reads and validates a model: a built-in one by its name, or the
 // file at a path that ends in .yaml or .yml. Errors name the file and the
@@ -42,10 +51,14 @@ func LoadModel(nameOrPath string) (*Model, error) {
 		}
 		return parseModel(nameOrPath, data)
 	}
-	data, err := builtIn.ReadFile("models/" + nameOrPath + ".yaml")
-	if err != nil {
+	file, ok := builtInFiles()[nameOrPath]
+	if !ok {
 		return nil, fmt.Errorf("model %q: %w: built in are %s; a model of your own is given as the path of its .yaml file",
 			nameOrPath, simerr.ErrNotFound, strings.Join(ModelNames(), ", "))
+	}
+	data, err := builtIn.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("model: %w", err)
 	}
 	return parseModel(nameOrPath, data)
 }

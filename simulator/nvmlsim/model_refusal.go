@@ -29,6 +29,7 @@ func RefusableCalls() []string {
 		"DeviceGetGraphicsRunningProcesses",
 		"DeviceGetMPSComputeRunningProcesses",
 		"DeviceGetMaxClockInfo",
+		"DeviceGetMemoryInfo",
 		"DeviceGetMemoryInfo_v2",
 		memoryLimitsCall,
 		"DeviceGetMigMode",

@@ -18,7 +18,7 @@ import (
 )
 
 func TestBuiltInModelsLoad(t *testing.T) {
-	want := []string{"a30-bridge", "dgx-a100", "dgx-b200", "dgx-h100-r615", "dgx-h100", "dgx1-v100", "gb200", "hgx-h200", "l40s", "mixed-a30-l40s", "rtx-pro-6000", "t4"}
+	want := []string{"1-h200", "a30-bridge", "dgx-a100", "dgx-b200", "dgx-h100", "dgx-h100-r615", "dgx1-v100", "gb200", "hgx-h200", "l40s", "mixed-a30-l40s", "rtx-pro-6000", "t4"}
 	if diff := cmp.Diff(want, ModelNames()); diff != "" {
 		t.Errorf("models (-want +got):\n%s", diff)
 	}
@@ -246,7 +246,7 @@ func TestCustomModelWithSixteenGPUs(t *testing.T) {
 func FuzzLoadModel(f *testing.F) {
 	f.Add([]byte(small))
 	for _, name := range ModelNames() {
-		data, err := builtIn.ReadFile("models/" + name + ".yaml")
+		data, err := builtIn.ReadFile(builtInFiles()[name])
 		if err != nil {
 			f.Fatal(err)
 		}

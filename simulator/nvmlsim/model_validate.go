@@ -49,6 +49,9 @@ func (m *Model) Validate() error {
 	if !driverVersion.MatchString(m.DriverVersion) {
 		p.add("driverVersion", "%q is not a version such as 570.124.06", m.DriverVersion)
 	}
+	if m.ModuleVersion != "" && !driverVersion.MatchString(m.ModuleVersion) {
+		p.add("moduleVersion", "%q is not a version such as 570.124.06", m.ModuleVersion)
+	}
 	if _, err := parseVersion(m.CUDAVersion); err != nil {
 		p.add("cudaVersion", "%v", err)
 	}

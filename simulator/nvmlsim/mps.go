@@ -272,13 +272,13 @@ func isLocked(path string) bool {
 	return err == nil && lock.Type != unix.F_UNLCK
 }
 
-// withoutDead returns the state without the MPS servers and driver processes of
-// programs that have ended. These are the servers of ended daemons and the processes
-// of an ended gpu-sim driver: a killed program does not remove them.
+// withoutDead returns the state without the processes that have ended: processes of this
+// machine, the MPS servers of ended daemons and the processes of an ended gpu-sim driver. A killed
+// program does not remove them.
 func (s *Sim) withoutDead(st *State) *State {
 	served := sync.OnceValue(s.driverRunning)
 	dead := func(p Process) bool {
-		return p.Daemon != "" && !s.mpsRunning(p.Daemon) || p.Followed && !served()
+		return p.Daemon != "" && !s.mpsRunning(p.Daemon) || p.Followed && !served() || p.Started != 0 && StartOf(p.PID) != p.Started
 	}
 	for i := range st.GPUs {
 		if !slices.ContainsFunc(st.GPUs[i].Processes, dead) {

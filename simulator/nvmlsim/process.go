@@ -3,12 +3,14 @@
 package nvmlsim
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -190,6 +192,23 @@ func (s *Sim) FollowProcess(ctx context.Context, index int, p Process) error {
 		return err
 	}
 	return nil
+}
+
+// StartOf returns when a process of this machine has started, in the kernel's ticks since boot.
+// It is 0 if no such process runs.
+func StartOf(pid int) uint64 {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	// The name before the last parenthesis may have spaces. The state and 18 numbers follow.
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	const start = 19
+	if len(fields) <= start || fields[0] == "Z" || fields[0] == "X" {
+		return 0
+	}
+	ticks, _ := strconv.ParseUint(fields[start], 10, 64)
+	return ticks
 }
 
 // RunningProcess is a process of this machine, which no later one with the same PID is

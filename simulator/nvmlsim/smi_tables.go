@@ -17,6 +17,8 @@ import (
 // have all GPUs of the node; nvidia-smi prints the ones whose device nodes exist.
 type SMITables struct {
 	DriverVersion string `json:"driverVersion"`
+	// ModuleVersion as of the model; empty if it is DriverVersion.
+	ModuleVersion string `json:"moduleVersion,omitempty"`
 	CUDAVersion   string `json:"cudaVersion"`
 	// MonitorNode is the device node that makes all MIG devices visible, below dev.
 	MonitorNode string `json:"monitorNode"`
@@ -120,7 +122,7 @@ func (t tree) refreshSMITables(st *State) error {
 }
 
 func (n *node) smiTables(st *State) *SMITables {
-	tables := &SMITables{DriverVersion: n.model.DriverVersion, CUDAVersion: n.model.CUDAVersion, MonitorNode: capFile(capMonitor)}
+	tables := &SMITables{DriverVersion: n.model.DriverVersion, ModuleVersion: n.model.ModuleVersion, CUDAVersion: n.model.CUDAVersion, MonitorNode: capFile(capMonitor)}
 	for i, s := range n.gpus {
 		g := n.smiGPU(s, &st.GPUs[i])
 		for _, other := range n.gpus[:i] {

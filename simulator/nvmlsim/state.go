@@ -129,6 +129,9 @@ type Process struct {
 	// Followed is true for a process of which gpu-sim driver follows the connection,
 	// and with which it ends.
 	Followed bool `json:"followed,omitempty"`
+	// Started is the start time of a process of this machine, with which the process ends.
+	// It is 0 for any other process.
+	Started uint64 `json:"started,omitempty"`
 	// Cgroups are the process' cgroup of version 2 and its ancestors when the process
 	// began to compute. It is empty if the process had none.
 	Cgroups []cgroup.ID `json:"cgroups,omitempty"`
@@ -143,6 +146,10 @@ type Event struct {
 	Data uint64 `json:"data"`
 	// MIG has the instances of an event of a MIG device. It is nil for the GPU as a whole.
 	MIG *EventInstances `json:"mig,omitempty"`
+	// PID is the process that caused an XID, and Name its name. They are for the kernel's log, and
+	// absent if the driver does not know the process.
+	PID  int    `json:"pid,omitempty"`
+	Name string `json:"name,omitempty"`
 }
 
 // EventInstances are the instances of the MIG device of an event.
@@ -270,7 +277,10 @@ func (s *Sim) update(change func(*State) error) error {
 	if err := change(after); err != nil {
 		return err
 	}
-	return s.commit(before, after)
+	if err := s.commit(before, after); err != nil {
+		return err
+	}
+	return s.tree().logXIDs(before, after)
 }
 
 // save replaces the state file. The caller holds the lock.

@@ -129,6 +129,9 @@ func (t tree) dev() error {
 		{"nvidia-caps/nvidia-cap1", majorCaps, capConfig},
 		{"nvidia-caps/nvidia-cap2", majorCaps, capMonitor},
 	}
+	if err := t.write(kernelLog, ""); err != nil {
+		return err
+	}
 	for _, n := range nodes {
 		if err := t.device("dev/"+n.name, n.major, n.minor); err != nil {
 			return err
@@ -144,11 +147,11 @@ func (t tree) dev() error {
 
 // proc makes what the driver shows of itself and its GPUs.
 func (t tree) proc() error {
-	version := t.node.model.DriverVersion
+	version := t.node.model.moduleVersion()
 	files := map[string]string{
 		"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module  " + version + "  Release Build  (simulated)\n",
 		"proc/devices":               fmt.Sprintf("Character devices:\n  1 mem\n%3d nvidia\n%3d nvidia-uvm\n%3d nvidia-caps\n%3d nvidia-caps-imex-channels\n\nBlock devices:\n", majorNVIDIA, majorUVM, majorCaps, majorIMEX),
-		"proc/driver/nvidia/params":  "ModifyDeviceFiles: 1\n",
+		"proc/driver/nvidia/params":  "ModifyDeviceFiles: 1\nDeviceFileUID: 0\nDeviceFileGID: 0\nDeviceFileMode: 438\n",
 	}
 	if t.node.model.MemoryLimits == MemoryLimitsOff {
 		files["proc/driver/nvidia/params"] += "RegistryDwords: \"RmMemacctMode=0\"\n"

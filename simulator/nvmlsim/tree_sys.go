@@ -15,7 +15,7 @@ import (
 
 // sys creates the part of sysfs with the locality of GPUs, CPUs and memory.
 func (t tree) sys() error {
-	if err := t.write("sys/module/nvidia/version", t.node.model.DriverVersion+"\n"); err != nil {
+	if err := t.write("sys/module/nvidia/version", t.node.model.moduleVersion()+"\n"); err != nil {
 		return err
 	}
 	for _, dir := range []string{"sys/bus/pci/devices", "sys/bus/pci/drivers/nvidia", "sys/devices/system/node", "sys/devices/system/cpu"} {

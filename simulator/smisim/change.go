@@ -55,20 +55,27 @@ func setComputeMode(s *nvmlsim.Sim, ids, mode string, out io.Writer) error {
 	if i < 0 {
 		return fmt.Errorf("compute mode %q: %w: want DEFAULT (0), PROHIBITED (2) or EXCLUSIVE_PROCESS (3)", mode, simerr.ErrInvalid)
 	}
+	return forDevices(s, ids, func(index int, device nvml.Device) error {
+		if ret := device.SetComputeMode(computeModes[i].mode); ret != nvml.SUCCESS {
+			return refused(fmt.Sprintf("set the compute mode of GPU %d", index), ret)
+		}
+		_, err := fmt.Fprintf(out, "Set compute mode to %s for GPU %s.\n", computeModes[i].name, s.Model().GPUs[index].Address)
+		return err
+	})
+}
+
+// forDevices calls do with NVML's handle of every GPU that ids names, or of all.
+func forDevices(s *nvmlsim.Sim, ids string, do func(index int, device nvml.Device) error) error {
 	lib := s.NVML()
 	if ret := lib.Init(); ret != nvml.SUCCESS {
 		return refused("start NVML", ret)
 	}
 	err := forGPUs(s, ids, func(index int) error {
 		device, ret := lib.DeviceGetHandleByIndex(index)
-		if ret == nvml.SUCCESS {
-			ret = device.SetComputeMode(computeModes[i].mode)
-		}
 		if ret != nvml.SUCCESS {
-			return refused(fmt.Sprintf("set the compute mode of GPU %d", index), ret)
+			return refused(fmt.Sprintf("find GPU %d", index), ret)
 		}
-		_, err := fmt.Fprintf(out, "Set compute mode to %s for GPU %s.\n", computeModes[i].name, s.Model().GPUs[index].Address)
-		return err
+		return do(index, device)
 	})
 	if ret := lib.Shutdown(); ret != nvml.SUCCESS {
 		err = errors.Join(err, refused("stop NVML", ret))

@@ -4,11 +4,13 @@ package smisim
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -78,7 +80,9 @@ const usage = `nvidia-smi [-i ID[,ID]...]                        a table of the 
 nvidia-smi [-i ID[,ID]...] -L                     a line for each GPU and MIG device
 nvidia-smi [-i ID[,ID]...] --query-gpu=FIELD[,FIELD]... --format=csv[,noheader][,nounits]
 nvidia-smi topo -m                                how the GPUs are connected
-On the node itself also: --gpu-reset -i ID, -c MODE, compute-policy.
+On the node itself also: --gpu-reset -i ID, -c MODE, compute-policy, -mig 0|1,
+mig -cgi PROFILE[,PROFILE]... [-C], mig -cci [PROFILE] [-gi ID], mig -lgi, mig -lci,
+mig -dci [-gi ID] [-ci ID], mig -dgi [-gi ID].
 `
 
 // options are the arguments of the program.
@@ -89,6 +93,7 @@ type options struct {
 	fields, format  string
 	matrix          bool
 	mode, timeSlice string
+	mig             migOptions
 	listPolicies    bool
 	help, version   bool
 }
@@ -101,6 +106,8 @@ const (
 	reset         = "reset"
 	setMode       = "mode"
 	computePolicy = "compute-policy"
+	migMode       = "mig-mode"
+	mig           = "mig"
 )
 
 func parse(args []string) (options, error) {
@@ -116,13 +123,35 @@ func parse(args []string) (options, error) {
 	flags.StringVarP(&o.mode, "compute-mode", "c", "", "")
 	flags.BoolVarP(&o.listPolicies, "list", "l", false, "")
 	flags.StringVar(&o.timeSlice, "set-timeslice", "", "")
+	flags.StringVar(&o.mig.mode, "multi-instance-gpu", "", "")
+	flags.StringVar(&o.mig.gpuProfiles, createGPUInstance[2:], "", "")
+	flags.BoolVarP(&o.mig.withCompute, "default-compute-instance", "C", false, "")
+	flags.StringVar(&o.mig.computeProfiles, createComputeInstance[2:], "", "")
+	flags.StringVar(&o.mig.gpuInstances, "gpu-instance-id", "", "")
+	flags.StringVar(&o.mig.computeInstances, "compute-instance-id", "", "")
+	for _, action := range []string{destroyGPUInstance, listGPUInstances, destroyComputeInstance, listComputeInstances} {
+		flags.Bool(action[2:], false, "")
+	}
 	flags.BoolVarP(&o.help, "help", "h", false, "")
 	flags.BoolVar(&o.version, "version", false, "")
+	args = slices.Clone(args)
+	for i, arg := range args {
+		args[i] = cmp.Or(longNames[arg], arg)
+		// Its profile can be left out.
+		if args[i] == createComputeInstance && (i+1 == len(args) || strings.HasPrefix(args[i+1], "-")) {
+			args[i] += "="
+		}
+	}
 	if err := flags.Parse(args); err != nil {
 		return o, errUsage
 	}
 	o.actions = flags.Args()
-	for flag, action := range map[string]string{"list-gpus": list, "query-gpu": query, "gpu-reset": reset, "compute-mode": setMode} {
+	for _, action := range migActions {
+		if flags.Changed(action[2:]) {
+			o.actions = append(o.actions, action)
+		}
+	}
+	for flag, action := range map[string]string{"list-gpus": list, "query-gpu": query, "gpu-reset": reset, "compute-mode": setMode, "multi-instance-gpu": migMode} {
 		if flags.Changed(flag) {
 			o.actions = append(o.actions, action)
 		}
@@ -139,6 +168,9 @@ func (p *Program) Run(args []string, out io.Writer) error {
 	case o.help:
 		_, err := io.WriteString(out, usage)
 		return err
+	case cmp.Or(p.tables.ModuleVersion, p.tables.DriverVersion) != p.tables.DriverVersion:
+		return refuse(nvml.ERROR_LIB_RM_VERSION_MISMATCH, "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: %s",
+			strings.TrimSuffix(p.tables.DriverVersion, filepath.Ext(p.tables.DriverVersion)))
 	case o.version:
 		version := p.tables.DriverVersion
 		_, err := fmt.Fprintf(out, "NVIDIA-SMI version  : %s\nNVML version        : %s\nDRIVER version      : %s\nCUDA Version        : %s\n",
@@ -150,11 +182,14 @@ func (p *Program) Run(args []string, out io.Writer) error {
 		action = o.actions[0]
 	}
 	policy := o.listPolicies || o.timeSlice != ""
+	if len(o.actions) == 2 && action == mig {
+		return p.change(o.actions[1], o, out)
+	}
 	if len(o.actions) > 1 || o.format != "" && action != query || o.matrix != (action == topology) || policy && action != computePolicy {
 		return errUsage
 	}
 	switch action {
-	case reset, setMode, computePolicy:
+	case reset, setMode, computePolicy, migMode:
 		return p.change(action, o, out)
 	}
 	// Nothing is printed before an error.
@@ -187,6 +222,10 @@ func (p *Program) change(action string, o options, out io.Writer) error {
 		return resetGPUs(p.sim, o.ids, out)
 	case action == setMode:
 		return setComputeMode(p.sim, o.ids, o.mode, out)
+	case action == migMode:
+		return setMIGMode(p.sim, o.ids, o.mig.mode, out)
+	case strings.HasPrefix(action, "--"):
+		return changeMIG(p.sim, action, o.ids, o.mig, out)
 	case o.listPolicies:
 		return listPolicies(p.sim, o.ids, out)
 	case o.timeSlice != "":

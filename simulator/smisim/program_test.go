@@ -315,3 +315,27 @@ func TestAResetOfAGPUInUseIsRefusedInTheWordsOfTheRealOne(t *testing.T) {
 		t.Errorf("status %d, %q", status, out)
 	}
 }
+
+func TestADriverThatWasUpdatedWithoutAReboot(t *testing.T) {
+	m, err := nvmlsim.LoadModel("t4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.ModuleVersion = "565.57.01"
+	s, err := nvmlsim.Create(t.TempDir(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ret := s.NVML().Init(); ret != nvml.ERROR_LIB_RM_VERSION_MISMATCH {
+		t.Errorf("NVML starts with %v", ret)
+	}
+	out, status := newContainer(t, s, "nvidia0").smi("-L")
+	if want := "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 570.124\n"; out != want || status != 18 {
+		t.Errorf("status %d, %q; want 18, %q", status, out, want)
+	}
+	for _, path := range []string{"sys/module/nvidia/version", "proc/driver/nvidia/version"} {
+		if data, err := os.ReadFile(filepath.Join(s.Root(), path)); err != nil || !strings.Contains(string(data), m.ModuleVersion) {
+			t.Errorf("%s: %q, %v", path, data, err)
+		}
+	}
+}

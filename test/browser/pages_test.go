@@ -111,6 +111,22 @@ const contrast = `(() => {
 	}).map((e) => e.outerHTML.slice(0, 160));
 })()`
 
+// Tables that are wider than a tablet scroll sideways.
+func TestHealthStaysInSight(t *testing.T) {
+	b := open(t, serve(t, busy(t)))
+	b.size(820, 740)
+	for _, path := range []string{"/", "/nodes/dgx-01", "/claims/research/training"} {
+		b.goTo(path)
+		b.until(`[...document.querySelectorAll("thead th")].some((e) => e.textContent.startsWith("Memory used"))`)
+		if right := eval[float64](b, `(() => {
+			const heading = [...document.querySelectorAll("thead th")].find((e) => e.textContent.startsWith("Health"));
+			return Math.max(...[...heading.closest("table").rows].map((row) => row.cells[heading.cellIndex].getBoundingClientRect().right));
+		})()`); right > 820 {
+			t.Errorf("%s: the health ends at %v", path, right)
+		}
+	}
+}
+
 // A user without a mouse sorts a list, and the focus stays on the heading.
 func TestSortByKeyboard(t *testing.T) {
 	b := open(t, serve(t, busy(t)))

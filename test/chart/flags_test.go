@@ -109,7 +109,7 @@ func TestValuesReachTheirFlags(t *testing.T) {
 	want := map[string]string{
 		"driver-root": "/host/opt/nvidia", "host-driver-root": "/opt/nvidia",
 		"dev-root": "/dev-root", "host-dev-root": "/opt/nvidia-dev", "cdi-hook": "/opt/bin/nvidia-cdi-hook", "cdi-inject": "gds,mofed",
-		"mps-supervisor": "/run/mps/supervisor.sock", "mps-server-memory": "128Mi", "mps-context-memory": "256Mi", "exclusive-compute": "true",
+		"mps-supervisor": "/run/mps/supervisor.sock", "mps-server-memory": "128Mi", "exclusive-compute": "true",
 		"memory-limits": "false",
 		"offer":         "share,mig", "smallest-share": "2Gi", "compute-overcommit": "1.5", "timeslice-slots": "2", "seats": "8",
 		"mig": "static", "mig-profiles": "all", "mig-gpus": "2", "mig-layouts": "/etc/gpu-dra-driver/mig-layouts.yaml", "mig-layout": "", "mig-config-label": "false", "mig-keep": "true", "mig-allow-reset": "true", "mig-all-attributes": "true",
@@ -128,7 +128,7 @@ func TestValuesReachTheirFlags(t *testing.T) {
 	got = supervisor.args(t, valuesFile(t, "every-value.yaml"))
 	want = map[string]string{
 		"driver-root": "/opt/nvidia", "mount-namespace": "/proc/1/ns/mnt", "cgroup": "/sys/fs/cgroup/mine",
-		"host-shm": "true", "shm-size": "2Gi", "multi-user": "true", "start-timeout": "25s", "probe-interval": "1m",
+		"host-shm": "true", "shm-size": "2Gi", "multi-user": "false", "start-timeout": "25s", "probe-interval": "1m",
 		"socket": "/run/mps/supervisor.sock", "run-dir": "/run/mps", "log-dir": "/var/log/mps",
 		"logging-format": "json", "log-flush-frequency": "1s", "v": "4", "vmodule": "supervisor=5",
 	}

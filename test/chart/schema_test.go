@@ -5,6 +5,7 @@ package chart
 import (
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +31,10 @@ func TestTyposAndWrongTypesAreRefusedWithTheirPlace(t *testing.T) {
 		"an unknown field of a toleration":     {"nodes: {tolerations: [{key: a, operater: Exists}]}", []string{"/nodes/tolerations/0", "operater"}},
 		"an unknown resource":                  {"agent: {resources: {limits: {memroy: 1Gi}}}", []string{"/agent/resources/limits", "memroy"}},
 		"hardware, as in earlier charts":       {"hardware: 'sim:t4'", []string{"hardware"}},
+		"a model that is not built in":         {"simulation: {model: dgx-h10}", []string{"simulation.model", `"dgx-h10"`, "dgx-h100, dgx-h100-r615"}},
+		"a registry with a scheme":             {"image: {registry: 'https://registry.example.com'}", []string{"image.registry", "without its scheme"}},
+		"a digest without its algorithm":       {"agent: {image: {digest: 0123}}", []string{"/agent/image/digest"}},
+		"refused and warned about at once":     {"policies: {actions: [Deny, Warn]}", []string{"/policies/actions"}},
 		"a model that is a path":               {"simulation: {model: /models/ten.yaml}", []string{"/simulation/model"}},
 		"simulated GPUs in all of the host":    {"simulation: {model: t4, dir: /}", []string{"/simulation/dir"}},
 		"simulated GPUs and a driver":          {"{simulation: {model: t4}, driver: {root: /}}", []string{"driver.root is /,", "simulation.model is t4", "simulation.dir (/var/lib/gpu-sim)"}},
@@ -69,14 +74,11 @@ func TestTyposAndWrongTypesAreRefusedWithTheirPlace(t *testing.T) {
 		"an interval of less than a second":    {"supervisor: {probeInterval: 500ms}", []string{"/supervisor/probeInterval"}},
 		"a start longer than the agent waits":  {"supervisor: {startTimeout: 26s}", []string{"/supervisor/startTimeout"}},
 		"a start of minutes":                   {"supervisor: {startTimeout: 1m}", []string{"/supervisor/startTimeout"}},
-		"shares that a context fills":          {"{shares: {smallest: 512Mi}}", []string{"shares.smallest (512Mi)", "mps.contextMemory (512Mi)"}},
-		"a context of more than a share":       {"{mps: {contextMemory: 2Gi}}", []string{"shares.smallest (1Gi)", "mps.contextMemory (2Gi)"}},
 		"exclusive GPUs without MPS":           {"{mps: {enabled: false, exclusiveCompute: true}}", []string{"mps.exclusiveCompute", "mps.enabled"}},
 		"an unknown value in a configuration":  {"nodeConfigs: {training: {seat: {seats: 4}}}", []string{"/nodeConfigs/training", "seat"}},
 		"an unknown offer of a configuration":  {"nodeConfigs: {training: {offer: [all]}}", []string{"/nodeConfigs/training/offer/0"}},
 		"MIG's mode in a configuration":        {"nodeConfigs: {training: {mig: {mode: static}}}", []string{"/nodeConfigs/training/mig", "mode"}},
 		"a configuration that no label names":  {"nodeConfigs: {'a b': {}}", []string{"invalid propertyName 'a b'"}},
-		"a configuration of contexts":          {"nodeConfigs: {training: {shares: {smallest: 512Mi}}}", []string{"nodeConfigs.training.shares.smallest (512Mi)", "mps.contextMemory (512Mi)"}},
 		"a configuration's layout":             {"nodeConfigs: {training: {mig: {layout: halves}}}", []string{`nodeConfigs.training.mig.layout: "halves"`, "none"}},
 		"seats of a configuration without MPS": {"{mps: {enabled: false}, nodeConfigs: {training: {offer: [seat]}}}", []string{"nodeConfigs.training.offer: seat needs mps.enabled"}},
 		"more seats than MPS has clients":      {"seat: {seats: 49}", []string{"/seat/seats"}},
@@ -182,11 +184,16 @@ priority: {className: "on", quota: true}
 image: {pullSecrets: ["1e3"], tag: "1.10"}
 nodes: {withAnyLabel: ["123"], withoutLabels: ["456", "789=yes"]}
 timeslice: {slots: 10000}
-mps: {contextMemory: "0"}
+mps: {serverMemory: "0"}
 shares: {smallest: 1Mi}
 test: {deviceClass: "5"}
 policies: {classes: null}
+supervisor: {image: {digest: "sha256:`+strings.Repeat("0", 64)+`"}}
 `)
+	supervisor := find[appsv1.DaemonSet](t, r, "DaemonSet", "gpu-dra-driver-supervisor").Spec.Template.Spec
+	if image := supervisor.Containers[0].Image; !strings.HasSuffix(image, "gpu-mps-supervisor:1.10@sha256:"+strings.Repeat("0", 64)) {
+		t.Errorf("image %s", image)
+	}
 	agent := find[appsv1.DaemonSet](t, r, "DaemonSet", "gpu-dra-driver-agent").Spec.Template.Spec
 	if agent.ServiceAccountName != "007" || agent.PriorityClassName != "on" || agent.ImagePullSecrets[0].Name != "1e3" {
 		t.Errorf("account %q, priority %q, secrets %v", agent.ServiceAccountName, agent.PriorityClassName, agent.ImagePullSecrets)
@@ -213,6 +220,23 @@ func TestProfilesOfEverySuffixAreTaken(t *testing.T) {
 	r := mustRender(t, cluster{}, "{mig: {profiles: "+profiles+"}, deviceClasses: {migProfiles: {profiles: "+profiles+"}}}")
 	for _, class := range []string{"mig-1g.10gb.me", "mig-2g.48gb.me.all", "mig-4g.96gb.gfx", "mig-1g.24gb-me"} {
 		find[resourceapi.DeviceClass](t, r, "DeviceClass", class)
+	}
+}
+
+func TestTheChartKnowsTheBuiltInModels(t *testing.T) {
+	models, err := filepath.Glob("../../simulator/nvmlsim/models/*.yaml")
+	recorded, err2 := filepath.Glob("../../simulator/nvmlsim/models/recorded/*.yaml")
+	if err != nil || err2 != nil || len(models) < 10 || len(recorded) == 0 {
+		t.Fatalf("models: %v %v: %v %v", models, recorded, err, err2)
+	}
+	var names []string
+	for _, file := range append(models, recorded...) {
+		names = append(names, strings.TrimSuffix(filepath.Base(file), ".yaml"))
+	}
+	slices.Sort(names)
+	_, err = render(t, cluster{}, "simulation: {model: unknown}")
+	if want := "want one of " + strings.Join(names, ", ") + ", or"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want %s", err, want)
 	}
 }
 

@@ -158,9 +158,10 @@ func formatFeatureGates(gates map[string]bool) string {
 const joinCgroup = `echo $$ >"$0/cgroup.procs" && exec "$@"`
 
 // ownDevicePlugins mounts the folder $0 at the path $1 for the kubelet alone. All kubelets have the
-// same path, and no flag for it. Mounts below the kubelet's root reach the container runtime,
-// because the root is a shared mount.
-const ownDevicePlugins = `at=$1 && shift && mkdir -p "$at" && mount --make-private / && mount --bind "$0" "$at" && exec "$@"`
+// same path, and no flag for it. The mount that has the path becomes a slave, so that the machine does
+// not see the new one. The container runtime sees the mounts of volumes: they are below the state
+// directory, which is a shared mount.
+const ownDevicePlugins = `at=$1 && shift && mkdir -p "$at" && mount --make-slave "$(stat -c %m "$at")" && mount --bind "$0" "$at" && exec "$@"`
 
 // daemon returns a component as a process in the cluster's cgroup and network
 // namespace. It uses nsenter, because "ip netns exec" mounts a new /sys, which hides
@@ -168,7 +169,7 @@ const ownDevicePlugins = `at=$1 && shift && mkdir -p "$at" && mount --make-priva
 func daemon(component string, args []string, l Layout, programs programs, cgroup string) process.Spec {
 	command := []string{
 		programs.shell, "-c", joinCgroup, cgroup,
-		programs.nsenter, "--net=" + host.NetNSPath(l.NetNS()), "--",
+		programs.nsenter, "--net=" + l.NetNS(), "--",
 	}
 	if component == kubelet {
 		command = append(command,

@@ -88,9 +88,10 @@ func release(ctx context.Context, l Layout) error {
 		stop(ctx, l, containerd, crio, etcd),
 		// This kills CRI-O's containers, and the shims and containers whose containerd had died.
 		cgroups.Kill(ctx, l.Cgroup()),
+		// The namespace ends with its mount, and takes the pair along some time later.
+		l.link(network{}).Delete(ctx),
 		host.UnmountBelow(l.State),
 		cgroups.Remove(ctx, l.Cgroup()),
-		l.link(network{}).Delete(ctx),
 		removeCNIResults(l),
 		removeLogLinks(l),
 		restoreMachine(),
@@ -178,7 +179,7 @@ func removeLogLinks(l Layout) error {
 // restoreMachine undoes what kubelets do at fixed places, when the last
 // cluster goes.
 func restoreMachine() error {
-	others, err := host.NetNSWithPrefix(netnsPrefix)
+	others, err := host.InterfacesWithPrefix(vethPrefix)
 	if err != nil || len(others) > 0 {
 		return err
 	}

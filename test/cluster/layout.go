@@ -19,8 +19,8 @@ const (
 	ProbeImage = "localhost/gpu-dra/probe:test"
 	pauseImage = "localhost/gpu-dra/pause:test"
 
-	// netnsPrefix marks the network namespaces of all clusters.
-	netnsPrefix = "gpu-dra-"
+	// vethPrefix marks the network interfaces of all clusters.
+	vethPrefix = "gpudra-"
 
 	// Pods and services live inside the cluster's network namespace, so every
 	// cluster can use the same ranges.
@@ -74,8 +74,8 @@ func (l Layout) path(elem ...string) string {
 	return filepath.Join(append([]string{l.State}, elem...)...)
 }
 
-// NetNS is the name of the network namespace.
-func (l Layout) NetNS() string { return netnsPrefix + l.Name }
+// NetNS is the file that the network namespace is mounted on.
+func (l Layout) NetNS() string { return l.path("netns") }
 
 // Cgroup is the cluster's cgroup in every hierarchy. Two kubelets that shared
 // one would delete each other's pods.
@@ -85,7 +85,7 @@ func (l Layout) Cgroup() string { return "/gpu-dra-" + l.Name }
 // is a digest because an interface's name has at most 15 characters.
 func (l Layout) Veth() string {
 	sum := sha256.Sum256([]byte(l.Name))
-	return fmt.Sprintf("gpudra-%x", sum[:4])
+	return fmt.Sprintf("%s%x", vethPrefix, sum[:4])
 }
 
 // NodeName is the name of the cluster's only node.

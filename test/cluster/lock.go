@@ -14,7 +14,7 @@ import (
 )
 
 // lockMachine keeps commands that make and remove clusters of this machine apart: they share
-// addresses, kernel settings and /run/netns. It ends with the process, too.
+// addresses and kernel settings. It ends with the process, too.
 func lockMachine(ctx context.Context, say func(format string, args ...any)) (unlock func(), err error) {
 	if err := os.MkdirAll(StateRoot, 0o755); err != nil {
 		return nil, fmt.Errorf("lock clusters: %w", err)

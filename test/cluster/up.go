@@ -133,13 +133,16 @@ func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	for _, dir := range []string{l.State, l.LogsDir(), l.processesDir(), l.CDIDir(), l.KubeletRoot(), l.DevicePluginsDir(), l.path("s")} {
+	if err := os.MkdirAll(l.State, 0o755); err != nil {
+		return Info{}, err
+	}
+	if err := host.ShareMount(l.State); err != nil {
+		return Info{}, err
+	}
+	for _, dir := range []string{l.LogsDir(), l.processesDir(), l.CDIDir(), l.KubeletRoot(), l.DevicePluginsDir(), l.path("s")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return Info{}, err
 		}
-	}
-	if err := host.ShareMount(l.KubeletRoot()); err != nil {
-		return Info{}, err
 	}
 	files, err := newCredentials(l, n, time.Now())
 	if err != nil {

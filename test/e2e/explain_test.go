@@ -137,3 +137,51 @@ func TestExplainForATenantOfOneNamespace(t *testing.T) {
 	}
 	remove(t, ns, "one-gpu")
 }
+
+// A tenant who may list devices and the claims of one namespace does not read that devices of
+// others are free.
+func TestATenantReadsNoFreeDevicesOfOthers(t *testing.T) {
+	nothingLeft(t)
+	theirs, ns := namespaceFor(t, "partial-theirs"), namespaceFor(t, "partial-mine")
+	apply(t, theirs, claim("all", "count: 8", "")+pod("all", "all", ""))
+	ready(t, theirs, "all")
+	for _, args := range [][]string{
+		{"create", "role", "reader", "--verb=get,list,watch", "--resource=pods,events,resourceclaims.resource.k8s.io"},
+		{"create", "rolebinding", "reader", "--role=reader", "--user=tenant"},
+	} {
+		_, err := cluster.Kubectl(t.Context(), append(args, "--namespace", ns)...)
+		must(t, err)
+	}
+	_, err := cluster.Kubectl(t.Context(), "create", "clusterrolebinding", ns, "--clusterrole=gpu-dra-driver-devices", "--user=tenant")
+	must(t, err)
+	cleared(t, "clusterrolebinding/"+ns)
+	apply(t, ns, claim("train", "", "")+pod("train", "train", ""))
+	out := waitExplainedAs(t, "tenant", ns, "train", 2, "claims that you may not read hold them", "scheduler: ")
+	if strings.Contains(out, "devices are free") || strings.Contains(out, "kubectl delete") {
+		t.Errorf("a partial view speaks of all:\n%s", out)
+	}
+	for command, want := range map[string]string{"get": "not yours", "free gpu.nvidia.com": "at most 8", "get -o json": `"partial": true`} {
+		out, err := cluster.GPU(t.Context(), append(strings.Fields(command), "--namespace", ns, "--as", "tenant")...)
+		if must(t, err); !strings.Contains(out, want) {
+			t.Errorf("%s: no %q in\n%s", command, want, out)
+		}
+	}
+	remove(t, ns, "train")
+	remove(t, theirs, "all")
+}
+
+// waitExplainedAs waits until the explanation for a user has the texts.
+func waitExplainedAs(t *testing.T, user, ns, pod string, want int, texts ...string) (out string) {
+	t.Helper()
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
+		var status int
+		out, status = explained(ctx, pod, "--namespace", ns, "--as", user)
+		for _, text := range texts {
+			if !strings.Contains(out, text) {
+				return false, fmt.Sprintf("no %q in\n%s", text, out), nil
+			}
+		}
+		return status == want, fmt.Sprintf("exit status %d, want %d:\n%s", status, want, out), nil
+	}))
+	return out
+}

@@ -108,7 +108,7 @@ func slots(g fleet.GPU) int64 {
 // usable is the memory of a GPU of the fleet. It excludes the memory that the driver
 // and an MPS server keep. server is the memory of a share.
 const (
-	usable = (81920 - 868 - 64) << 20
+	usable = (81920 - 868 - 80) << 20
 	server = 9 * gi
 )
 

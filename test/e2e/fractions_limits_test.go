@@ -18,10 +18,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
-// limitOf returns the limit of the only process of a share, in bytes: the share
-// less a context, of which --mps-context-memory says 512Mi by default.
-func limitOf(share int64) int64 { return share - 512<<20 }
-
 // wantHeld reports an error unless a pod's CUDA client has these limits, in percent
 // and bytes. It must also have got the memory that it was to allocate.
 func wantHeld(t *testing.T, namespace, pod string, percent float64, limit, allocated int64) {
@@ -48,7 +44,7 @@ func wantRefused(t *testing.T, namespace, pod string, limit int64, args ...strin
 
 // wantRecorded reports an error unless the clients of a device asked its daemon for
 // these limits. The device is given by its UUID, and the limits are in any order:
-// "25% 0=18944M".
+// "25% 0=19456M".
 func wantRecorded(t *testing.T, uuid string, want ...string) {
 	t.Helper()
 	out, err := agent.Sim(t.Context(), "mps", "-o", "json")
@@ -77,7 +73,7 @@ func wantRecorded(t *testing.T, uuid string, want ...string) {
 }
 
 // wantTold waits until status.devices of every claim of a namespace has limits. It
-// reports an error unless they are these, in any order: "MPS 25% 18944Mi".
+// reports an error unless they are these, in any order: "MPS 25% 19Gi".
 func wantTold(t *testing.T, namespace string, want ...string) {
 	t.Helper()
 	var got []string

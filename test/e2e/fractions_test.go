@@ -133,17 +133,17 @@ func testInference(t *testing.T) {
 		byContainer := report(t, ns)
 		rows = append(rows, byContainer["server-0/main"], byContainer["server-1/main"])
 		for _, pod := range []string{"server-0", "server-1"} {
-			wantHeld(t, ns, pod, 25, limitOf(19*gi), 18*gi)
+			wantHeld(t, ns, pod, 25, 19*gi, 18*gi)
 		}
-		wantTold(t, ns, "MPS 25% 18944Mi", "MPS 25% 18944Mi")
+		wantTold(t, ns, "MPS 25% 19Gi", "MPS 25% 19Gi")
 	}
-	wantRecorded(t, oneGPU(t, rows...), "25% 0=18944M", "25% 0=18944M", "25% 0=18944M", "25% 0=18944M")
-	wantRefused(t, "vision", "server-0", limitOf(19*gi))
+	wantRecorded(t, oneGPU(t, rows...), "25% 0=19456M", "25% 0=19456M", "25% 0=19456M", "25% 0=19456M")
+	wantRefused(t, "vision", "server-0", 19*gi)
 	// More than any share is refused to one that has dropped its limits, too.
-	wantRefused(t, "vision", "server-0", limitOf(19*gi), "--without-limits")
+	wantRefused(t, "vision", "server-0", 19*gi, "--without-limits")
 	record, err := agent.Sim(t.Context(), "mps", "-o", "json")
 	must(t, err)
-	for _, asked := range []string{`"askedThreadPercentage": "25"`, `"askedMemoryLimit": "0=18944M"`} {
+	for _, asked := range []string{`"askedThreadPercentage": "25"`, `"askedMemoryLimit": "0=19456M"`} {
 		// Four servers, the client that was refused, and not the one without.
 		if got := strings.Count(record, asked); got != 5 {
 			t.Errorf("the daemon's record has %s of %d clients, want 5: %s", asked, got, record)
@@ -159,16 +159,16 @@ func testUnequal(t *testing.T) {
 	rows := report(t, ns)
 	uuid := oneGPU(t, rows["large/main"], rows["small-0/main"], rows["small-1/main"], rows["small-2/main"])
 	for _, pod := range pods {
-		percent, limit, allocated := 20.0, limitOf(15*gi), int64(14*gi)
+		percent, limit, allocated := 20.0, int64(15*gi), int64(14*gi)
 		if pod == "large" {
-			percent, limit, allocated = 40, limitOf(30*gi), 28*gi
+			percent, limit, allocated = 40, 30*gi, 28*gi
 		}
 		wantHeld(t, ns, pod, percent, limit, allocated)
 	}
-	wantRecorded(t, uuid, "40% 0=30208M", "20% 0=14848M", "20% 0=14848M", "20% 0=14848M")
-	wantTold(t, ns, "MPS 40% 30208Mi", "MPS 20% 14848Mi", "MPS 20% 14848Mi", "MPS 20% 14848Mi")
-	wantRefused(t, ns, "large", limitOf(30*gi))
-	wantRefused(t, ns, "small-0", limitOf(15*gi))
+	wantRecorded(t, uuid, "40% 0=30720M", "20% 0=15360M", "20% 0=15360M", "20% 0=15360M")
+	wantTold(t, ns, "MPS 40% 30Gi", "MPS 20% 15Gi", "MPS 20% 15Gi", "MPS 20% 15Gi")
+	wantRefused(t, ns, "large", 30*gi)
+	wantRefused(t, ns, "small-0", 15*gi)
 }
 
 func testNotebooks(t *testing.T) {
@@ -219,11 +219,11 @@ func testMIGShares(t *testing.T) {
 		t.Errorf("they share %s, want a MIG instance", uuid)
 	}
 	for _, pod := range []string{"half-0", "half-1"} {
-		// 4096 of 9792Mi.
-		wantHeld(t, ns, pod, 41, limitOf(4*gi), 3*gi)
+		// 4096 of 9776Mi.
+		wantHeld(t, ns, pod, 41, 4*gi, 3*gi)
 	}
-	wantRecorded(t, uuid, "41% 0=3584M", "41% 0=3584M")
-	wantTold(t, ns, "MPS 41% 3584Mi", "MPS 41% 3584Mi")
+	wantRecorded(t, uuid, "41% 0=4096M", "41% 0=4096M")
+	wantTold(t, ns, "MPS 41% 4Gi", "MPS 41% 4Gi")
 	remove(t, ns, "half-0")
 	if client := ask(t, ns, "half-1", "--memory", "100Mi"); client.Error.Name != "" {
 		t.Errorf("the other share has ended with the first: %s", client.Error.Name)

@@ -13,7 +13,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
@@ -281,16 +280,16 @@ func TestWhatAGreedyContainerGetsOnAnOlderDriver(t *testing.T) {
 		cudaPod("without-limits", []string{"a"}, harness.Greedy(1, "--without-limits")...)+
 		pod("other", "b", ""))
 	ready(t, ns, "without-limits", "other")
-	// What the largest share of the GPU has, without a context.
-	if got, want := held(t, ns, "without-limits").AllocatedBytes, int64(20*gi-512<<20); got != want {
+	// What the largest share of the GPU has, without a context on its 25 % of the SMs.
+	context := int64(h100.ContextBytes(h100.MPSMultiprocessors(25)))
+	// It allocates whole Mi.
+	if got, want := held(t, ns, "without-limits").AllocatedBytes, (20*gi-context)>>20<<20; got != want {
 		t.Errorf("without its variables it has %d bytes, want %d", got, want)
 	} else {
 		metrics, err := agent.Metrics(t.Context())
 		must(t, err)
 		used := claimMetric(t, metrics, "memory_used_bytes", ns, "a", "without-limits", "main")
 		promised := claimMetric(t, metrics, "memory_promised_bytes", ns, "a", "", "")
-		// A context on the 25 % of the SMs that the larger share has.
-		context := int64(nvmlsim.ContextBytes(nvmlsim.MPSMultiprocessors(132, 25)))
 		if used != float64(got+context) || promised != 10*gi {
 			t.Errorf("in the metrics the client of MPS uses %v of %v bytes, want %d and a context of 10 GiB", used, promised, got)
 		}

@@ -68,7 +68,7 @@ func testNotCounted(t *testing.T, ns string) {
 		"by-name":    {byName, "claims: [{name: gpu}]", "does not support use of resource claims"},
 		"first":      {byTemplate + "first", "claims: [{name: gpu}]", "FirstAvailable device selection is not supported"},
 		"all":        {byTemplate + "all", "claims: [{name: gpu}]", "AllocationMode 'All' is not supported"},
-		"whole":      {byTemplate + "whole", "claims: [{name: gpu}]", "current podset request (80944Mi) > maximum capacity (40Gi)"},
+		"whole":      {byTemplate + "whole", "claims: [{name: gpu}]", "current podset request (80928Mi) > maximum capacity (40Gi)"},
 		"time-slice": {byTemplate + "slot", "claims: [{name: gpu}]", "DeviceClass timeslice.nvidia.com is not mapped"},
 		"extended":   {byResource, "limits: {nvidia.com/gpu: 1}", "resource nvidia.com/gpu unavailable in ClusterQueue"},
 		"by-class": {byResource, "limits: {deviceclass.resource.kubernetes.io/gpu.nvidia.com: 1}",

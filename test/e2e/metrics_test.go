@@ -41,7 +41,7 @@ func TestTheMetricsHaveWhatContainersAllocate(t *testing.T) {
 			}
 		}
 	}
-	for name, promised := range map[string]float64{"held": 10 * gi, "whole": 80944 << 20, "mig": 9920 << 20} {
+	for name, promised := range map[string]float64{"held": 10 * gi, "whole": 80928 << 20, "mig": 9904 << 20} {
 		if got := claimMetric(t, metrics, "memory_promised_bytes", ns, name, "", ""); got != promised {
 			t.Errorf("%s was promised %v bytes, want %v", name, got, promised)
 		}
@@ -53,13 +53,16 @@ func TestTheMetricsHaveWhatContainersAllocate(t *testing.T) {
 	}
 }
 
+// h100 is what the context of a process depends on.
+var h100 = nvmlsim.ComputeDevice{ComputeCapability: nvmlsim.Version{Major: 9}, Multiprocessors: 132}
+
 // contextOf returns the size of a CUDA context on the device of the claim. The device
 // is an H100 or a 1g.10gb of it.
 func contextOf(claim string) float64 {
 	if claim == "mig" {
-		return float64(nvmlsim.ContextBytes(16))
+		return float64(h100.ContextBytes(16))
 	}
-	return float64(nvmlsim.ContextBytes(132))
+	return float64(h100.ContextBytes(132))
 }
 
 // containersOf returns how many containers use the claim.

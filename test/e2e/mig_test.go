@@ -39,6 +39,7 @@ func TestTheDemoOfMIG(t *testing.T) {
 			if tc.model == "dgx-h100" {
 				t.Run("the node's label overrides the offer and takes nothing from a claim", testLabel)
 				t.Run("a process that holds the GPU is named, and the next try starts clean", testModeRefused)
+				t.Run("a program without a context that keeps a MIG device is named", testOpenDevice)
 			}
 		})
 	}
@@ -246,10 +247,10 @@ func testModeRefused(t *testing.T) {
 }
 
 // occupy lets a process with a number of 42… compute on each GPU, until end is
-// called.
+// called. No process of the kernel has such a large number.
 func occupy(t *testing.T) (end func()) {
 	t.Helper()
-	pid := func(i int) string { return fmt.Sprint(4200 + i) }
+	pid := func(i int) string { return fmt.Sprint(42_000_000 + i) }
 	for i := range 8 {
 		_, err := agent.Sim(t.Context(), "process", "add", "--gpu", fmt.Sprint(i), "--pid", pid(i), "--memory", "100")
 		must(t, err)
@@ -277,4 +278,30 @@ func sliceVersions(t *testing.T) string {
 		versions = append(versions, slice.Name+"@"+slice.ResourceVersion)
 	}))
 	return strings.Join(versions, " ")
+}
+
+// The hardware refuses to destroy a MIG device that a monitor has open, and lists no process.
+func testOpenDevice(t *testing.T) {
+	ns := namespaceFor(t, "mig-open")
+	apply(t, ns, "demo/mig/cut.yaml")
+	ready(t, ns, "cut")
+	folder := filepath.Join(t.TempDir(), "dev", "nvidia-caps")
+	must(t, os.MkdirAll(folder, 0o755))
+	for minor := range 512 { // the device's is one of them
+		file, err := os.Create(filepath.Join(folder, fmt.Sprintf("nvidia-cap%d", minor)))
+		must(t, err)
+		t.Cleanup(func() { must(t, file.Close()) })
+	}
+	_, err := agent.Sim(t.Context(), "fault", "call", "--method", "ComputeInstanceDestroy", "--return", "ERROR_IN_USE")
+	must(t, err)
+	_, err = cluster.Kubectl(t.Context(), "delete", "pod", "--wait=false", "-n", ns, "cut")
+	must(t, err)
+	process := fmt.Sprintf("it is open in process %d of the host", os.Getpid())
+	waitExplained(t, ns, "cut", 2, "cannot release claim cut-", process)
+	_, err = cluster.WaitEvent(t.Context(), ns, "cut", process)
+	must(t, err)
+	_, err = agent.Sim(t.Context(), "fault", "clear")
+	must(t, err)
+	must(t, cluster.WaitGone(t.Context(), ns, "cut"))
+	nothingLeft(t)
 }

@@ -60,8 +60,8 @@ func TestMigrationOfMPSReplicasOfTheDevicePlugin(t *testing.T) {
 		t.Errorf("the pod has %s by a claim, want a seat (the plugin's pod had %s)", row.Device, uuid)
 	}
 	// docs/admin/device-plugin-differences.md names both amounts.
-	if got := ask(t, ns, "moved", "--memory", "1Gi").Limit() >> 20; got != 19724 || limit>>20 != 20389 {
-		t.Errorf("a seat is limited to %d MiB and a replica to %d, want 19724 and 20389", got, limit>>20)
+	if got := ask(t, ns, "moved", "--memory", "1Gi").Limit() >> 20; got != 20232 || limit>>20 != 20389 {
+		t.Errorf("a seat is limited to %d MiB and a replica to %d, want 20232 and 20389", got, limit>>20)
 	}
 }
 

@@ -317,8 +317,8 @@ func migrationMemory(t *testing.T, s scene) {
 		pod, name, _ := strings.Cut(container, "/")
 		client, err := cluster.CUDA(t.Context(), s.namespace, pod, name)
 		must(t, err)
-		if !client.MPS || client.Limit() >= 4*gi || client.AllocatedBytes != 3*gi {
-			t.Errorf("%s is held to %d bytes and has got %d, want less than 4Gi and 3Gi; refused: %q", pod, client.Limit(), client.AllocatedBytes, client.Error.Name)
+		if !client.MPS || client.Limit() > 4*gi || client.AllocatedBytes != 3*gi {
+			t.Errorf("%s is held to %d bytes and has got %d, want at most 4Gi and 3Gi; refused: %q", pod, client.Limit(), client.AllocatedBytes, client.Error.Name)
 		}
 	}
 	oneGPU(t, rows...)

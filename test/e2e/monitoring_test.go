@@ -100,7 +100,7 @@ func TestMonitoringOfTheChart(t *testing.T) {
 			p.eventually(t, "ALERTS{"+labels+"}")
 		}
 		// Others are about faults that this node does not have.
-		expected := "GPUUnhealthy|GPUPrepareFailing|GPUPrepareRefused|GPUPrepareSlow|GPUClaimNearMemoryLimit|GPUClaimMemoryUnused|GPUStatusQueueStuck"
+		expected := "GPUUnhealthy|GPUPrepareFailing|GPUPrepareRefused|GPUPrepareSlow|GPUClaimNearMemoryLimit|GPUClaimMemoryUnused|GPUClaimComputeIdle|GPUStatusQueueStuck"
 		others, err := p.query(t.Context(), `ALERTS{alertname!~"`+expected+`"}`)
 		must(t, err)
 		for _, a := range others {

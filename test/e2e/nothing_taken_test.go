@@ -84,8 +84,6 @@ func computesOn(t *testing.T, device, namespace, pod string) (pid int, end func(
 		}
 		ended = true
 		must(t, process.End())
-		_, err := agent.Sim(context.WithoutCancel(t.Context()), "process", "remove", "--pid", strconv.Itoa(process.PID()))
-		must(t, err)
 	}
 	t.Cleanup(end)
 	_, err = agent.Sim(t.Context(), "process", "add", "--gpu", pciAddress(device), "--pid", strconv.Itoa(process.PID()), "--memory", "1024", "--name", "train")

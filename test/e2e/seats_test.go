@@ -16,8 +16,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
-// seatMi is the memory in Mi of one of four seats of an A100 with 80988Mi.
-const seatMi = 80988 / 4
+// seatMi is the memory in Mi of one of four seats of an A100 with 80972Mi.
+const seatMi = 80972 / 4
 
 func TestPodsOfMPSReplicasHaveSeats(t *testing.T) {
 	runOn(t, "gpu-07-00-seat", "dgx-a100", "--offer=share,seat")
@@ -38,7 +38,7 @@ func TestPodsOfMPSReplicasHaveSeats(t *testing.T) {
 		rows = append(rows, row)
 	}
 	uuid := oneGPU(t, rows...)
-	limit := limitOf(seatMi << 20)
+	limit := int64(seatMi << 20)
 	for _, name := range pods {
 		client := ask(t, ns, name, "--memory", "18Gi")
 		if client.Client.ActiveThreadPercentage != 25 || client.Limit() != limit || client.AllocatedBytes != 18*gi {
@@ -58,8 +58,8 @@ func TestPodsOfMPSReplicasHaveSeats(t *testing.T) {
 	t.Run("a claim has two seats of one GPU", func(t *testing.T) {
 		apply(t, ns, of("seat.nvidia.com", claim("two", "capacity: {requests: {seats: 2}}", ""))+pod("two", "two", ""))
 		ready(t, ns, "two")
-		if client := ask(t, ns, "two", "--memory", "1Gi"); client.Client.ActiveThreadPercentage != 50 || client.Limit() != limitOf(2*seatMi<<20) {
-			t.Errorf("it is held to %v %% and %d bytes, want 50 %% and %d", client.Client.ActiveThreadPercentage, client.Limit(), limitOf(2*seatMi<<20))
+		if client := ask(t, ns, "two", "--memory", "1Gi"); client.Client.ActiveThreadPercentage != 50 || client.Limit() != 2*seatMi<<20 {
+			t.Errorf("it is held to %v %% and %d bytes, want 50 %% and %d", client.Client.ActiveThreadPercentage, client.Limit(), 2*seatMi<<20)
 		}
 		remove(t, ns, "two")
 	})

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
@@ -60,10 +61,34 @@ func TestSharesOutliveWhatServesThem(t *testing.T) {
 		if client.Client.ActiveThreadPercentage != 20 || client.Error.Name != "" {
 			t.Errorf("a new client is held to %v %%, want 20, the largest share; refused: %q", client.Client.ActiveThreadPercentage, client.Error.Name)
 		}
+		// The program of one has failed, and its pod has ended. That of the other would fail.
+		for _, pod := range []string{"first", "second"} {
+			warned(t, ns, pod, v1alpha1.ConditionShareInterrupted, "the programs of the share that ran then fail at their next CUDA call")
+		}
+		untilExplained(t, ns, "second", "the MPS daemon of the share or its server ended (mps-interrupted")
 	})
 	remove(t, ns, "first", "second")
 	nothingLeft(t)
 	noDaemons(t, supervisor)
+}
+
+// warned waits until a pod has an event of a reason and with a text.
+func warned(t *testing.T, namespace, pod, reason, text string) {
+	t.Helper()
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
+		out, err := cluster.Kubectl(ctx, "--namespace", namespace, "get", "events", "--field-selector", "type=Warning,involvedObject.kind=Pod,involvedObject.name="+pod+",reason="+reason,
+			"--output", "jsonpath={.items[*].message}")
+		return strings.Contains(out, text), fmt.Sprintf("the events %s of pod %s are %q", reason, pod, out), err
+	}))
+}
+
+// untilExplained waits until kubectl gpu explain of a pod has a text.
+func untilExplained(t *testing.T, namespace, pod, want string) {
+	t.Helper()
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
+		out, err := cluster.GPU(ctx, "explain", "--namespace", namespace, pod)
+		return strings.Contains(out, want), fmt.Sprintf("no %q in %v\n%s", want, err, out), nil
+	}))
 }
 
 // onlyDaemon waits until the only daemon is ready, and returns it. A supervisor that adopts a

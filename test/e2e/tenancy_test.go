@@ -305,7 +305,7 @@ spec:
 	}
 	for _, tc := range []struct{ name, namespace, request, want string }{
 		{"tenant-watching", tenant, only("monitor"), "it is all GPUs of the node, for monitoring agents only: the request needs adminAccess: true"},
-		{"admin-on-a-gpu", admins, only("gpu") + "\nadminAccess: true", "admin access would add another claim to the same device; see docs/user/events.md#event-texts"},
+		{"admin-on-a-gpu", admins, only("gpu") + "\nadminAccess: true", "admin access would add another claim to the same device; see https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/user/events.md#event-texts"},
 	} {
 		apply(t, tc.namespace, of("anything.example.com", claim(tc.name, tc.request, ""))+pod(tc.name, tc.name, ""))
 		_, err := cluster.WaitEvent(t.Context(), tc.namespace, tc.name, tc.want)

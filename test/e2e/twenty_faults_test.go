@@ -4,7 +4,11 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -182,6 +186,7 @@ func faultsOfHardware() []fault {
 			words:    []string{broken + " has the taint ", "then restart the node"},
 			remedies: []string{"kubectl gpu drain " + gpu}, mend: restartNode,
 		},
+		missingNode(),
 		foreignProcess(),
 		{
 			name: "a memory error", command: "doctor", code: "ecc", rules: true, make: breaks("fault", "ecc"),
@@ -219,6 +224,37 @@ spec:
 `)
 			},
 			words: []string{broken + " has the taint example.com/fan"}, remedies: []string{"kubectl delete devicetaintrule fan"},
+		},
+	}
+}
+
+// missingNode is a node on which nothing has loaded the kernel module nvidia-uvm. The next agent
+// scans at its start.
+func missingNode() fault {
+	restart := func(t *testing.T) {
+		must(t, agent.Kill(t.Context()))
+		must(t, agent.Start(t.Context()))
+	}
+	return fault{
+		name: "no device node of nvidia-uvm", command: "doctor", code: "device-node-missing",
+		make: func(t *testing.T, _ string) {
+			node, devices := filepath.Join(agent.SimDir(), "dev/nvidia-uvm"), filepath.Join(agent.SimDir(), "proc/devices")
+			for _, path := range []string{node, devices} {
+				must(t, os.Rename(path, path+".gone"))
+				t.Cleanup(func() {
+					if err := os.Rename(path+".gone", path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+						t.Error(err)
+					}
+				})
+			}
+			must(t, os.WriteFile(devices, []byte("195 nvidia\n"), 0o644))
+			restart(t)
+		},
+		words: []string{"a device node that CUDA programs need does not exist on the node", "run nvidia-smi and nvidia-modprobe -u -c 0 as root on node NODE"},
+		mend: func(t *testing.T, _ string) {
+			node := filepath.Join(agent.SimDir(), "dev/nvidia-uvm")
+			must(t, os.Rename(node+".gone", node))
+			restart(t)
 		},
 	}
 }
@@ -304,7 +340,7 @@ func faultsOfInstallation() []fault {
 				}))
 				kubectl(t, "delete", "pod", "train", "--namespace", ns, "--wait=false")
 			},
-			words: []string{"no agent of the driver runs on node NODE: nothing prepares or releases claims there", "have the administrator start the agent"},
+			words: []string{"no agent of the driver runs on node NODE: nothing prepares or releases claims there", "kubectl gpu doctor NODE"},
 			mend:  func(t *testing.T, _ string) { must(t, agent.Start(t.Context())) },
 		},
 		{
@@ -313,7 +349,7 @@ func faultsOfInstallation() []fault {
 				t.Cleanup(func() { must(t, agent.Start(context.WithoutCancel(t.Context()))) })
 				must(t, agent.Stop(t.Context()))
 			},
-			words: []string{"no pod of an agent for the driver gpu.nvidia.com", "install the chart (docs/admin/install.md)"},
+			words: []string{"no pod of an agent for the driver gpu.nvidia.com", "install the chart; for a driver with another name"},
 			mend:  func(t *testing.T, _ string) { must(t, agent.Start(t.Context())) },
 		},
 	}

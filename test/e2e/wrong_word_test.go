@@ -103,8 +103,8 @@ func offersDevices(t *testing.T, want string, wanted func(devices map[string]str
 			if device.AllowMultipleAllocations != nil {
 				found[name] = "shared"
 			}
-			if len(device.Taints) > 0 {
-				found[name] += " tainted"
+			for _, taint := range device.Taints {
+				found[name] += fmt.Sprintf(" %s=%s", taint.Key, taint.Value)
 			}
 		}
 		return wanted(found), fmt.Sprintf("%v are published, want %s", found, want), nil

@@ -35,6 +35,7 @@ func (r rawGPU) readCalls() map[string]func() gonvml.Return {
 		"DeviceGetGraphicsRunningProcesses":   code(d.GetGraphicsRunningProcesses),
 		"DeviceGetMPSComputeRunningProcesses": code(d.GetMPSComputeRunningProcesses),
 		"DeviceGetMaxClockInfo":               code(func() (uint32, gonvml.Return) { return d.GetMaxClockInfo(gonvml.CLOCK_SM) }),
+		"DeviceGetMemoryInfo":                 code(d.GetMemoryInfo),
 		"DeviceGetMemoryInfo_v2":              code(d.GetMemoryInfo_v2),
 		"DeviceGetMemoryLimits_v1":            r.readNoMemoryLimits,
 		"DeviceGetMigMode":                    codeOfTwo(d.GetMigMode),

@@ -54,7 +54,7 @@ func (m *machine) capture(name string, node gpu.Node) (*nvmlsim.Model, error) {
 		captured := nvmlsim.GPU{
 			Kind:           addKind(model.Kinds, kind),
 			Address:        g.Address.String(),
-			NUMANode:       g.NUMANode,
+			NUMANode:       kernelNUMANode(m.root, g),
 			MemoryNUMANode: raw.memoryNUMANode(),
 			PCIeRoot:       g.PCIeRoot,
 			Bridges:        captureBridges(m.root, g.Address),
@@ -166,6 +166,16 @@ func captureLinks(links []gpu.Link) []nvmlsim.Links {
 		}
 	}
 	return runs
+}
+
+// kernelNUMANode returns the NUMA node of a GPU if the kernel knows it. The adapter concludes it on a
+// machine with one node, and a model states facts.
+func kernelNUMANode(root string, g gpu.GPU) *int {
+	data, err := os.ReadFile(filepath.Join(root, "sys", "bus", "pci", "devices", g.Address.String(), "numa_node"))
+	if err != nil || strings.TrimSpace(string(data)) == "-1" {
+		return nil
+	}
+	return g.NUMANode
 }
 
 // captureNUMA reads the NUMA nodes of a machine below root. They number from 0 on

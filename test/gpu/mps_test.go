@@ -163,7 +163,7 @@ func checkMPSOn(t *testing.T, m *machine, want mpsTarget) {
 	if err := supervisor.StopMPS(t.Context(), want.Name); err != nil {
 		t.Fatal(err)
 	}
-	if left, err := supervisor.MPSDaemons(t.Context()); err != nil || len(left) > 0 {
+	if left, err := supervisor.MPSDaemons(t.Context(), true); err != nil || len(left) > 0 {
 		t.Errorf("after the stop: %+v, %v", left, err)
 	}
 	processes := []int{started.PID}
@@ -317,7 +317,7 @@ func printLogs(t *testing.T, dir string) {
 
 func onlyDaemon(t *testing.T, supervisor *supervisor.Supervisor) gpu.MPSStatus {
 	t.Helper()
-	daemons, err := supervisor.MPSDaemons(t.Context())
+	daemons, err := supervisor.MPSDaemons(t.Context(), true)
 	if err != nil || len(daemons) != 1 {
 		t.Fatalf("got %+v, %v, want one daemon", daemons, err)
 	}

@@ -84,13 +84,13 @@ func (c *Cluster) NewFrontend() (*Frontend, error) {
 // ListenOnNode listens on a free port of the node: pods have no way to the host, only to their
 // node.
 func (c *Cluster) ListenOnNode() (net.Listener, error) {
-	return listenIn(filepath.Join("/run/netns", c.NetNS), net.JoinHostPort(c.NodeIP, "0"))
+	return listenIn(c.NetNS, net.JoinHostPort(c.NodeIP, "0"))
 }
 
 // ListenOnLoopback listens on an address of the node's loopback interface, which is not the
 // host's. The container runtime needs no TLS for registries there.
 func (c *Cluster) ListenOnLoopback(address string) (net.Listener, error) {
-	return listenIn(filepath.Join("/run/netns", c.NetNS), address)
+	return listenIn(c.NetNS, address)
 }
 
 // Close ends the load balancer and its connections.

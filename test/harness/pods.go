@@ -313,7 +313,7 @@ func (s Sight) Attributes(device string) map[resourceapi.QualifiedName]resourcea
 	return nil
 }
 
-// Limits are what MPS holds processes of the container to: "18944M 25%", "-"
+// Limits are what MPS holds processes of the container to: "19456M 25%", "-"
 // where there are none.
 func (s Sight) Limits() string {
 	var limits []string

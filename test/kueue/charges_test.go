@@ -55,7 +55,7 @@ func testClaims(t *testing.T, mapper *dra.ResourceMapper, slices map[string][]re
 	}{
 		"a share":                    {"dgx-h100", "mps.nvidia.com", "capacity: {requests: {memory: 10Gi}}", "10Gi"},
 		"a share with compute":       {"dgx-h100", "mps.nvidia.com", "capacity: {requests: {memory: 10Gi, compute: 25}}", "10Gi"},
-		"a share below the smallest": {"dgx-h100", "mps.nvidia.com", "capacity: {requests: {memory: 1Gi}}", "1687Mi"},
+		"a share below the smallest": {"dgx-h100", "mps.nvidia.com", "capacity: {requests: {memory: 1Gi}}", "1686Mi"},
 		// The scheduler finds no GPU for it.
 		"a share larger than a GPU":            {"dgx-h100", "mps.nvidia.com", "capacity: {requests: {memory: 100Gi}}", "100Gi"},
 		"a whole GPU":                          {"dgx-h100", "gpu.nvidia.com", "", "80944Mi"},

@@ -8,6 +8,9 @@
 //	<!-- not run by a test: REASON -->
 //	<!-- refused -->       the last command must fail
 //	<!-- begins anew -->   the fence runs in a new shell, on a cluster without the driver
+//	<!-- the recipe -->    the reader then installs the driver as docs/admin/install.md says
+//
+// The last one can also precede a fence of text, which has options of helm install and runs in a new shell too.
 package markdown
 
 import (
@@ -23,6 +26,9 @@ import (
 
 // Commands is the language of fences with commands for bash.
 const Commands = "sh"
+
+// Options is the language of a fence with options of helm install.
+const Options = "text"
 
 // Fence is a fenced block of a document.
 type Fence struct {
@@ -41,6 +47,9 @@ type Fence struct {
 	Refused bool
 	// Anew is set if the fence is an alternative to the fences above it.
 	Anew bool
+	// Recipe is set if the reader installs the driver after these commands, or with
+	// these options.
+	Recipe bool
 }
 
 // Where returns the fence's name for messages: "docs/admin/install.md:28".
@@ -114,6 +123,10 @@ func (f *Fence) obey(line string) error {
 	if found == nil {
 		return nil
 	}
+	if found[1] == "the recipe" && f.Language == Options {
+		f.Recipe, f.Anew = true, true
+		return nil
+	}
 	if f.Language != Commands {
 		return fmt.Errorf("%s: a comment before a fence is for commands (%s), not for %q", f.Where(), Commands, f.Language)
 	}
@@ -125,8 +138,10 @@ func (f *Fence) obey(line string) error {
 		f.Refused = true
 	case found[1] == "begins anew":
 		f.Anew = true
+	case found[1] == "the recipe":
+		f.Recipe = true
 	default:
-		return fmt.Errorf("%s: the comment before it is %q: want \"not run by a test: REASON\", \"refused\" or \"begins anew\"", f.Where(), found[1])
+		return fmt.Errorf("%s: the comment before it is %q: want \"not run by a test: REASON\", \"refused\", \"begins anew\" or \"the recipe\"", f.Where(), found[1])
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 func Parts(fences []Fence) [][]Fence {
 	var parts [][]Fence
 	for _, f := range fences {
-		if f.Language != Commands || f.NotRun != "" {
+		if f.Language != Commands && !f.Recipe || f.NotRun != "" {
 			continue
 		}
 		if len(parts) == 0 || f.Anew {
@@ -26,7 +26,8 @@ func Parts(fences []Fence) [][]Fence {
 // Script returns the bash script for fences of one document. It ends with the first
 // command that fails. Every command has the same line number as in the document, so that
 // bash's own messages name that line, and is printed before it runs. A mark precedes the
-// output of each fence.
+// output of each fence. The program recipe installs the driver, with the options in its
+// arguments.
 func Script(fences []Fence) string {
 	var lines []string
 	set := func(line int, text string) {
@@ -45,8 +46,15 @@ func Script(fences []Fence) string {
 			set(f.Line, "if (")
 			set(last, fmt.Sprintf("); then echo '%s: it was to be refused' >&2; exit 1; fi", f.Where()))
 		}
+		if f.Recipe && f.Language == Options {
+			set(f.Line+1, "recipe "+strings.Join(f.Lines, " "))
+			continue
+		}
 		for i, line := range f.Lines {
 			set(f.Line+1+i, line)
+		}
+		if f.Recipe {
+			set(last, "recipe")
 		}
 	}
 	return strings.Join(lines, "\n") + "\n"

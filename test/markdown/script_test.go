@@ -4,6 +4,7 @@ package markdown
 
 import (
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -84,6 +85,24 @@ func TestARefusedFenceMustFail(t *testing.T) {
 		t.Errorf("error %v, printed:\n%s", err, out)
 	}
 }
+
+func TestTheRecipeIsFollowedAfterCommandsOrWithOptions(t *testing.T) {
+	t.Setenv("BASH_FUNC_recipe%%", `() { printf '<%s>' "$@"; }`)
+	for _, c := range []struct{ name, language, line, want string }{
+		{"commands", "sh", "echo before", "\nbefore\n<>"},
+		{"options", "text", `--set 'a={"b": 1}' --set c=d`, `<--set><a={"b": 1}><--set><c=d>`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out, err := bash(t, "# Title", "<!-- the recipe -->", "'''"+c.language, c.line, "'''")
+			if err != nil || !strings.Contains(untraced.ReplaceAllString(out, ""), c.want) {
+				t.Errorf("error %v, want %q in:\n%s", err, c.want, out)
+			}
+		})
+	}
+}
+
+// untraced matches the lines in which bash prints a command.
+var untraced = regexp.MustCompile(`(?m)^\++ .*\n`)
 
 func TestPartsSeparatesAlternatives(t *testing.T) {
 	fences, err := Parse("a.md", document("'''sh", "'''", "'''text", "'''", "'''sh", "'''", "<!-- begins anew -->", "'''sh", "'''",

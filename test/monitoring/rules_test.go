@@ -186,6 +186,13 @@ func alertCases() map[string]alertCase {
 			after: 6 * time.Hour,
 			says:  []string{"(now 9%)"},
 		},
+		"GPUClaimComputeIdle": {
+			// It holds memory. The second container computes in the quiet case.
+			fires: memory("driver", 9, 10, 10) + held(`gpu_dra_claim_sm_used_ratio{`+claim+`}`, 0.001) + held(`gpu_dra_claim_sm_used_ratio{`+strings.ReplaceAll(claim, `"main"`, `"side"`)+`}`, 0.002),
+			quiet: held(`gpu_dra_claim_sm_used_ratio{`+claim+`}`, 0) + held(`gpu_dra_claim_sm_used_ratio{`+strings.ReplaceAll(claim, `"main"`, `"side"`)+`}`, 0.01),
+			after: 6 * time.Hour,
+			says:  []string{"team/job", "on gpu-1b-00 of a"},
+		},
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -33,6 +35,17 @@ exit 1
 		if !strings.Contains(summary, want) {
 			t.Errorf("the end of make test lacks %q: %s", want, summary)
 		}
+	}
+}
+
+// What a test leaves on a machine makes other tests fail, and a contributor's programs.
+func TestMakeTestFailsIfTheMachineIsNotAsBefore(t *testing.T) {
+	left := filepath.Join("/dev/shm", filepath.Base(t.TempDir())+"-maketest-"+strconv.Itoa(os.Getpid()))
+	t.Cleanup(func() { _ = os.Remove(left) })
+	run := makeTest(t, "touch "+left+"\n")
+	text, err := io.ReadAll(run.output)
+	if err != nil || !strings.Contains(string(text), "> shared memory "+left) || !strings.Contains(string(text), "==> what failed") {
+		t.Errorf("make test printed %q, %v", text, err)
 	}
 }
 
@@ -77,8 +90,8 @@ func makeTest(t *testing.T, steps string) makeRun {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	cmd := exec.CommandContext(ctx, "make", "-f", makefile, "-o", "need-root", "-o", "need-cc", "-o", "need-chromium", "test",
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	cmd := exec.CommandContext(ctx, "make", "-f", makefile, "-o", "need-test", "test",
 		"MAKE=make -f "+makefile, "BUILD="+dir)
 	cmd.Dir = root
 	// This test can be a part of make test.
@@ -106,4 +119,18 @@ func makeTest(t *testing.T, steps string) makeRun {
 		t.Fatal(err)
 	}
 	return makeRun{output: output, group: cmd.Process.Pid}
+}
+
+func TestEachTestOfTheMakefileHasALimit(t *testing.T) {
+	makefile := read(t, "Makefile")
+	if !regexp.MustCompile(`(?m)^TEST_FLAGS := .*-timeout `).MatchString(makefile) {
+		t.Error("TEST_FLAGS have no -timeout")
+	}
+	for line := range strings.Lines(makefile) {
+		for _, command := range regexp.MustCompile(`\bgo (-C \S+ )?test (.*)`).FindAllString(line, -1) {
+			if !regexp.MustCompile(`\$\(TEST_FLAGS\)|-timeout | test -c |-list |-fuzz`).MatchString(command) {
+				t.Errorf("no limit: %s", command)
+			}
+		}
+	}
 }

@@ -67,6 +67,17 @@ func TestActionsArePinnedByCommit(t *testing.T) {
 	}
 }
 
+func TestImagesOfWorkflowsArePinnedByDigest(t *testing.T) {
+	image := regexp.MustCompile(`^\s*(?:- )?(?:container|image): *(\S+)|docker://(\S+)`)
+	for name := range workflows(t) {
+		for line := range strings.Lines(read(t, filepath.Join(".github/workflows", name))) {
+			if image.MatchString(line) && !regexp.MustCompile(`@sha256:[0-9a-f]{64}\b`).MatchString(line) {
+				t.Errorf("%s: %s, want NAME:TAG@sha256: and 64 digits", name, strings.TrimSpace(line))
+			}
+		}
+	}
+}
+
 // A hash says nothing to a reader, and tools that update it look for the version behind it.
 func TestPinnedActionsNameTheirVersion(t *testing.T) {
 	for name := range workflows(t) {

@@ -125,9 +125,9 @@ func cellOf(out string) string {
 		switch line = strings.TrimSpace(line); {
 		case strings.HasPrefix(line, "You have no right") && strings.Contains(line, "only of "+tenant):
 			ownSpace++
-		case line == "You have no right to list nodes.", line == withoutRight+"nodes"+mayBeInUse:
+		case strings.HasPrefix(line, "You have no right to list nodes: "), strings.HasPrefix(line, withoutRight+"nodes"+mayBeInUse):
 			nodes++
-		case strings.HasPrefix(line, withoutRight) && strings.HasSuffix(line, mayBeInUse):
+		case strings.HasPrefix(line, withoutRight) && strings.Contains(line, mayBeInUse):
 			ownSpace++
 		default:
 			others++

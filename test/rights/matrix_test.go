@@ -216,6 +216,8 @@ func eventAttempts() []attempt {
 			e.Reason = v1alpha1.ConditionShareRoundedUp
 		}),
 		create("of node A about two shares in a container", []who{agentA}, "may not create events of", func(e *eventsv1.Event) { e.Reason = v1alpha1.ConditionSeveralShares }),
+		create("of node A about a share without its daemon", []who{agentA}, "may not create events of", func(e *eventsv1.Event) { e.Reason = v1alpha1.ConditionShareInterrupted }),
+		create("of node A about a claim that waits", []who{agentA}, "may not create events of", func(e *eventsv1.Event) { e.Reason = v1alpha1.ReasonPrepareRetried }),
 		create("of node B on a pod", []who{agentB}, "may not create events of "+nodeB, func(e *eventsv1.Event) { e.ReportingInstance = nodeB }),
 		create("of another controller", nil, "may not create events of kubelet", func(e *eventsv1.Event) { e.ReportingController = "kubelet" }),
 		create("on a secret", nil, "may not create events on a Secret", func(e *eventsv1.Event) { e.Regarding.Kind = "Secret" }),

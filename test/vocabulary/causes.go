@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 )
 
@@ -38,7 +39,7 @@ func (r remedy) link() string {
 // causesOf returns the regions of a document about causes: a section for each of its causes. The
 // headings are the anchors of the causes. The region "remedies" is there if the causes are faults.
 func causesOf(document string) map[string]string {
-	of := slices.DeleteFunc(cause.All(), func(c cause.Cause) bool { return doctor.Section(c.Anchor()) != document+"#"+c.Anchor() })
+	of := slices.DeleteFunc(cause.All(), func(c cause.Cause) bool { return doctor.Section(c.Anchor()) != gpu.Page(document+"#"+c.Anchor()) })
 	// The introduction of the document says it if all users do the same.
 	sameForUsers := !slices.ContainsFunc(of, func(c cause.Cause) bool { return c.User != of[0].User })
 	var sections []string
@@ -61,6 +62,16 @@ func causesOf(document string) map[string]string {
 		regions["remedies"] = strings.Join(texts, "\n")
 	}
 	return regions
+}
+
+// faultsOfPrograms returns the table of the XIDs that end a program only.
+func faultsOfPrograms() string {
+	var table strings.Builder
+	table.WriteString("| XID | what it means | what the owner of the program does |\n|---|---|---|\n")
+	for _, f := range cause.Faults() {
+		fmt.Fprintf(&table, "| %d | %s | %s |\n", f.XID, f.Meaning, f.User)
+	}
+	return table.String()
 }
 
 // linked returns a remedy with a link in place of each text that many causes have.

@@ -66,7 +66,7 @@ func standardAttributes() []name {
 	return []name{
 		{value: string(deviceattribute.StandardDeviceAttributePCIBusID), meaning: "the PCI address", detail: "string: 0000:1b:00.0"},
 		{value: string(deviceattribute.StandardDeviceAttributePCIeRoot), meaning: "the PCIe root; matches NICs and other devices on the same root", detail: "string: pci0000:15"},
-		{value: string(deviceattribute.StandardDeviceAttributeNUMANode), meaning: "the NUMA node whose CPUs are nearest; with --list-attributes a list of it and the nearest other nodes of its socket", detail: "int: 0"},
+		{value: string(deviceattribute.StandardDeviceAttributeNUMANode), meaning: "the NUMA node whose CPUs are nearest; the only one of a machine with one; with --list-attributes a list of it and the nearest other nodes of its socket", detail: "int: 0"},
 	}
 }
 

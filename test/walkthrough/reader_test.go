@@ -148,7 +148,7 @@ func (r *reader) run(ctx context.Context, file string, fences []markdown.Fence, 
 	defer os.RemoveAll(temporary) //nolint:errcheck // a folder of our own
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, "bash", path)
-	cmd.Dir, cmd.Env = r.cluster.Root, r.environment(temporary)
+	cmd.Dir, cmd.Env = r.cluster.Root, r.environment(file, temporary)
 	cmd.Stdout = io.MultiWriter(&out, progress)
 	cmd.Stderr = cmd.Stdout
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -166,8 +166,8 @@ func (r *reader) run(ctx context.Context, file string, fences []markdown.Fence, 
 	return out.String(), nil
 }
 
-// environment of the reader's shell.
-func (r *reader) environment(temporary string) []string {
+// environment of the shell of a document's reader.
+func (r *reader) environment(file, temporary string) []string {
 	// The make that runs this test is not the reader's.
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
@@ -183,6 +183,7 @@ func (r *reader) environment(temporary string) []string {
 		// Of the targets that bring a cluster up, the demos.
 		"CLUSTER="+r.cluster.Name,
 		"WALKTHROUGH_VALUES="+r.path("values.yaml"),
+		"WALKTHROUGH_REGISTRY="+r.own(file)+"/team",
 		"WALKTHROUGH_HELM="+filepath.Join(r.cluster.Bin, "helm"),
 		"WALKTHROUGH_KUBECTL_GPU="+r.cluster.Program("kubectl-gpu"),
 		"WALKTHROUGH_CTR="+filepath.Join(r.cluster.BinDir, "ctr"),

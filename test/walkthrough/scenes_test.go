@@ -55,8 +55,8 @@ var scenes = map[string]scene{
 		"GPU7 NV18 NV18 NV18 NV18 NV18 NV18 NV18 X",
 	}},
 	"demo/compare-sharing/README.md": {installed: true, model: "demo/compare-sharing/eight-a100-40gb.yaml", driver: true, printed: []string{
-		"gpu-07-00 NVIDIA A100-SXM4-40GB shared 2 ██████████ 39.0Gi/39.4Gi ██████████ 100% ok",
-		"gpu-bd-00 NVIDIA A100-SXM4-40GB shared 2 ██████████ 39.0Gi/39.4Gi ██████████ 100% ok",
+		"gpu-07-00 A100-SXM4-40GB shared 2 ██████████ 39.0Gi/39.4Gi ██████████ 100% ok",
+		"gpu-bd-00 A100-SXM4-40GB shared 2 ██████████ 39.0Gi/39.4Gi ██████████ 100% ok",
 		"2 gpu-07-00 2 gpu-0f-00 2 gpu-47-00",
 		"8 16",
 		"19.5Gi 50% ok mps, memory driver, compute daemon",
@@ -84,8 +84,8 @@ var scenes = map[string]scene{
 		"the client has 2048 MiB of its limit of 2048 MiB",
 	}},
 	"demo/course/mig/README.md": {exercises: true, printed: []string{
-		"NVIDIA A100 80GB PCIe mig 6",
-		"NVIDIA A100 80GB PCIe timeslice 6",
+		"A100 80GB PCIe mig 6",
+		"A100 80GB PCIe timeslice 6",
 		"mig-4g-40gb-0 39.2Gi",
 		"pod/by-night condition met",
 	}},
@@ -93,7 +93,7 @@ var scenes = map[string]scene{
 		"GPU2 SYS SYS X NV1 20-39,60-79",
 		"GPU3 NV2 NV1 NV2 X 20-39,60-79",
 	}},
-	"demo/fleet/README.md":     {printed: []string{"gpu-9a-00 NVIDIA A100 80GB PCIe timeslice 6", "serving 20 2.3 180.0Gi 240% 0", "job.batch/pretrain unchanged"}},
+	"demo/fleet/README.md":     {printed: []string{"gpu-9a-00 A100 80GB PCIe timeslice 6", "serving 20 2.3 180.0Gi 240% 0", "job.batch/pretrain unchanged"}},
 	"demo/fractions/README.md": {printed: []string{"gpu-07-00 19.0Gi 25% ok mps, memory cooperative, compute cooperative"}},
 	"demo/held/README.md": {printed: []string{
 		"greedy/main gpu-1b-00 10240Mi driver --greedy --no-mps --processes 3 8854Mi",
@@ -134,7 +134,7 @@ var scenes = map[string]scene{
 	}},
 	"demo/whole-gpu/README.md":                  {installed: true, printed: []string{"cannot allocate all claims", "productName"}},
 	"deployments/container/README.md":           {printed: []string{"gpu-kubelet-plugin:v0.1.0: digest:"}},
-	"deployments/helm/gpu-dra-driver/README.md": {pulled: true},
+	"deployments/helm/gpu-dra-driver/README.md": {installed: true},
 	"docs/admin/runtimes.md":                    {installed: true},
 	"docs/admin/rights.md":                      {installed: true},
 	"docs/admin/ai-conformance.md":              {installed: true, printed: []string{"gpu-1b-00 570.124.6 12.8.0"}},
@@ -153,12 +153,12 @@ var scenes = map[string]scene{
 		"dgx-h100 with 8 GPUs in",
 	}},
 	"docs/user/kubectl.md": {installed: true, printed: []string{
-		"gpu-df-00 NVIDIA H100 80GB HBM3 free 0 ░░░░░░░░░░ 0.0Gi/79.0Gi ░░░░░░░░░░ 0% ok",
+		"gpu-df-00 H100 80GB HBM3 free 0 ░░░░░░░░░░ 0.0Gi/79.0Gi ░░░░░░░░░░ 0% ok",
 	}},
 	"docs/user/look.md": {installed: true, printed: []string{
-		"gpu-df-00 NVIDIA H100 80GB HBM3 free 0 ░░░░░░░░░░ 0.0Gi/79.0Gi ░░░░░░░░░░ 0% ok",
+		"gpu-df-00 H100 80GB HBM3 free 0 ░░░░░░░░░░ 0.0Gi/79.0Gi ░░░░░░░░░░ 0% ok",
 		"gpu-9d-00 79.0Gi 100% ok -",
-		"mps.nvidia.com 20.0Gi gpu-dra-",
+		"share.nvidia.com 20.0Gi gpu-dra-",
 		"demo 7 7.0 553.3Gi 700% 0",
 		"gpu-df-00 NV18 NV18 NV18 NV18 NV18 NV18 NV18 X 1 pci0000:d9 -",
 	}},
@@ -205,7 +205,7 @@ var scenes = map[string]scene{
 		"kind: SecurityContextConstraints",
 	}},
 	"docs/user/jupyter.md": {installed: true, offer: "share,timeslice", programs: true, printed: []string{
-		"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=3584M",
+		"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=4096M",
 		"TF_FORCE_GPU_ALLOW_GROWTH=true",
 		"demo notebook notebook notebook-gpu-",
 		"8.0Gi - ok mps, memory cooperative, compute cooperative",
@@ -315,7 +315,7 @@ func publish(ctx context.Context, file string) error {
 	registry := desk.own(file) + "/team"
 	run := func(program string, args ...string) error {
 		cmd := exec.CommandContext(ctx, program, args...)
-		cmd.Dir, cmd.Env = cluster.Root, desk.environment(desk.dir)
+		cmd.Dir, cmd.Env = cluster.Root, desk.environment(file, desk.dir)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, out)
 		}

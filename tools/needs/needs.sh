@@ -12,9 +12,9 @@
 # SBIN are other folders than those of root's programs.
 set -euo pipefail
 
-all='make git go cc root cluster chromium'
-# Not in the table: most machines never build a release.
-special='cross'
+all='make git go cc python root cluster chromium'
+# Not in the table: few commands need them.
+special='cross debootstrap'
 top=$(cd "${BASH_SOURCE[0]%/*}/../.." && pwd)
 
 # purpose prints which targets need it.
@@ -23,8 +23,10 @@ purpose() {
   make | git | go) echo 'every target' ;;
   cc) echo 'make unit, make demo, make test' ;;
   root | cluster) echo 'make demo, make test' ;;
+  python) echo 'make unit, make test' ;;
   chromium) echo 'make test, make browser' ;;
   cross) echo 'make release' ;;
+  debootstrap) echo 'make fresh' ;;
   *) printf 'needs.sh: no such need: %s; it knows: %s\n' "$1" "$all $special" >&2; return 2 ;;
   esac
 }
@@ -112,6 +114,9 @@ look() {
     fi
     echo "$path"
     ;;
+  python)
+    command -v python3 || { echo 'python3, in which an example of the simulator is written'; return 1; }
+    ;;
   root)
     if [ "$(uname -s)" != Linux ]; then
       echo 'Linux: these targets start a real Kubernetes node (kubelet, containerd, network namespaces)'; return 1
@@ -135,6 +140,9 @@ look() {
   chromium)
     command -v chromium || command -v google-chrome || { echo 'chromium, in which the pages of kubectl gpu ui are tested'; return 1; }
     ;;
+  debootstrap)
+    command -v debootstrap || PATH=$PATH:${SBIN-/usr/sbin:/sbin} command -v debootstrap || { echo 'debootstrap, which installs a base system of Debian into a folder'; return 1; }
+    ;;
   cross)
     if [ -n "$(crossPackages)" ]; then echo 'compilers for arm64 and for x86-64, with which a release is built'; return 1; fi
     echo 'compilers for both architectures'
@@ -151,8 +159,10 @@ packages() {
   cc:fedora) echo gcc glibc-devel glibc-static ;;
   cluster:debian) echo busybox-static conntrack iproute2 iptables util-linux runc ;;
   cluster:fedora) echo busybox conntrack-tools iproute iptables-nft util-linux runc ;;
+  python:debian | python:fedora) echo python3 ;;
   chromium:debian) echo chromium fonts-dejavu-core ;;
   chromium:fedora) echo chromium dejavu-sans-fonts ;;
+  debootstrap:debian) echo debootstrap ;;
   cross:debian) crossPackages ;;
   *) return 1 ;;
   esac
@@ -178,7 +188,7 @@ remedy() {
   go:mac) echo "brew install go, or https://go.dev/dl/" ;;
   go:*) echo 'https://go.dev/doc/install; distributions have older ones. Go 1.21 and newer download the right version by themselves' ;;
   make:mac) echo 'brew install make, and call it as gmake' ;;
-  git:mac | cc:mac) echo 'xcode-select --install' ;;
+  git:mac | cc:mac | python:mac) echo 'xcode-select --install' ;;
   root:mac | cluster:mac)
     echo 'a Linux virtual machine, or the container in .devcontainer (docs/dev/first-change.md). A Mac alone builds only kubectl gpu' ;;
   chromium:mac) echo 'brew install --cask chromium, with chromium on PATH' ;;

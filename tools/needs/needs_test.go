@@ -28,7 +28,7 @@ type machine struct {
 func newMachine(release string) machine {
 	programs := map[string]string{
 		"uname": "echo Linux", "id": "echo 0", "make": "echo GNU Make 4.3", "git": ":", "go": "echo go1.99.0",
-		"gcc": "while read -r _; do :; done", "chromium": ":", "busybox": ":", "conntrack": ":", "ip": ":", "iptables": ":",
+		"gcc": "while read -r _; do :; done", "python3": ":", "chromium": ":", "busybox": ":", "conntrack": ":", "ip": ":", "iptables": ":",
 		"nsenter": ":", "runc": ":",
 	}
 	if release == mac {
@@ -71,7 +71,7 @@ func TestAMachineWithEverything(t *testing.T) {
 	if status != 0 || strings.Contains(out, "missing") {
 		t.Errorf("exit status %d:\n%s", status, out)
 	}
-	for _, need := range []string{"make", "git", "go", "cc", "root", "cluster", "chromium"} {
+	for _, need := range []string{"make", "git", "go", "cc", "python", "root", "cluster", "chromium"} {
 		if !regexp.MustCompile(`(?m)^` + need + ` +ok `).MatchString(out) {
 			t.Errorf("no line for %s:\n%s", need, out)
 		}
@@ -101,6 +101,7 @@ func TestAMissingToolIsNamedWithTheWayToGetIt(t *testing.T) {
 		{"no root", newMachine(fedora), "", map[string]string{"id": "echo 1000"}, "root", []string{"needs root: ", "run it with sudo, or run `make unit`"}},
 		{"no Linux", newMachine(mac), "", nil, "root", []string{"needs Linux: ", "a Linux virtual machine, or the container in .devcontainer"}},
 		{"no runc on Fedora", newMachine(fedora), "runc", nil, "cluster", []string{"programs of a node: runc", "sudo dnf install busybox conntrack-tools iproute"}},
+		{"no Python on Debian", newMachine(debian), "python3", nil, "python", []string{"python3, in which", "apt-get install --no-install-recommends python3"}},
 		{"no browser on Fedora", newMachine(fedora), "chromium", nil, "chromium", []string{"chromium, in which", "dnf install chromium"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -182,6 +183,18 @@ func TestTheCompilersOfARelease(t *testing.T) {
 	}
 	if out, status = newMachine(fedora).run(t, "--install", "cross"); status != 1 || !strings.Contains(out, "deployments/container/README.md") {
 		t.Errorf("on Fedora, exit status %d:\n%s", status, out)
+	}
+}
+
+// A contributor mends all of it at once.
+func TestEverythingThatIsMissingIsNamed(t *testing.T) {
+	m := newMachine(fedora)
+	for _, program := range []string{"runc", "python3", "chromium"} {
+		delete(m.programs, program)
+	}
+	out, status := m.run(t, "--install", "root", "cluster", "cc", "python", "chromium")
+	if status != 1 || strings.Count(out, "This needs ") != 3 {
+		t.Errorf("exit status %d, want 1 and three needs:\n%s", status, out)
 	}
 }
 

@@ -28,7 +28,7 @@ func node() agentv1.Node {
 		FabricManager: fact(true), FabricManagerRelease: fact("580.65.06"), Persistenced: fact(true), KernelVersion: fact("6.8.0-85-generic"),
 		Controllers: fact([]string{"cpu", "dmem"}), HugePages: fact(map[string]uint64{"1048576kB": 4, "2048kB": 512}),
 		TransparentHugePages: fact("madvise"), SwapBytes: fact(uint64(8589934592)), Governors: fact([]string{"performance"}),
-		Memlock: fact("unlimited"), IOMMU: fact(true), RDMADevices: fact([]string{"mlx5_0"}), NUMANodes: fact(2),
+		Memlock: fact("unlimited"), IOMMU: fact(true), RDMADevices: fact([]string{"mlx5_0"}), NUMANodes: fact(2), KernelLog: fact(true),
 		NRI: fact(true), ContainerdCDI: fact("true"), ContainerdSpecDirs: fact([]string{"/etc/cdi"}), CRIOSpecDirs: fact([]string{"/var/run/cdi"}), CPUManager: fact("static"),
 		GPUs: []agentv1.GPU{{
 			Address: "0000:1b:00.0", UUID: "GPU-11111111-2222-3333-4444-555555555555", Model: "NVIDIA H100 80GB HBM3",

@@ -65,6 +65,9 @@ type Node struct {
 	// NUMANodes is the number of NUMA nodes with CPUs.
 	NUMANodes Fact[int] `json:"numaNodes"`
 
+	// KernelLog is set if the agent finds the programs of the XIDs in the kernel's log. Agents of earlier releases do not report it.
+	KernelLog Fact[bool] `json:"kernelLog"`
+
 	// NRI is set if the container runtime has the default socket of NRI.
 	NRI Fact[bool] `json:"nri"`
 	// ContainerdCDI is enable_cdi in containerd's own configuration file: "true" or

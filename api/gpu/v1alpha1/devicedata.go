@@ -40,7 +40,7 @@ type ShareData struct {
 	// ThreadPercentage is the part of the SMs that each process can use, in percent.
 	// It is absent if there is no such limit.
 	ThreadPercentage int `json:"threadPercentage,omitempty"`
-	// MemoryLimit is the memory that each process can use, besides its context;
+	// MemoryLimit is the memory that each process can use, its context included;
 	// absent if nothing limits it.
 	MemoryLimit *resource.Quantity `json:"memoryLimit,omitempty"`
 	// TimeSlice is the interval that the claim's configuration names; absent if it

@@ -57,7 +57,7 @@ func ExampleShareConfig() {
 		Requests: []resourceapi.DeviceRequest{{
 			Name: "gpu",
 			Exactly: &resourceapi.ExactDeviceRequest{
-				DeviceClassName: "mps.nvidia.com",
+				DeviceClassName: "share.nvidia.com",
 				Capacity: &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{
 					v1alpha1.CapacityMemory: resource.MustParse("10Gi"),
 				}},

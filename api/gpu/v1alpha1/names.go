@@ -60,7 +60,7 @@ const (
 	// linked with each other.
 	AttributeNVLinkDomain = "nvlinkDomain" // string: 1b-00
 	// AttributeNVLinkPeers is the GPUs at the other ends of the links, by their names
-	// without "gpu-".
+	// without "gpu-". It is empty if there are none.
 	AttributeNVLinkPeers = "nvlinkPeers" // string: 43-00,52-00
 	// AttributeNVLinkLinks is the number of active links of the GPU.
 	AttributeNVLinkLinks = "nvlinkLinks" // int: 18
@@ -110,7 +110,7 @@ const (
 	// MetadataCPUs is the CPUs of the GPU's NUMA node; absent if longer than 64 characters.
 	MetadataCPUs = "cpus" // string: 0-55,112-167
 	// MetadataNICs is the network adapters nearest to the GPU, by their PCI addresses:
-	// adapters on its PCIe switch, or else below its PCIe root.
+	// adapters on its PCIe switch, or else below its root port.
 	MetadataNICs = "nics" // list of strings: 0000:18:00.0
 	// MetadataRDMADevices is the RDMA devices of these adapters.
 	MetadataRDMADevices = "rdmaDevices" // list of strings: mlx5_0
@@ -125,9 +125,9 @@ const (
 	// MetadataProcessThreadPercentage is the part of the SMs that each process can
 	// use, in percent.
 	MetadataProcessThreadPercentage = "processThreadPercentage" // int: 12
-	// MetadataProcessMemoryLimit is the memory that each process can use, besides its
-	// context.
-	MetadataProcessMemoryLimit = "processMemoryLimit" // string: 4608Mi
+	// MetadataProcessMemoryLimit is the memory that each process can use, its
+	// context included.
+	MetadataProcessMemoryLimit = "processMemoryLimit" // string: 5Gi
 	// MetadataShareContainers is the number of containers among which the memory is
 	// divided.
 	MetadataShareContainers = "shareContainers" // int: 1
@@ -148,7 +148,7 @@ const (
 	// EnvironmentCPUs is the CPUs of that NUMA node.
 	EnvironmentCPUs = "GPU_CPUS" // 0-55,112-167
 	// EnvironmentNICs is the network adapters nearest to the GPU, by their PCI addresses:
-	// adapters on its PCIe switch, or else below its PCIe root.
+	// adapters on its PCIe switch, or else below its root port.
 	EnvironmentNICs = "GPU_NICS" // 0000:18:00.0
 	// EnvironmentRDMADevices is the RDMA devices of these adapters.
 	EnvironmentRDMADevices = "GPU_RDMA_DEVICES" // mlx5_0
@@ -370,12 +370,40 @@ const ConditionSeveralShares = "SeveralShares" // ResourceClaim
 // ReasonOneMPSDaemon is the reason of [ConditionSeveralShares]: a container uses one MPS daemon.
 const ReasonOneMPSDaemon = "OneMPSDaemon"
 
+// The conditions of a share in a claim's status.devices for which its programs do not compute. Each
+// has one reason. An event with the condition as its reason says the same.
+const (
+	// ConditionShareInterrupted means that the MPS daemon of the share or its server ended. The time
+	// of the condition is when that happened, and the claim had the share. The programs that ran then
+	// fail.
+	ConditionShareInterrupted = "ShareInterrupted" // ResourceClaim
+	ReasonMPSEnded            = "MPSEnded"
+	// ConditionShareUnserved means that the MPS daemon of the share does not run.
+	ConditionShareUnserved = "ShareUnserved" // ResourceClaim
+	ReasonMPSNotRunning    = "MPSNotRunning"
+	// ConditionShareWaits means that a program waits until the programs of another user have ended.
+	ConditionShareWaits = "ShareWaits" // ResourceClaim
+	ReasonOtherUser     = "OtherUser"
+)
+
 const (
 	// ReasonGPUUnhealthy is the reason of a warning on a claim and its pods: a GPU of the
 	// claim has failed.
 	ReasonGPUUnhealthy = "GPUUnhealthy"
 	// ReasonGPUHealthy is the reason of the event that follows when the GPU is healthy again.
 	ReasonGPUHealthy = "GPUHealthy"
+	// ReasonPrepareRetried is the reason of a warning on a claim and its pods: the claim waits for
+	// its device. The condition [ConditionReady] is false meanwhile.
+	ReasonPrepareRetried = "PrepareRetried"
+	// ReasonUnprepareRetried is the reason of a warning on a claim and its pods, and of its condition
+	// [ConditionReady]: the claim has ended, and keeps its devices because something uses them.
+	ReasonUnprepareRetried = "UnprepareRetried"
+	// ReasonProgramFault is the reason of a warning on a pod: its program made a fault on the GPU.
+	// If the name of the pod is not known, it is on the claim.
+	ReasonProgramFault = "ProgramFault"
+	// ReasonSharedFault is the reason of a warning on a pod: a fault of another program ended the
+	// pod's programs, because MPS shares the GPU. If the name of the pod is not known, it is on the claim.
+	ReasonSharedFault = "SharedFault"
 )
 
 // AnnotationViewerAccount is the name of the service account for reading facts about the
@@ -393,3 +421,9 @@ const AnnotationDriverNamespace = GroupName + "/driver-namespace" // ValidatingA
 // RFC 3339, such as "gpu-1b-00@2026-01-31T12:00:00Z". The agent may not write nodes, so
 // the annotation stays. It ends no fault that is reported later.
 const AnnotationRepaired = GroupName + "/repaired" // Node
+
+// AnnotationCordoned says which GPUs an administrator has taken out of use. Its value is a list
+// of the names of their devices, such as "gpu-1b-00", with commas between them. The agent taints
+// all devices of these GPUs, also new ones. "kubectl gpu cordon" and
+// "kubectl gpu uncordon" write it.
+const AnnotationCordoned = GroupName + "/cordoned" // Node

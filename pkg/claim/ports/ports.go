@@ -99,6 +99,9 @@ type Partitioning struct {
 	// CapabilityNodes returns the container paths of a MIG device's capability nodes.
 	// They belong to a GPU instance and a compute instance.
 	CapabilityNodes func(g gpu.GPU, gpuInstance, computeInstance int) ([]string, error)
+	// Openers returns the processes that have one of the device nodes open, by PID. It
+	// omits processes that cannot be read.
+	Openers func(nodes []string) (map[int]gpu.Task, error)
 	// Modes lists the GPUs whose MIG mode was switched on by claims. It is the same
 	// for all processes that share the records of claims.
 	Modes *store.Store
@@ -195,7 +198,7 @@ func (n Node) Check() error {
 	switch {
 	case n.BootID == "" || n.Inventory == nil || n.CDI == nil:
 		return missing("the node")
-	case n.Partitioning != nil && (n.Partitioning.MIG == nil || n.Partitioning.CapabilityNodes == nil || n.Partitioning.Modes == nil || n.Partitioning.Kept == nil):
+	case n.Partitioning != nil && (n.Partitioning.MIG == nil || n.Partitioning.CapabilityNodes == nil || n.Partitioning.Openers == nil || n.Partitioning.Modes == nil || n.Partitioning.Kept == nil):
 		return missing("partitioning")
 	case n.Limits != nil && (n.Limits.Folder == nil || n.Limits.Hook == nil):
 		return missing("memory limits")

@@ -10,11 +10,13 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 )
 
-// Cause is one reason why new claims do not get a device. The texts are clauses without a
+// Cause is one reason why new claims do not get a device. It can also be one why the programs of a
+// share do not compute. The texts are clauses without a
 // capital and a full stop. NODE, GPU_NAME and ADDRESS in a remedy stand for the node, the device
 // name of the GPU and its PCI address: see [Cause.For].
 type Cause struct {
-	// Key and Value are the taint. An empty Value matches each value of the key.
+	// Key and Value are the taint, or of a share the condition of its claim and the reason. An empty
+	// Value matches each value of the key.
 	Key, Value string
 	// Code is the stable name of the cause for users and documents, such as "xid-79".
 	Code string
@@ -26,7 +28,7 @@ type Cause struct {
 	User string
 	// Admin is the remedy for the administrator of the node.
 	Admin string
-	// Ends says when the driver removes the taint.
+	// Ends says when the driver removes the taint or condition.
 	Ends string
 }
 
@@ -82,6 +84,9 @@ func OfCode(code string) Cause {
 	}
 	return Unhealthy(code)
 }
+
+// OfShare reports whether the cause is a condition of a share, and no taint.
+func (c Cause) OfShare() bool { return !strings.Contains(c.Key, "/") }
 
 // Known reports whether the table has a row for exactly this taint.
 func Known(key, value string) bool {

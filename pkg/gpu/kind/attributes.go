@@ -38,7 +38,7 @@ type Inputs struct {
 	Profile gpu.Profile
 	// UUID of a partition that exists before it is claimed.
 	UUID string
-	// Located adds the product and the place of a partition's GPU. All also adds how
+	// Located adds the product and the PCIe root of a partition's GPU. All also adds how
 	// shares of it are limited. They are options because a node can have a hundred
 	// partitions, and repeats every attribute for each.
 	Located, All bool
@@ -86,6 +86,10 @@ func (a Attributes) driver(f Inputs) {
 // is never a list.
 func (a Attributes) locality(f Inputs) {
 	a.name(deviceattribute.StandardDeviceAttributePCIeRoot, f.GPU.PCIeRoot)
+	a.numaNode(f)
+}
+
+func (a Attributes) numaNode(f Inputs) {
 	switch {
 	case f.Lists && len(f.GPU.NearNUMANodes) > 0:
 		near := make([]int64, len(f.GPU.NearNUMANodes))

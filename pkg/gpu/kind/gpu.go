@@ -86,6 +86,10 @@ func gpuCapacities(a Amounts) Capacities {
 func (a Attributes) nvlink(f Inputs) {
 	n, links := f.NVLink, f.GPU.ActiveLinks()
 	if links == 0 {
+		// A selector fails on a missing attribute. The API has no empty list.
+		if none := ""; f.GPU.Links != nil && !f.Lists {
+			a[v1alpha1.AttributeNVLinkPeers] = resourceapi.DeviceAttribute{StringValue: &none}
+		}
 		return
 	}
 	a.number(v1alpha1.AttributeNVLinkLinks, links)

@@ -50,6 +50,7 @@ func migAttributes(f Inputs, a Attributes) {
 	a.name(v1alpha1.AttributeProfile, f.Profile.String())
 	a.name(v1alpha1.AttributeParentUUID, f.GPU.UUID)
 	a.name(v1alpha1.AttributeUUID, f.UUID)
+	a.numaNode(f)
 	if f.Located || f.All {
 		a.text(v1alpha1.AttributeProductName, f.GPU.ProductName)
 		a.locality(f)

@@ -41,6 +41,8 @@ type Conditions struct {
 	// MPSNamespaces reports whether MPS daemons on the GPU have namespaces: MPS
 	// protocol 3.
 	MPSNamespaces bool
+	// Cordoned is set if an administrator has taken the GPU out of use.
+	Cordoned bool
 	// External are the external allocations of the node, of this GPU or of others.
 	External []gpu.ExternalAllocation
 }
@@ -126,7 +128,7 @@ func Check(s State, u Use) []Problem {
 		}
 	}
 	if u.Sharing == ByMPS && !s.MPS {
-		add(NoMPS, "", "", fmt.Errorf("strategy MPS: %w: no MPS daemons run on this node; see docs/user/share-events.md", gpu.ErrNotSupported))
+		add(NoMPS, "", "", fmt.Errorf("strategy MPS: %w: no MPS daemons run on this node; see %s", gpu.ErrNotSupported, gpu.Page("docs/user/share-events.md#when-a-share-does-not-start")))
 	} else if u.Sharing == ByMPS && !g.MPSLimits() {
 		add(NoMPS, "", "", fmt.Errorf("strategy MPS: %w: the GPU has compute capability %d.%d, and MPS limits its clients from 7.0 (Volta) on; a ShareConfig with the strategy Plain shares it without limits",
 			gpu.ErrNotSupported, g.ComputeCapability.Major, g.ComputeCapability.Minor))

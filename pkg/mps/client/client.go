@@ -91,10 +91,15 @@ func (c *Client) StopMPS(ctx context.Context, name string) error {
 }
 
 // MPSDaemons returns the status of every daemon, sorted by name.
-func (c *Client) MPSDaemons(ctx context.Context) ([]gpu.MPSStatus, error) {
+func (c *Client) MPSDaemons(ctx context.Context) ([]gpu.MPSStatus, error) { return c.list(ctx, true) }
+
+// MPSStates is [Client.MPSDaemons] without the servers of the daemons. It waits for no daemon.
+func (c *Client) MPSStates(ctx context.Context) ([]gpu.MPSStatus, error) { return c.list(ctx, false) }
+
+func (c *Client) list(ctx context.Context, servers bool) ([]gpu.MPSStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	response, err := c.rpc.List(ctx, &mpsv1.ListRequest{})
+	response, err := c.rpc.List(ctx, &mpsv1.ListRequest{WithoutServers: !servers})
 	if err != nil {
 		return nil, fmt.Errorf("list MPS daemons: %w", callError(c.socket, err))
 	}

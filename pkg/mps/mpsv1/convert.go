@@ -2,7 +2,11 @@
 
 package mpsv1
 
-import "github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+import (
+	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
 
 // EncodeDaemon returns the message for a daemon.
 func EncodeDaemon(d gpu.MPSDaemon) *Daemon {
@@ -25,6 +29,12 @@ func DecodeDaemon(message *Daemon) gpu.MPSDaemon {
 // EncodeStatus returns the message for the status of a daemon.
 func EncodeStatus(s gpu.MPSStatus) *DaemonStatus {
 	message := &DaemonStatus{Daemon: EncodeDaemon(s.Daemon), State: encodeState(s.State), Pid: int32(s.PID), Problem: s.Problem, Restarts: int32(s.Restarts)}
+	if !s.Interrupted.IsZero() {
+		message.Interrupted = s.Interrupted.Unix()
+	}
+	for _, w := range s.Waiting {
+		message.Waiting = append(message.Waiting, &Waiting{Pid: int32(w.PID), Uid: int32(w.UID)})
+	}
 	for _, server := range s.Servers {
 		message.Servers = append(message.Servers, &Server{Pid: int32(server.PID), State: server.State, Clients: int32(server.Clients)})
 	}
@@ -34,6 +44,12 @@ func EncodeStatus(s gpu.MPSStatus) *DaemonStatus {
 // DecodeStatus returns the status of a message.
 func DecodeStatus(message *DaemonStatus) gpu.MPSStatus {
 	s := gpu.MPSStatus{Daemon: DecodeDaemon(message.GetDaemon()), State: decodeState(message.GetState()), PID: int(message.GetPid()), Problem: message.GetProblem(), Restarts: int(message.GetRestarts())}
+	if at := message.GetInterrupted(); at != 0 {
+		s.Interrupted = time.Unix(at, 0).UTC()
+	}
+	for _, w := range message.GetWaiting() {
+		s.Waiting = append(s.Waiting, gpu.MPSWaiting{PID: int(w.GetPid()), UID: int(w.GetUid())})
+	}
 	for _, server := range message.GetServers() {
 		s.Servers = append(s.Servers, gpu.MPSServer{PID: int(server.GetPid()), State: server.GetState(), Clients: int(server.GetClients())})
 	}

@@ -415,9 +415,11 @@ func (*StopResponse) Descriptor() ([]byte, []int) {
 }
 
 type ListRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether to leave out the servers: to list them, each daemon gets commands.
+	WithoutServers bool `protobuf:"varint,1,opt,name=without_servers,json=withoutServers,proto3" json:"without_servers,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ListRequest) Reset() {
@@ -448,6 +450,13 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
 	return file_supervisor_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ListRequest) GetWithoutServers() bool {
+	if x != nil {
+		return x.WithoutServers
+	}
+	return false
 }
 
 type ListResponse struct {
@@ -603,7 +612,12 @@ type DaemonStatus struct {
 	Restarts int32     `protobuf:"varint,4,opt,name=restarts,proto3" json:"restarts,omitempty"`
 	Servers  []*Server `protobuf:"bytes,5,rep,name=servers,proto3" json:"servers,omitempty"`
 	// Its PID on the host; 0 if it does not run.
-	Pid           int32 `protobuf:"varint,6,opt,name=pid,proto3" json:"pid,omitempty"`
+	Pid int32 `protobuf:"varint,6,opt,name=pid,proto3" json:"pid,omitempty"`
+	// When the programs of its clients last lost their server, in seconds since 1970; 0 if
+	// they have not.
+	Interrupted int64 `protobuf:"varint,7,opt,name=interrupted,proto3" json:"interrupted,omitempty"`
+	// Processes that wait until the programs of another user have ended.
+	Waiting       []*Waiting `protobuf:"bytes,8,rep,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -680,6 +694,73 @@ func (x *DaemonStatus) GetPid() int32 {
 	return 0
 }
 
+func (x *DaemonStatus) GetInterrupted() int64 {
+	if x != nil {
+		return x.Interrupted
+	}
+	return 0
+}
+
+func (x *DaemonStatus) GetWaiting() []*Waiting {
+	if x != nil {
+		return x.Waiting
+	}
+	return nil
+}
+
+type Waiting struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// On the host.
+	Pid           int32 `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
+	Uid           int32 `protobuf:"varint,2,opt,name=uid,proto3" json:"uid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Waiting) Reset() {
+	*x = Waiting{}
+	mi := &file_supervisor_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Waiting) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Waiting) ProtoMessage() {}
+
+func (x *Waiting) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Waiting.ProtoReflect.Descriptor instead.
+func (*Waiting) Descriptor() ([]byte, []int) {
+	return file_supervisor_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Waiting) GetPid() int32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *Waiting) GetUid() int32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
+}
+
 // A server process that a daemon has started for clients.
 type Server struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -693,7 +774,7 @@ type Server struct {
 
 func (x *Server) Reset() {
 	*x = Server{}
-	mi := &file_supervisor_proto_msgTypes[11]
+	mi := &file_supervisor_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -705,7 +786,7 @@ func (x *Server) String() string {
 func (*Server) ProtoMessage() {}
 
 func (x *Server) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_proto_msgTypes[11]
+	mi := &file_supervisor_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -718,7 +799,7 @@ func (x *Server) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Server.ProtoReflect.Descriptor instead.
 func (*Server) Descriptor() ([]byte, []int) {
-	return file_supervisor_proto_rawDescGZIP(), []int{11}
+	return file_supervisor_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Server) GetPid() int32 {
@@ -769,8 +850,9 @@ const file_supervisor_proto_rawDesc = "" +
 	"namespaces\"!\n" +
 	"\vStopRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x0e\n" +
-	"\fStopResponse\"\r\n" +
-	"\vListRequest\"E\n" +
+	"\fStopResponse\"6\n" +
+	"\vListRequest\x12'\n" +
+	"\x0fwithout_servers\x18\x01 \x01(\bR\x0ewithoutServers\"E\n" +
 	"\fListResponse\x125\n" +
 	"\adaemons\x18\x01 \x03(\v2\x1b.gpudra.mps.v1.DaemonStatusR\adaemons\"1\n" +
 	"\x0fSettingsRequest\x12\x1e\n" +
@@ -782,14 +864,19 @@ const file_supervisor_proto_rawDesc = "" +
 	"multi_user\x18\x01 \x01(\bR\tmultiUser\x12\x1e\n" +
 	"\n" +
 	"namespaces\x18\x02 \x01(\bR\n" +
-	"namespaces\"\xe2\x01\n" +
+	"namespaces\"\xb6\x02\n" +
 	"\fDaemonStatus\x12-\n" +
 	"\x06daemon\x18\x01 \x01(\v2\x15.gpudra.mps.v1.DaemonR\x06daemon\x12*\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x14.gpudra.mps.v1.StateR\x05state\x12\x18\n" +
 	"\aproblem\x18\x03 \x01(\tR\aproblem\x12\x1a\n" +
 	"\brestarts\x18\x04 \x01(\x05R\brestarts\x12/\n" +
 	"\aservers\x18\x05 \x03(\v2\x15.gpudra.mps.v1.ServerR\aservers\x12\x10\n" +
-	"\x03pid\x18\x06 \x01(\x05R\x03pid\"J\n" +
+	"\x03pid\x18\x06 \x01(\x05R\x03pid\x12 \n" +
+	"\vinterrupted\x18\a \x01(\x03R\vinterrupted\x120\n" +
+	"\awaiting\x18\b \x03(\v2\x16.gpudra.mps.v1.WaitingR\awaiting\"-\n" +
+	"\aWaiting\x12\x10\n" +
+	"\x03pid\x18\x01 \x01(\x05R\x03pid\x12\x10\n" +
+	"\x03uid\x18\x02 \x01(\x05R\x03uid\"J\n" +
 	"\x06Server\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\x05R\x03pid\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x18\n" +
@@ -819,7 +906,7 @@ func file_supervisor_proto_rawDescGZIP() []byte {
 }
 
 var file_supervisor_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_supervisor_proto_goTypes = []any{
 	(State)(0),               // 0: gpudra.mps.v1.State
 	(*Daemon)(nil),           // 1: gpudra.mps.v1.Daemon
@@ -833,7 +920,8 @@ var file_supervisor_proto_goTypes = []any{
 	(*SettingsRequest)(nil),  // 9: gpudra.mps.v1.SettingsRequest
 	(*SettingsResponse)(nil), // 10: gpudra.mps.v1.SettingsResponse
 	(*DaemonStatus)(nil),     // 11: gpudra.mps.v1.DaemonStatus
-	(*Server)(nil),           // 12: gpudra.mps.v1.Server
+	(*Waiting)(nil),          // 12: gpudra.mps.v1.Waiting
+	(*Server)(nil),           // 13: gpudra.mps.v1.Server
 }
 var file_supervisor_proto_depIdxs = []int32{
 	2,  // 0: gpudra.mps.v1.Daemon.namespaces:type_name -> gpudra.mps.v1.Namespace
@@ -841,20 +929,21 @@ var file_supervisor_proto_depIdxs = []int32{
 	11, // 2: gpudra.mps.v1.ListResponse.daemons:type_name -> gpudra.mps.v1.DaemonStatus
 	1,  // 3: gpudra.mps.v1.DaemonStatus.daemon:type_name -> gpudra.mps.v1.Daemon
 	0,  // 4: gpudra.mps.v1.DaemonStatus.state:type_name -> gpudra.mps.v1.State
-	12, // 5: gpudra.mps.v1.DaemonStatus.servers:type_name -> gpudra.mps.v1.Server
-	3,  // 6: gpudra.mps.v1.Supervisor.Ensure:input_type -> gpudra.mps.v1.EnsureRequest
-	5,  // 7: gpudra.mps.v1.Supervisor.Stop:input_type -> gpudra.mps.v1.StopRequest
-	7,  // 8: gpudra.mps.v1.Supervisor.List:input_type -> gpudra.mps.v1.ListRequest
-	9,  // 9: gpudra.mps.v1.Supervisor.Settings:input_type -> gpudra.mps.v1.SettingsRequest
-	4,  // 10: gpudra.mps.v1.Supervisor.Ensure:output_type -> gpudra.mps.v1.EnsureResponse
-	6,  // 11: gpudra.mps.v1.Supervisor.Stop:output_type -> gpudra.mps.v1.StopResponse
-	8,  // 12: gpudra.mps.v1.Supervisor.List:output_type -> gpudra.mps.v1.ListResponse
-	10, // 13: gpudra.mps.v1.Supervisor.Settings:output_type -> gpudra.mps.v1.SettingsResponse
-	10, // [10:14] is the sub-list for method output_type
-	6,  // [6:10] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	13, // 5: gpudra.mps.v1.DaemonStatus.servers:type_name -> gpudra.mps.v1.Server
+	12, // 6: gpudra.mps.v1.DaemonStatus.waiting:type_name -> gpudra.mps.v1.Waiting
+	3,  // 7: gpudra.mps.v1.Supervisor.Ensure:input_type -> gpudra.mps.v1.EnsureRequest
+	5,  // 8: gpudra.mps.v1.Supervisor.Stop:input_type -> gpudra.mps.v1.StopRequest
+	7,  // 9: gpudra.mps.v1.Supervisor.List:input_type -> gpudra.mps.v1.ListRequest
+	9,  // 10: gpudra.mps.v1.Supervisor.Settings:input_type -> gpudra.mps.v1.SettingsRequest
+	4,  // 11: gpudra.mps.v1.Supervisor.Ensure:output_type -> gpudra.mps.v1.EnsureResponse
+	6,  // 12: gpudra.mps.v1.Supervisor.Stop:output_type -> gpudra.mps.v1.StopResponse
+	8,  // 13: gpudra.mps.v1.Supervisor.List:output_type -> gpudra.mps.v1.ListResponse
+	10, // 14: gpudra.mps.v1.Supervisor.Settings:output_type -> gpudra.mps.v1.SettingsResponse
+	11, // [11:15] is the sub-list for method output_type
+	7,  // [7:11] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_supervisor_proto_init() }
@@ -868,7 +957,7 @@ func file_supervisor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_supervisor_proto_rawDesc), len(file_supervisor_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -9,6 +9,7 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -17,16 +18,25 @@ import (
 
 // daemonStatus is the JSON form of a daemon. Fields are added and never removed.
 type daemonStatus struct {
-	Name             string         `json:"name"`
-	Devices          []string       `json:"devices"`
-	State            string         `json:"state"`
-	Problem          string         `json:"problem,omitempty"`
-	PID              int            `json:"pid,omitempty"`
-	Restarts         int            `json:"restarts"`
-	ThreadPercentage int            `json:"threadPercentage,omitempty"`
-	MemoryLimits     []uint64       `json:"memoryLimits,omitempty"`
-	Namespaces       []namespace    `json:"namespaces,omitempty"`
-	Servers          []serverStatus `json:"servers,omitempty"`
+	Name             string      `json:"name"`
+	Devices          []string    `json:"devices"`
+	State            string      `json:"state"`
+	Problem          string      `json:"problem,omitempty"`
+	PID              int         `json:"pid,omitempty"`
+	Restarts         int         `json:"restarts"`
+	ThreadPercentage int         `json:"threadPercentage,omitempty"`
+	MemoryLimits     []uint64    `json:"memoryLimits,omitempty"`
+	Namespaces       []namespace `json:"namespaces,omitempty"`
+	// Interrupted is when clients last lost their server.
+	Interrupted time.Time `json:"interrupted,omitzero"`
+	// Waiting are the processes that wait for the end of another user's programs.
+	Waiting []waitingStatus `json:"waiting,omitempty"`
+	Servers []serverStatus  `json:"servers,omitempty"`
+}
+
+type waitingStatus struct {
+	PID int `json:"pid"`
+	UID int `json:"uid"`
 }
 
 type namespace struct {
@@ -47,7 +57,10 @@ func WriteJSON(w io.Writer, daemons []gpu.MPSStatus) error {
 	for _, d := range daemons {
 		s := daemonStatus{
 			Name: d.Daemon.Name, Devices: d.Daemon.Devices, State: string(d.State), Problem: d.Problem, PID: d.PID, Restarts: d.Restarts,
-			ThreadPercentage: d.Daemon.ThreadPercentage, MemoryLimits: d.Daemon.MemoryLimits,
+			ThreadPercentage: d.Daemon.ThreadPercentage, MemoryLimits: d.Daemon.MemoryLimits, Interrupted: d.Interrupted,
+		}
+		for _, w := range d.Waiting {
+			s.Waiting = append(s.Waiting, waitingStatus(w))
 		}
 		for _, n := range d.Daemon.Namespaces {
 			s.Namespaces = append(s.Namespaces, namespace(n))
@@ -87,8 +100,18 @@ func WriteText(w io.Writer, daemons []gpu.MPSStatus) error {
 		return err
 	}
 	for _, d := range daemons {
+		var notes []string
 		if d.Problem != "" {
-			if _, err := fmt.Fprintf(w, "\n%s: %s\n", d.Daemon.Name, d.Problem); err != nil {
+			notes = append(notes, d.Problem)
+		}
+		if !d.Interrupted.IsZero() {
+			notes = append(notes, "its clients lost their server at "+d.Interrupted.Format(time.RFC3339))
+		}
+		for _, p := range d.Waiting {
+			notes = append(notes, fmt.Sprintf("process %d of user %d waits until the programs of another user have ended", p.PID, p.UID))
+		}
+		for _, note := range notes {
+			if _, err := fmt.Fprintf(w, "\n%s: %s\n", d.Daemon.Name, note); err != nil {
 				return err
 			}
 		}

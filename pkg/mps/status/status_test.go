@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
@@ -19,6 +20,7 @@ var shown = []gpu.MPSStatus{
 	{
 		Daemon: gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{"GPU-b", "GPU-c"}, MemoryLimits: []uint64{0, 1 << 30}},
 		State:  gpu.MPSFailed, Restarts: 2, Problem: "it hangs",
+		Interrupted: time.Date(2026, 11, 28, 13, 55, 8, 0, time.UTC), Waiting: []gpu.MPSWaiting{{PID: 300, UID: 1000}},
 	},
 	{
 		Daemon: gpu.MPSDaemon{Name: "gpu-1c-00", Devices: []string{"GPU-d"}, Namespaces: []gpu.MPSNamespace{

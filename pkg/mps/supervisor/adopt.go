@@ -37,14 +37,22 @@ func (d *daemon) adoptOrRestart(ctx context.Context) error {
 	if adopted, err := d.adopt(ctx); err != nil || adopted {
 		return err
 	}
-	d.mu.Lock()
-	d.status.Restarts++
-	r := record{Daemon: d.status.Daemon, Had: d.had, Restarts: d.status.Restarts}
-	d.mu.Unlock()
-	if err := r.write(d.folders.record()); err != nil {
+	if err := d.noteRestart(); err != nil {
 		return err
 	}
 	return d.start(ctx)
+}
+
+// noteRestart records that the daemon is started again. A daemon that this supervisor has never
+// reached ended before.
+func (d *daemon) noteRestart() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.status.Restarts++
+	if d.lastAnswer.IsZero() && d.attempt <= 1 {
+		d.noteInterruption()
+	}
+	return d.writeRecord()
 }
 
 // adopt takes over a daemon that an earlier supervisor started, and reports whether it

@@ -46,6 +46,7 @@ type daemon struct {
 	process    *process      // nil, or one that may have ended
 	configured bool          // it has the desired settings
 	lastAnswer time.Time
+	log        controlLog
 	kept       bool // a goroutine restarts it
 	attempt    int  // starts since it last answered a probe
 }
@@ -152,8 +153,12 @@ func (d *daemon) apply(ctx context.Context, had, before, want gpu.MPSDaemon) err
 	return d.options.apply(ctx, d.folders, settings(had, want))
 }
 
-// queryServers returns an error if the daemon does not answer, or lacks its server.
+// queryServers returns an error if the daemon does not answer, or lacks its server. It also
+// does if a folder of its clients is missing.
 func (d *daemon) queryServers(ctx context.Context) error {
+	if err := d.checkFolders(); err != nil {
+		return err
+	}
 	if d.snapshot().Daemon.HasNamespaces() {
 		_, _, err := d.options.namedServer(ctx, d.folders)
 		return err
@@ -200,10 +205,10 @@ func (d *daemon) noteProblem(problem string) {
 }
 
 // hangs reports whether the error of a command means that the daemon must be restarted:
-// it did not answer in time, its socket is missing, or a named server has ended. Any other failure may be one of the command
-// line, as during an installation of the driver.
+// it did not answer in time, its socket or a folder is missing, or a named server has ended.
+// Any other failure may be one of the command line, as during an installation of the driver.
 func (d *daemon) hangs(err error) bool {
-	if errors.Is(err, gpu.ErrTimeout) || errors.Is(err, errNoServer) {
+	if errors.Is(err, gpu.ErrTimeout) || errors.Is(err, errNoServer) || errors.Is(err, errNoFolder) {
 		return true
 	}
 	return errors.Is(err, gpu.ErrNotReady) && !errors.Is(err, errNotRun) && !d.hasSocket()
@@ -231,11 +236,13 @@ func (d *daemon) recordIntent(want gpu.MPSDaemon) error {
 		return err
 	}
 	// Earlier settings may have been applied in part.
-	had := eitherCeilings(d.had, want)
-	if err := (record{Daemon: want, Had: had, Restarts: d.status.Restarts}).write(d.folders.record()); err != nil {
+	before, had := d.status.Daemon, d.had
+	d.status.Daemon, d.had = want, eitherCeilings(d.had, want)
+	if err := d.writeRecord(); err != nil {
+		d.status.Daemon, d.had = before, had
 		return err
 	}
-	d.status.Daemon, d.had, d.configured = want, had, false
+	d.configured = false
 	return nil
 }
 
@@ -273,6 +280,9 @@ func (d *daemon) start(ctx context.Context) error {
 	return nil
 }
 
+// multiUserFlag starts a daemon in multi-user mode.
+const multiUserFlag = "-M"
+
 // spawn starts the process, which outlives the supervisor: it has its own session and
 // writes its output to a file.
 func (d *daemon) spawn() (*process, error) {
@@ -283,7 +293,7 @@ func (d *daemon) spawn() (*process, error) {
 	case want.HasNamespaces():
 		cmd.Args = append(cmd.Args, protocol("-m", "-a", d.folders.configuration())...)
 	case o.MultiUser:
-		cmd.Args = append(cmd.Args, "-M")
+		cmd.Args = append(cmd.Args, multiUserFlag)
 	}
 	output, err := os.OpenFile(d.folders.output(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

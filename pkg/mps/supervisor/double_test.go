@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/mountns"
 )
 
 // The test binary plays nvidia-cuda-mps-control where it is started under that
@@ -49,6 +51,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	default:
+		mountns.Enter()
 		os.Exit(m.Run())
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -145,6 +146,8 @@ type record struct {
 	// Had holds the highest ceilings that were ever requested.
 	Had      gpu.MPSDaemon `json:"had"`
 	Restarts int           `json:"restarts"`
+	// Interrupted is when clients last lost their server.
+	Interrupted time.Time `json:"interrupted,omitzero"`
 }
 
 // write replaces the record. It does not sync the file: the daemon does not survive a
@@ -177,4 +180,23 @@ func readRecord(path, name string) (record, error) {
 		return r, fmt.Errorf("%s: %w: %w", path, gpu.ErrCorrupt, err)
 	}
 	return r, nil
+}
+
+// errNoFolder is the error if a folder is missing that containers mount: none starts without it.
+var errNoFolder = errors.New("a folder of its clients is missing")
+
+// checkFolders returns an error if a folder of its clients is missing.
+func (d *daemon) checkFolders() error {
+	folders := []string{d.folders.shm}
+	for _, n := range d.snapshot().Daemon.Namespaces {
+		folders = append(folders, d.folders.namespace(n.Name))
+	}
+	return d.options.inNamespace(func() error {
+		for _, path := range folders {
+			if _, err := os.Lstat(path); path != "" && errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("%w: %w: %s", gpu.ErrNotReady, errNoFolder, path)
+			}
+		}
+		return nil
+	})
 }

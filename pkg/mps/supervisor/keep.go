@@ -45,6 +45,9 @@ func (s *Supervisor) keepAlive(d *daemon) {
 			select {
 			case <-p.ended:
 				klog.FromContext(s.ctx).Info("MPS daemon has ended", "device", d.name(), "pid", p.pid)
+				d.mu.Lock()
+				d.noteInterruption()
+				d.mu.Unlock()
 			case <-d.gone:
 				return
 			case <-s.ctx.Done():
@@ -92,6 +95,7 @@ func (s *Supervisor) restart(d *daemon) {
 	d.mu.Lock()
 	d.process.stopFollowing()
 	d.process, d.configured = nil, false
+	d.log, d.status.Waiting = controlLog{offset: d.log.offset}, nil
 	d.attempt++
 	d.status.State = gpu.MPSStarting
 	d.mu.Unlock()

@@ -192,20 +192,28 @@ func TestADaemonThatDiesComesBackWithItsNamespacesInTheSameFolders(t *testing.T)
 	}
 }
 
-func TestADaemonWithoutItsServerIsRestarted(t *testing.T) {
-	w, _, daemon := newNamespaceWorld(t)
-	w.options.AnswerAge = time.Nanosecond
-	w.start()
-	dirs := w.ensure(daemon)
-	before := w.daemon()
-	if err := syscall.Kill(before.Servers[0].PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
+// A container is created with the folder of its namespace, and none starts without it.
+func TestADaemonWithoutItsServerOrAFolderIsRestarted(t *testing.T) {
+	for name, remove := range map[string]func(gpu.MPSDirs, gpu.MPSStatus) error{
+		"the server": func(_ gpu.MPSDirs, s gpu.MPSStatus) error { return syscall.Kill(s.Servers[0].PID, syscall.SIGKILL) },
+		"a folder":   func(dirs gpu.MPSDirs, _ gpu.MPSStatus) error { return os.RemoveAll(filepath.Join(dirs.Pipe, "one")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, _, daemon := newNamespaceWorld(t)
+			w.options.AnswerAge = time.Nanosecond
+			w.start()
+			dirs := w.ensure(daemon)
+			before := w.daemon()
+			if err := remove(dirs, before); err != nil {
+				t.Fatal(err)
+			}
+			w.until("it is noticed and restarted", func() bool {
+				_, err := w.client.EnsureMPS(t.Context(), daemon)
+				return err == nil && w.daemon().PID != before.PID
+			})
+			limits(t, dirs, "one")
+		})
 	}
-	w.until("it is noticed and restarted", func() bool {
-		_, err := w.client.EnsureMPS(t.Context(), daemon)
-		return err == nil && w.daemon().PID != before.PID
-	})
-	limits(t, dirs, "one")
 }
 
 func TestTheNextSupervisorAdoptsADaemonWithItsNamespaces(t *testing.T) {

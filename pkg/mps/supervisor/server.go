@@ -92,8 +92,8 @@ func (s service) Stop(ctx context.Context, r *mpsv1.StopRequest) (*mpsv1.StopRes
 	return &mpsv1.StopResponse{}, nil
 }
 
-func (s service) List(ctx context.Context, _ *mpsv1.ListRequest) (*mpsv1.ListResponse, error) {
-	statuses, err := s.supervisor.MPSDaemons(ctx)
+func (s service) List(ctx context.Context, r *mpsv1.ListRequest) (*mpsv1.ListResponse, error) {
+	statuses, err := s.supervisor.MPSDaemons(ctx, !r.GetWithoutServers())
 	if err != nil {
 		return nil, mpsv1.EncodeError(err)
 	}

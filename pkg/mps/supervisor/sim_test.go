@@ -8,14 +8,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/supervisor"
@@ -162,5 +165,54 @@ func TestTheSimulatedDaemonIsKnownToTheNextSupervisor(t *testing.T) {
 	w.until("it is adopted", func() bool { return w.daemon().State == gpu.MPSReady })
 	if diff := gocmp.Diff(before, w.daemon()); diff != "" {
 		t.Errorf("daemon (-before +after):\n%s", diff)
+	}
+}
+
+// A program that uses the GPU through a server that ends fails at its next call.
+func TestTheEndOfAServerOrDaemonIsAnInterruption(t *testing.T) {
+	w, sim := newSimWorld(t)
+	devices, err := sim.ComputeDevices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now().UTC().Truncate(time.Second)
+	clock := clocktesting.NewFakeClock(start)
+	w.options.Clock = clock
+	w.start()
+	dirs := w.ensure(gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{devices[0].UUID}})
+	startServer := func() int {
+		t.Helper()
+		if err := mpssim.Control(t.Context(), dirs.Pipe, strings.NewReader(fmt.Sprintf("start_server -uid %d\n", os.Getuid())), io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		return w.daemon().Servers[0].PID
+	}
+	states := func() gpu.MPSStatus {
+		t.Helper()
+		all, err := w.client.MPSStates(t.Context())
+		if err != nil || len(all) != 1 || all[0].Servers != nil {
+			t.Fatalf("%+v, %v; want one daemon, without servers", all, err)
+		}
+		return all[0]
+	}
+	server := startServer()
+	if at := states().Interrupted; !at.IsZero() {
+		t.Errorf("interrupted at %s, and nothing has ended", at)
+	}
+	clock.Step(time.Minute)
+	if err := syscall.Kill(server, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	w.until("the end of the server is noticed", func() bool { return states().Interrupted.Equal(start.Add(time.Minute)) })
+	clock.Step(time.Minute)
+	w.replaceDaemon()
+	if at := states().Interrupted; !at.Equal(start.Add(2 * time.Minute)) {
+		t.Errorf("interrupted at %s, want the end of the daemon", at)
+	}
+	clock.Step(time.Minute)
+	w.restart()
+	w.until("it is adopted", func() bool { return states().State == gpu.MPSReady })
+	if at := states().Interrupted; !at.Equal(start.Add(2 * time.Minute)) {
+		t.Errorf("the next supervisor says that it was interrupted at %s", at)
 	}
 }

@@ -104,7 +104,7 @@ func (s *Supervisor) load() error {
 			d.fail(err.Error())
 			continue
 		}
-		d.status.Daemon, d.had, d.status.Restarts = r.Daemon, r.Had, r.Restarts
+		d.status.Daemon, d.had, d.status.Restarts, d.status.Interrupted = r.Daemon, r.Had, r.Restarts, r.Interrupted
 		s.keep(d)
 	}
 	return nil
@@ -164,16 +164,19 @@ func (s *Supervisor) StopMPS(ctx context.Context, name string) error {
 	return s.remove(ctx, d)
 }
 
-// MPSDaemons returns the status of every daemon, sorted by name, with the servers of
-// daemons that are ready.
-func (s *Supervisor) MPSDaemons(ctx context.Context) ([]gpu.MPSStatus, error) {
+// MPSDaemons returns the status of every daemon, sorted by name. If requested, that includes the
+// servers of daemons that are ready. Without servers it waits for no daemon.
+func (s *Supervisor) MPSDaemons(ctx context.Context, servers bool) ([]gpu.MPSStatus, error) {
 	all := s.all()
 	statuses := make([]gpu.MPSStatus, len(all))
 	var queries sync.WaitGroup
 	for i, d := range all {
 		queries.Go(func() {
+			if err := d.followLog(); err != nil {
+				klog.FromContext(ctx).Error(err, "Cannot read the log of an MPS daemon, will retry", "device", d.name())
+			}
 			status := d.snapshot()
-			if status.State == gpu.MPSReady {
+			if servers && status.State == gpu.MPSReady {
 				var err error
 				if status.Servers, err = d.serverStatuses(ctx); err != nil {
 					status.Problem = err.Error()

@@ -90,6 +90,7 @@ func TestAContainerThatIgnoresMPSGetsWhatItsCgroupAllows(t *testing.T) {
 	if err := json.Unmarshal(out, &got); err != nil {
 		t.Fatal(err)
 	}
+	h100 := nvmlsim.ComputeDevice{ComputeCapability: nvmlsim.Version{Major: 9}}
 	contexts := uint64(0)
 	for _, p := range got.Processes {
 		if p.Refused.Name != "OUT_OF_MEMORY" {
@@ -103,7 +104,7 @@ func TestAContainerThatIgnoresMPSGetsWhatItsCgroupAllows(t *testing.T) {
 		}
 	}
 	// A process that comes late may have no room for a context.
-	most := limit - contexts*nvmlsim.ContextBytes(132)
+	most := limit - contexts*h100.ContextBytes(132)
 	if len(got.Processes) != 3 || contexts == 0 || got.AllocatedBytes > most || got.AllocatedBytes < most-mib {
 		t.Errorf("%d processes have %d MiB in all, want %d MiB", contexts, got.AllocatedBytes/mib, most/mib)
 	}

@@ -45,11 +45,19 @@ func (t *tool) fault() *cobra.Command {
 func (t *tool) xid() *cobra.Command {
 	var xid uint64
 	var gpu, mig string
+	var pid int
 	c := &cobra.Command{
-		Use: "xid {--gpu GPU | --mig UUID} --xid NUMBER", Short: "Report an XID error of a GPU, or of one of its MIG devices", Args: cobra.NoArgs,
+		Use: "xid {--gpu GPU | --mig UUID | --pid PID} --xid NUMBER", Short: "Report an XID error of a GPU, of one of its MIG devices, or of a program on it", Args: cobra.NoArgs,
 		RunE: t.run(func(s *nvmlsim.Sim) error {
-			if mig != "" {
+			switch {
+			case mig != "":
 				return s.ReportMIGXID(mig, xid)
+			case pid > 0:
+				daemon, err := s.ReportProcessXID(pid, xid)
+				if daemon != "" {
+					_, err = mpssim.Signal(s, daemon, syscall.SIGUSR1)
+				}
+				return err
 			}
 			index, err := s.FindGPU(gpu)
 			if err != nil {
@@ -60,8 +68,9 @@ func (t *tool) xid() *cobra.Command {
 	}
 	c.Flags().StringVar(&gpu, "gpu", "", "GPU: index, PCI address or UUID")
 	c.Flags().StringVar(&mig, "mig", "", "UUID of a MIG device")
-	c.MarkFlagsOneRequired("gpu", "mig")
-	c.MarkFlagsMutuallyExclusive("gpu", "mig")
+	c.Flags().IntVar(&pid, "pid", 0, "process that caused it; if MPS serves it, the fault ends all clients of its server")
+	c.MarkFlagsOneRequired("gpu", "mig", "pid")
+	c.MarkFlagsMutuallyExclusive("gpu", "mig", "pid")
 	c.Flags().Uint64Var(&xid, "xid", 0, "number in NVIDIA's XID catalogue")
 	required(c, "xid")
 	return c

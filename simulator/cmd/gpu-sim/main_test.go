@@ -140,7 +140,7 @@ func TestEveryCommandChangesWhatShowShows(t *testing.T) {
 	if _, err := gpuSim(state, "fault", "fabric", "--gpu", "0", "--registration", "in-progress"); err == nil || !strings.Contains(err.Error(), "it joins none") {
 		t.Errorf("fabric of a GPU without one: %v", err)
 	}
-	ok(t, state, "process", "add", "--gpu", "0", "--pid", "7", "--memory", "100", "--name", "x")
+	ok(t, state, "process", "add", "--gpu", "0", "--pid", "5000007", "--memory", "100", "--name", "x")
 	ok(t, state, "fault", "no-driver")
 	view := show()
 	got := map[string]any{
@@ -153,15 +153,15 @@ func TestEveryCommandChangesWhatShowShows(t *testing.T) {
 			"DeviceSetMigMode of GPU 1 returns ERROR_UNKNOWN, after 2 more calls, 1 more times", "every method of GPU 3 hangs until cleared",
 			"DeviceGetCount returns ERROR_TIMEOUT, 3 more times", "DeviceGetUUID of GPU 1 hangs for 5s",
 		},
-		"processes": []nvmlsim.Process{{PID: 7, Name: "x", MemoryBytes: 100 << 20}}, "driver": false,
+		"processes": []nvmlsim.Process{{PID: 5000007, Name: "x", MemoryBytes: 100 << 20}}, "driver": false,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("after all faults (-want +got):\n%s", diff)
 	}
-	if _, err := gpuSim(state, "reset", "--gpu", "0"); err == nil || !strings.Contains(err.Error(), "process 7 x") {
+	if _, err := gpuSim(state, "reset", "--gpu", "0"); err == nil || !strings.Contains(err.Error(), "process 5000007 x") {
 		t.Errorf("reset of a busy GPU: %v", err)
 	}
-	ok(t, state, "process", "remove", "--pid", "7")
+	ok(t, state, "process", "remove", "--pid", "5000007")
 	ok(t, state, "reset", "--gpu", "0")
 	ok(t, state, "reboot")
 	after := show()
@@ -321,7 +321,7 @@ func TestMistakesAreExplained(t *testing.T) {
 		{"", []string{"show"}, "--state"},
 		{"", []string{"create", "--model", "t4"}, "--state"},
 		{t.TempDir(), []string{"show"}, "gpu-sim create"},
-		{t.TempDir(), []string{"create", "--model", "t5"}, "built in are a30-bridge, dgx-a100"},
+		{t.TempDir(), []string{"create", "--model", "t5"}, "built in are 1-h200, a30-bridge, dgx-a100"},
 		{t.TempDir(), []string{"create"}, `required flag(s) "model" not set`},
 		{state, []string{"create", "--model", "l40s"}, "it holds a simulated t4"},
 		{state, []string{"fault", "lost", "--gpu", "9"}, "want an index below 4, a PCI address or a UUID"},
@@ -383,6 +383,24 @@ func TestAWatchedProcessIsRemovedWhenItEnds(t *testing.T) {
 	if err := <-watched; err != nil && !strings.Contains(err.Error(), "not found on this machine") {
 		t.Fatal(err)
 	}
+	if out := ok(t, state, "show"); strings.Contains(out, "Processes") {
+		t.Errorf("after its end:\n%s", out)
+	}
+}
+
+func TestAProcessOfTheMachineIsGoneWithItsPID(t *testing.T) {
+	state := t.TempDir()
+	ok(t, state, "create", "--model", "t4")
+	process := exec.CommandContext(t.Context(), "sleep", "3600")
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ok(t, state, "process", "add", "--gpu", "1", "--pid", fmt.Sprint(process.Process.Pid))
+	if out := ok(t, state, "show"); !strings.Contains(out, "Processes") {
+		t.Errorf("before its end:\n%s", out)
+	}
+	_ = process.Process.Kill()
+	_ = process.Wait()
 	if out := ok(t, state, "show"); strings.Contains(out, "Processes") {
 		t.Errorf("after its end:\n%s", out)
 	}

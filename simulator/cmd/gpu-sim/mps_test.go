@@ -46,17 +46,25 @@ func startMPS(t *testing.T, root string, env ...string) (wait func() error) {
 	if err := daemon.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
+	var status error
+	ended := make(chan struct{})
 	go func() {
+		defer close(ended)
 		_, _ = io.Copy(io.Discard, log)
-		ended <- daemon.Wait()
+		status = daemon.Wait()
 	}()
-	t.Cleanup(func() { _ = daemon.Process.Kill() })
+	t.Cleanup(func() {
+		_ = daemon.Process.Kill()
+		<-ended
+	})
 	until(t, "the daemon to answer", func() bool {
 		_, err := command(t, root, "get_server_list")
 		return err == nil
 	})
-	return func() error { return <-ended }
+	return func() error {
+		<-ended
+		return status
+	}
 }
 
 func until(t *testing.T, what string, done func() bool) {
@@ -189,10 +197,14 @@ func TestADaemonDies(t *testing.T) {
 	if daemons(t, state)[0].Running {
 		t.Error("it is listed as running")
 	}
+	until(t, "the end of the server's file", func() bool {
+		_, err := os.Stat(fmt.Sprintf("/dev/shm/cuda.mps.%d", server))
+		return errors.Is(err, os.ErrNotExist)
+	})
 	if _, err := gpuSim(state, "fault", "mps", "die"); err == nil {
 		t.Error("it died twice")
 	}
-	// Wts leftovers do not keep another from its place.
+	// Its leftovers do not keep another from its place.
 	startMPS(t, root)
 }
 

@@ -151,9 +151,9 @@ func (t *tool) process() *cobra.Command {
 	var p nvmlsim.Process
 	var watch bool
 	var add *cobra.Command
-	add = t.gpuCommand("add --gpu GPU --pid PID [--memory MIB] [--sm PERCENT] [--watch]", "Let a process compute on a GPU or on one of its MIG devices",
+	add = t.gpuCommand("add --gpu GPU --pid PID [--memory MIB] [--sm PERCENT] [--watch]", "Let a process compute on a GPU or on one of its MIG devices, until it ends if it runs on this machine",
 		func(s *nvmlsim.Sim, index int) error {
-			p.MemoryBytes = memory << 20
+			p.MemoryBytes, p.Started = memory<<20, nvmlsim.StartOf(p.PID)
 			if watch {
 				return s.FollowProcess(add.Context(), index, p)
 			}

@@ -34,6 +34,10 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, "these tests start real Kubernetes nodes (kubelet, containerd, network namespaces): run them as root")
 			return 1
 		}
+		if err := shareMounts(); err != nil {
+			fmt.Fprintln(os.Stderr, "share mounts:", err)
+			return 1
+		}
 		dir, err := os.MkdirTemp("", "clustertest-")
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -49,6 +53,21 @@ func TestMain(m *testing.M) {
 		}
 		return m.Run()
 	}())
+}
+
+// shareMounts starts this program again where all mounts are shared, as on a machine with systemd.
+// Other tests bring up clusters on the machine as it is.
+func shareMounts() error {
+	const shared = "CLUSTERTEST_SHARED_MOUNTS"
+	if os.Getenv(shared) != "" {
+		return nil
+	}
+	unshare, err := exec.LookPath("unshare")
+	if err != nil {
+		return err
+	}
+	args := []string{"unshare", "--mount", "sh", "-c", `mount --make-rshared / && exec "$0" "$@"`}
+	return syscall.Exec(unshare, append(args, os.Args...), append(os.Environ(), shared+"=1"))
 }
 
 // clusterName returns a name that no other run on this machine uses.
@@ -178,6 +197,7 @@ func TestAClusterComesUpAndGoesTwice(t *testing.T) {
 				t.Errorf("the pod does not reach the API server's service: %q", out)
 			}
 			restartKubelet(t, name)
+			assertMountsInItsFolder(t, before, name)
 			// In the second round the pod is still there when the cluster goes.
 			if round == "first" {
 				kubectl(t, name, "delete", "pod", "probe")

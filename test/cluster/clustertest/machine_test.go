@@ -40,13 +40,13 @@ func lookAtMachine(t *testing.T, ours ...string) machine {
 		entries(t, "device plugin", "/var/lib/kubelet/device-plugins"),
 	)
 	slices.Sort(lines)
-	namespaces, err := host.NetNSWithPrefix("gpu-dra-")
+	others, err := host.InterfacesWithPrefix("gpudra-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	others := slices.DeleteFunc(namespaces, func(namespace string) bool {
-		return slices.Contains(ours, strings.TrimPrefix(namespace, "gpu-dra-"))
-	})
+	for _, name := range ours {
+		others = slices.DeleteFunc(others, func(veth string) bool { return veth == vethOf(t, name) })
+	}
 	return machine{lines: slices.Compact(lines), alone: len(others) == 0}
 }
 
@@ -80,8 +80,25 @@ func mounts(t *testing.T) []string {
 	var lines []string
 	for _, m := range all {
 		lines = append(lines, "mount "+m.Mountpoint)
+		// A mount that another one hides cannot be unmounted by its path.
+		if slices.ContainsFunc(all, func(other *mountinfo.Info) bool {
+			return other.Parent == m.Parent && strings.HasPrefix(m.Mountpoint, other.Mountpoint+"/")
+		}) {
+			lines = append(lines, "hidden mount "+m.Mountpoint)
+		}
 	}
 	return lines
+}
+
+// assertMountsInItsFolder checks that a cluster has changed the machine's mounts in its folder only.
+func assertMountsInItsFolder(t *testing.T, before machine, name string) {
+	t.Helper()
+	folder := "mount " + filepath.Join(cluster.StateRoot, name)
+	for _, line := range mounts(t) {
+		if !slices.Contains(before.lines, line) && line != folder && !strings.HasPrefix(line, folder+"/") {
+			t.Errorf("mounted on the machine: %s", line)
+		}
+	}
 }
 
 func links(t *testing.T) []string {

@@ -23,8 +23,12 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{/* An image of the list (root, image). */}}
 {{- define "gpu-dra-driver.image" -}}
 {{- $root := index . 0 -}}{{- $image := index . 1 -}}
-{{- with $root.Values.image.registry }}{{ trimSuffix "/" . }}/{{ end -}}
+{{- with $root.Values.image.registry -}}
+{{- if contains "://" . }}{{ fail (printf "image.registry: %s: want the registry without its scheme, such as registry.example.com/team" .) }}{{ end -}}
+{{ trimSuffix "/" . }}/
+{{- end -}}
 {{ $image.repository }}:{{ coalesce $image.tag $root.Values.image.tag $root.Chart.AppVersion }}
+{{- with $image.digest }}@{{ . }}{{ end -}}
 {{- end -}}
 
 {{/* Facts read from the cluster. */}}
@@ -138,14 +142,7 @@ openshift.io/required-scc: {{ include "gpu-dra-driver.fullname" . }}
      contradict others. */}}
 {{- define "gpu-dra-driver.checkSettings" -}}
 {{- $root := index . 0 -}}{{- $path := index . 1 -}}{{- $settings := index . 2 | default dict -}}
-{{- if $root.Values.mps.enabled -}}
-{{- with dig "shares" "smallest" "" $settings -}}
-{{- $context := $root.Values.mps.contextMemory -}}
-{{- if le (include "gpu-dra-driver.mebibytes" . | int64) (include "gpu-dra-driver.mebibytes" $context | int64) -}}
-{{- fail (printf "%sshares.smallest (%s) must be more than mps.contextMemory (%s), which is part of every share" $path . $context) -}}
-{{- end -}}
-{{- end -}}
-{{- else -}}
+{{- if not $root.Values.mps.enabled -}}
 {{- range include "gpu-dra-driver.devices" $root | fromJsonArray -}}
 {{- if and .needsMPS (has .offer (dig "offer" list $settings)) -}}
 {{- fail (printf "%soffer: %s needs mps.enabled: true, because MPS limits %s" $path .offer .units) -}}
@@ -296,6 +293,11 @@ openshift.io/required-scc: {{ include "gpu-dra-driver.fullname" . }}
 {{- fail (printf "simulation.model is %s, and simulation.models has no %s; it has: %s" $model $model (keys .Values.simulation.models | sortAlpha | join ", " | default "none")) -}}
 {{- end -}}
 {{ $model }}
+{{- else if $model -}}
+{{- $builtIn := list "1-h200" "a30-bridge" "dgx-a100" "dgx-b200" "dgx-h100" "dgx-h100-r615" "dgx1-v100" "gb200" "hgx-h200" "l40s" "mixed-a30-l40s" "rtx-pro-6000" "t4" -}}
+{{- if not (has $model $builtIn) -}}
+{{- fail (printf "simulation.model: %q is not built in; want one of %s, or one of simulation.models, whose name ends with .yaml" $model (join ", " $builtIn)) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

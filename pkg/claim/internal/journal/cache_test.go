@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
@@ -95,6 +96,33 @@ func TestAnAgentSeesTheRecordsOfAnother(t *testing.T) {
 				look(ours)
 			}
 		})
+	}
+}
+
+// File systems count time in ticks, so two versions of a record can have one stamp.
+func TestARecordThatIsReplacedWithinATickIsReadAgain(t *testing.T) {
+	dir, elsewhere := filepath.Join(t.TempDir(), "claims"), filepath.Join(t.TempDir(), "claims")
+	ours := agentOf(t, dir)
+	save(t, agentOf(t, dir), "a", "gpu-1b-00")
+	save(t, agentOf(t, elsewhere), "a", "gpu-52-00")
+	next, err := os.ReadFile(filepath.Join(elsewhere, "uid-a.record"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	record, tick := filepath.Join(dir, "uid-a.record"), time.Now().Add(time.Hour)
+	if err := os.Chtimes(record, tick, tick); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff("a [gpu-1b-00]\n", held(t, ours)); diff != "" {
+		t.Errorf("held (-want +got):\n%s", diff)
+	}
+	_ = ours.cache.watch.Close()
+	ours.cache.watch = nil // it missed the next change
+	if err := errors.Join(os.WriteFile(record, next, 0o600), os.Chtimes(record, tick, tick)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff("a [gpu-52-00]\n", held(t, ours)); diff != "" {
+		t.Errorf("held after the change (-want +got):\n%s", diff)
 	}
 }
 

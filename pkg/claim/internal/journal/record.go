@@ -41,8 +41,8 @@ type Progress struct {
 	// Adopted is set if the previous record was lost. The claim then had all of its
 	// devices and a CDI spec.
 	Adopted bool `json:"adopted,omitempty"`
-	// Pods are the UIDs of the pods of the claim's reservations when it was prepared,
-	// in ascending order. More pods may use it.
+	// Pods are the UIDs of the pods that were seen with the claim, in ascending order: it
+	// was reserved for them, or they had its devices. More pods may use it.
 	Pods []types.UID `json:"pods,omitempty"`
 }
 

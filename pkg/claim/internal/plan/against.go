@@ -121,8 +121,8 @@ func (in Inputs) checkCapacity(p Plan, name kind.Name, others []Holder) error {
 		return fmt.Errorf("%w: the claim's shares have %s memory together, and the device has %s", gpu.ErrInvalid, inBytes(taken), all.String())
 	case clients > 0 && beforeClients+clients > admitted:
 		return Refuse(
-			fmt.Errorf("%w: MPS admits %d processes to the device at a time; shares for %d are held by %s, and this claim is for %d more; see docs/user/share-events.md",
-				gpu.ErrNoCapacity, admitted, beforeClients, otherClaims(len(holding)), clients),
+			fmt.Errorf("%w: MPS admits %d processes to the device at a time; shares for %d are held by %s, and this claim is for %d more; see %s",
+				gpu.ErrNoCapacity, admitted, beforeClients, otherClaims(len(holding)), clients, gpu.Page("docs/user/share-events.md#when-a-share-does-not-start")),
 			"holders", holding)
 	}
 	return nil

@@ -13,8 +13,7 @@ import (
 )
 
 // limit decides the limit of each container that uses a share, if the driver can hold it.
-// It is the limit of each MPS client too: both count contexts, so the driver refuses first
-// and MPS takes nothing from a program. The shares of all containers together have no more
+// It takes the place of the limit that MPS has for each client. The shares of all containers together have no more
 // memory than the claim.
 func (in Inputs) limit(device *Device, d deviceRequest) error {
 	if device.Share == nil || device.Share.Memory == 0 || !use.HasMemoryLimits(d.gpu.GPU, use.Use{Device: d.name}) {
@@ -28,9 +27,9 @@ func (in Inputs) limit(device *Device, d deviceRequest) error {
 		device.MPS.MemoryLimit = 0
 	}
 	each := device.Share.Memory / uint64(containers) / catalog.MemoryStep * catalog.MemoryStep
-	if least := in.ContextMemory + catalog.MemoryStep; each < least {
-		return fmt.Errorf("%w: %s of memory for each of %d containers leaves none to compute with: a process needs %s for its CUDA context alone; ask for %s at least, or declare fewer containers in the ShareConfig",
-			gpu.ErrInvalid, inBytes(each), containers, inBytes(in.ContextMemory), inBytes(least*uint64(containers)))
+	if each == 0 {
+		return fmt.Errorf("%w: %s of memory for %d containers leaves none to compute with; ask for more, or declare fewer containers in the ShareConfig",
+			gpu.ErrInvalid, inBytes(device.Share.Memory), containers)
 	}
 	device.Limit = &share.Limit{Memory: each, Containers: containers}
 	return nil
@@ -53,12 +52,12 @@ func (d deviceRequest) checkRequired(device Device) error {
 	}
 	memory, compute := device.Enforcement()
 	if !memory.AtLeast(device.Require) {
-		return fmt.Errorf("require: %w: the memory of the share is held at the level %s on this node, and the ShareConfig requires %s: %s; see docs/user/share-events.md",
-			gpu.ErrNotSupported, memory, device.Require, d.whyNoLimits())
+		return fmt.Errorf("require: %w: the memory of the share is held at the level %s on this node, and the ShareConfig requires %s: %s; see %s",
+			gpu.ErrNotSupported, memory, device.Require, d.whyNoLimits(), gpu.Page("docs/user/share-events.md#when-a-share-does-not-start"))
 	}
 	if least, held := device.holdsCompute(); !held {
-		return fmt.Errorf("require: %w: the compute of the share is held at the level %s on this node, and the ShareConfig requires %s; see docs/user/share-events.md",
-			gpu.ErrNotSupported, compute, least)
+		return fmt.Errorf("require: %w: the compute of the share is held at the level %s on this node, and the ShareConfig requires %s; see %s",
+			gpu.ErrNotSupported, compute, least, gpu.Page("docs/user/share-events.md#when-a-share-does-not-start"))
 	}
 	return nil
 }

@@ -22,8 +22,8 @@ type Ref struct {
 // String returns the name as people search for it: "team-a/one-gpu (UID …)".
 func (r Ref) String() string { return fmt.Sprintf("%s/%s (UID %s)", r.Namespace, r.Name, r.UID) }
 
-// Plan is how a claim uses its devices: a value that [Make] decides and nothing changes. It
-// is a part of the claim's record.
+// Plan is how a claim uses its devices, an immutable value. [Make] decides it, and
+// [Against] returns one that fits the other holders. It is a part of the claim's record.
 type Plan struct {
 	Claim Ref `json:"claim"`
 	// Devices in the order of the allocation.

@@ -17,9 +17,6 @@ type Settings struct {
 	// PoolName is the pool that this node publishes.
 	PoolName string
 	Shares   catalog.ShareOffer
-	// ContextMemory is the memory in bytes of an MPS client's CUDA context. It comes
-	// in addition to the client's memory limit.
-	ContextMemory uint64
 	// Partitioning, MPS and TimeSlicing are set if the node supports them.
 	Partitioning, MPS, TimeSlicing bool
 	// ExclusiveCompute is set if GPUs are in EXCLUSIVE_PROCESS while they have MPS

@@ -20,37 +20,31 @@ type shareSize struct {
 	compute     int    // percent of the multiprocessors, 0 if the claim named none
 	burst       bool   // a share that names no compute is not limited
 	processes   int
-	context     uint64 // of a process, besides its limit
 }
 
 // limitsOf returns the limits of each process of a share. All processes together use
-// no more than the share:
+// no more than the share. MPS counts the contexts of the processes too, as was measured with
+// the releases 580 (H200) and 615 (RTX PRO 6000).
 //
-//	memory   share / processes - context, rounded down to whole Mi
+//	memory   share / processes, rounded down to whole Mi
 //	threads  compute / processes, rounded down; at least 1
 //
-// A share that names no compute has as large a part of it as of the memory. The error
-// wraps [gpu.ErrInvalid] and says how large the share has to be.
-func limitsOf(s shareSize) (share.Client, error) {
+// A share that names no compute has as large a part of it as of the memory. A share has at most
+// as many processes as [deviceRequest.checkProcesses] admits, so each has memory.
+func limitsOf(s shareSize) share.Client {
 	processes := uint64(max(1, s.processes))
 	c := share.Client{Processes: int(processes)}
-	each := s.memory / processes
-	if least := s.context + catalog.MemoryStep; each < least {
-		needed := (processes*least + catalog.MemoryStep - 1) / catalog.MemoryStep * catalog.MemoryStep
-		return share.Client{}, fmt.Errorf("%w: %s of memory for %d processes leaves none to compute with: each needs %s for its CUDA context alone; ask for %s at least, or declare fewer processes in the ShareConfig",
-			gpu.ErrInvalid, inBytes(s.memory), processes, inBytes(s.context), inBytes(needed))
-	}
-	c.MemoryLimit = (each - s.context) / catalog.MemoryStep * catalog.MemoryStep
+	c.MemoryLimit = s.memory / processes / catalog.MemoryStep * catalog.MemoryStep
 	percent := uint64(s.compute)
 	switch {
 	case percent > 0:
 	case s.burst:
-		return c, nil
+		return c
 	default:
 		percent = 100 * s.memory / s.all
 	}
 	c.ThreadPercentage = int(max(1, percent/processes))
-	return c, nil
+	return c
 }
 
 // maxClients returns the number of MPS clients that a device admits at a time.

@@ -3,8 +3,6 @@
 package plan
 
 import (
-	"errors"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,58 +20,39 @@ func TestLimitsOfAShare(t *testing.T) {
 		want share.Client
 	}{
 		"a quarter":                              {shareSize{memory: 20 * gi, all: 80 * gi}, share.Client{Processes: 1, ThreadPercentage: 25, MemoryLimit: 20 * gi}},
-		"less its context":                       {shareSize{memory: 20 * gi, all: 80 * gi, context: gi / 2}, share.Client{Processes: 1, ThreadPercentage: 25, MemoryLimit: 19*gi + gi/2}},
 		"compute that the claim named":           {shareSize{memory: 20 * gi, all: 80 * gi, compute: 60}, share.Client{Processes: 1, ThreadPercentage: 60, MemoryLimit: 20 * gi}},
 		"bursting":                               {shareSize{memory: 20 * gi, all: 80 * gi, burst: true}, share.Client{Processes: 1, MemoryLimit: 20 * gi}},
 		"bursting in vain, as compute was named": {shareSize{memory: 20 * gi, all: 80 * gi, compute: 10, burst: true}, share.Client{Processes: 1, ThreadPercentage: 10, MemoryLimit: 20 * gi}},
 		"among four": {
-			shareSize{memory: 20 * gi, all: 80 * gi, compute: 50, processes: 4, context: 300 * mi},
-			share.Client{Processes: 4, ThreadPercentage: 12, MemoryLimit: 5*gi - 300*mi},
+			shareSize{memory: 20 * gi, all: 80 * gi, compute: 50, processes: 4},
+			share.Client{Processes: 4, ThreadPercentage: 12, MemoryLimit: 5 * gi},
 		},
-		"in whole Mi":                    {shareSize{memory: 1000 * mi, all: 80 * gi, processes: 3, context: 1}, share.Client{Processes: 3, ThreadPercentage: 1, MemoryLimit: 333 * mi}},
+		"in whole Mi":                    {shareSize{memory: 1000 * mi, all: 80 * gi, processes: 3}, share.Client{Processes: 3, ThreadPercentage: 1, MemoryLimit: 333 * mi}},
 		"one percent at least":           {shareSize{memory: gi, all: 180 * gi, processes: 2}, share.Client{Processes: 2, ThreadPercentage: 1, MemoryLimit: gi / 2}},
 		"everything":                     {shareSize{memory: 80 * gi, all: 80 * gi}, share.Client{Processes: 1, ThreadPercentage: 100, MemoryLimit: 80 * gi}},
-		"as much as the smallest can be": {shareSize{memory: 2 * (300*mi + mi), all: 80 * gi, processes: 2, context: 300 * mi}, share.Client{Processes: 2, ThreadPercentage: 1, MemoryLimit: mi}},
+		"as much as the smallest can be": {shareSize{memory: 2 * mi, all: 80 * gi, processes: 2}, share.Client{Processes: 2, ThreadPercentage: 1, MemoryLimit: mi}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := limitsOf(c.size)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
+			if diff := cmp.Diff(c.want, limitsOf(c.size)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-func TestAShareThatItsContextsTake(t *testing.T) {
-	_, err := limitsOf(shareSize{memory: gi, all: 80 * gi, processes: 4, context: 300 * mi})
-	if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "ask for 1204Mi at least") {
-		t.Errorf("got %v, want the least that is enough", err)
-	}
-}
-
-// However a share is divided: what all its processes take together is no more
-// than the share, and what an error asks for is enough.
+// However a share is divided: all its processes together take no more than the share, and
+// less than a step of it is lost for each of them.
 func TestTheSumOfLimitsHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := shareSize{
-			memory:    rapid.Uint64Range(1, 192<<10).Draw(t, "Mi") * mi,
-			all:       192 * gi,
-			compute:   rapid.IntRange(0, 100).Draw(t, "compute"),
-			processes: rapid.IntRange(1, gpu.MPSMaxClients).Draw(t, "processes"),
-			context:   rapid.Uint64Range(0, gi).Draw(t, "context"),
+			memory:  rapid.Uint64Range(1, 192<<10).Draw(t, "Mi") * mi,
+			all:     192 * gi,
+			compute: rapid.IntRange(0, 100).Draw(t, "compute"),
 		}
-		c, err := limitsOf(s)
-		if err != nil {
-			s.memory = (uint64(s.processes)*(s.context+mi) + mi - 1) / mi * mi
-			if c, err = limitsOf(s); err != nil {
-				t.Fatalf("with as much as it needs: %v", err)
-			}
-		}
+		s.processes = rapid.IntRange(1, gpu.MPSClientsOfShare(gpu.MPSMaxClients, s.memory, s.all)).Draw(t, "processes")
+		c := limitsOf(s)
 		n := uint64(s.processes)
-		if c.MemoryLimit < mi || c.MemoryLimit%mi != 0 || n*(c.MemoryLimit+s.context) > s.memory {
+		if c.MemoryLimit == 0 || c.MemoryLimit%mi != 0 || n*c.MemoryLimit > s.memory || n*(c.MemoryLimit+mi) <= s.memory {
 			t.Fatalf("%d processes of %d bytes in a share of %d", n, c.MemoryLimit, s.memory)
 		}
 		if c.ThreadPercentage < 1 || s.compute >= s.processes && c.ThreadPercentage*s.processes > s.compute {

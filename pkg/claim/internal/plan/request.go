@@ -33,12 +33,12 @@ func (in Inputs) resolveShare(d deviceRequest) (deviceRequest, error) {
 	admin := result.AdminAccess != nil && *result.AdminAccess
 	switch {
 	case d.name.Kind.Scope() == kind.ScopeNode && !admin:
-		return d, fmt.Errorf("%w: it is all GPUs of the node, for monitoring agents only: the request needs adminAccess: true; see docs/user/events.md#event-texts", gpu.ErrInvalid)
+		return d, fmt.Errorf("%w: it is all GPUs of the node, for monitoring agents only: the request needs adminAccess: true; see %s", gpu.ErrInvalid, gpu.Page("docs/user/events.md#event-texts"))
 	case d.name.Kind.Scope() == kind.ScopeNode:
 		d.share = kind.Share{Whole: true}
 		return d, nil
 	case admin:
-		return d, fmt.Errorf("admin access: %w: claims may be using the device, and admin access would add another claim to the same device; see docs/user/events.md#event-texts", gpu.ErrNotSupported)
+		return d, fmt.Errorf("admin access: %w: claims may be using the device, and admin access would add another claim to the same device; see %s", gpu.ErrNotSupported, gpu.Page("docs/user/events.md#event-texts"))
 	case d.name.IsWholeGPU(), d.name.IsPartition() && in.Partitioning:
 	default:
 		return d, fmt.Errorf("%w: this node publishes no device of type %s", gpu.ErrNotFound, d.name.Kind)

@@ -5,7 +5,6 @@ package step
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -190,8 +189,7 @@ func (s createPartition) Undo(ctx context.Context, w Work, e journal.Entry) erro
 		}
 		klog.FromContext(ctx).Error(err, "Cannot record a MIG device, destroying it", "device", e.Device, "uuid", result.UUID)
 	}
-	err = s.MIG.DestroyPartition(ctx, name.Address, name.Profile, name.Start)
-	if err != nil && !errors.Is(err, gpu.ErrNotFound) {
+	if err := s.destroy(ctx, name, w.Others); err != nil {
 		return err
 	}
 	return s.records.delete(e.Device)
@@ -269,8 +267,8 @@ func checkVacant(mig gpu.MIG, name kind.Name) error {
 	}
 	for _, p := range mig.Partitions {
 		if p.Placement.Overlaps(place) {
-			return fmt.Errorf("%s@%d on %s: %w by %s, which this driver has not made; see docs/admin/mig.md#troubleshooting",
-				name.Profile, name.Start, plan.Describe(name.Address), gpu.ErrInUse, describePartition(p))
+			return fmt.Errorf("%s@%d on %s: %w by %s, which this driver has not made; see %s",
+				name.Profile, name.Start, plan.Describe(name.Address), gpu.ErrInUse, describePartition(p), gpu.Page("docs/admin/mig.md#troubleshooting"))
 		}
 	}
 	return nil

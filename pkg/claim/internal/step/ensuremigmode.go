@@ -81,8 +81,8 @@ func (s ensureMIGMode) Do(ctx context.Context, _ Work, e journal.Entry) (json.Ra
 	case on:
 		return nil, nil
 	case pending && ours == nil:
-		return nil, fmt.Errorf("%w: an administrator has switched on the MIG mode of %s, and it waits for a reset; see docs/admin/mig.md#troubleshooting",
-			gpu.ErrNotSupported, plan.Describe(address))
+		return nil, fmt.Errorf("%w: an administrator has switched on the MIG mode of %s, and it waits for a reset; see %s",
+			gpu.ErrNotSupported, plan.Describe(address), gpu.Page("docs/admin/mig.md#troubleshooting"))
 	}
 	if ours == nil {
 		g, err := s.inventory.GPU(ctx, address)

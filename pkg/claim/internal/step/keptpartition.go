@@ -182,7 +182,7 @@ func (k keptPartitions) release(ctx context.Context, name kind.Name, p keptParti
 		return false, err
 	}
 	if there, _ := p.isThere(mig, name); there {
-		if err := k.MIG.DestroyPartition(ctx, name.Address, name.Profile, name.Start); err != nil && !errors.Is(err, gpu.ErrNotFound) {
+		if err := k.destroy(ctx, name, others); err != nil {
 			return false, err
 		}
 		klog.FromContext(ctx).Info("Destroyed a MIG device without claims", "device", name)

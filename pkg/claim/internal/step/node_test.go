@@ -60,7 +60,7 @@ func newNode(t *testing.T) *node {
 		BootID: "boot-1", Inventory: n, CDI: n, MonitorNodes: func() ([]string, error) { return nil, nil },
 		Partitioning: &ports.Partitioning{MIG: n, Modes: n.modeRecords, Kept: n.keptRecords, CapabilityNodes: func(g gpu.GPU, gpuInstance, computeInstance int) ([]string, error) {
 			return []string{fmt.Sprintf("/dev/nvidia-caps/%s-%d-%d", g.Address.DeviceName(), gpuInstance, computeInstance)}, nil
-		}},
+		}, Openers: func([]string) (map[int]gpu.Task, error) { return nil, nil }},
 		MPS: n, TimeSlicing: &ports.TimeSlicing{Slices: n, Intervals: n.sliceRecords}, Limits: &ports.MemoryLimits{Folder: n.limits, Hook: limitHook},
 		ExclusiveCompute: &ports.ExclusiveCompute{Modes: n, Changed: n.computeRecords},
 	})

@@ -74,6 +74,14 @@ func TestGuard(t *testing.T) {
 			if policy := w.Header().Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
 				t.Errorf("policy %q", policy)
 			}
+			for header, want := range map[string]string{
+				"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+				"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
+			} {
+				if got := w.Header().Get(header); got != want {
+					t.Errorf("%s: %q, want %q", header, got, want)
+				}
+			}
 		})
 	}
 }

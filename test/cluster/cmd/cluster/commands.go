@@ -47,7 +47,7 @@ After "up", other programs read the paths of the cluster from STATE/cluster.json
 	root.PersistentFlags().StringVar(&o.state, "state", "", "directory for all that the cluster writes (default "+cluster.StateRoot+"/NAME)")
 	root.PersistentFlags().StringVar(&o.bin, "bin", "", "directory of the binaries (default .build/cluster or .build/cluster-RELEASE in the clone around the working directory or this program)")
 	root.PersistentFlags().StringVar(&o.kubernetes, "kubernetes", os.Getenv("CLUSTER_KUBERNETES"), "release of Kubernetes: 1.35, 1.36, 1.37 or 1.37.2 (default $CLUSTER_KUBERNETES, or "+build.DefaultRelease+")")
-	root.AddCommand(o.up(), o.down(), o.status(), o.restart(), o.start(), o.stop(), o.loadImage(), o.loadProgram(), o.kubectl(), o.build(), o.images())
+	root.AddCommand(o.up(), o.down(), o.status(), o.restart(), o.start(), o.stop(), o.loadImage(), o.loadProgram(), o.kubectl(), o.build(), o.images(), o.pack())
 	return root
 }
 

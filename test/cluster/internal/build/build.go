@@ -21,6 +21,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/travel"
 )
 
 // Target is one binary.
@@ -30,9 +32,11 @@ type Target struct {
 	// Module is the directory of its Go module, relative to test/cluster, or another module
 	// as PATH@VERSION.
 	Module string
-	// Package to build, as go build takes it.
+	// Package to build, as go build takes it: a package or a file.
 	Package string
 	ldflags string
+	// links are further names of the binary.
+	links []string
 }
 
 const plainFlags = "-s -w"
@@ -49,21 +53,21 @@ func ContainerRuntimes() []string { return []string{Containerd, CRIO} }
 // Targets returns all binaries of a cluster of the release with the container runtime. The
 // flags are part of the Go build cache's key: changing one costs every machine a full build.
 func Targets(release Release, containerRuntime string) []Target {
-	targets := release.targets()
+	targets := []Target{release.target()}
 	if containerRuntime == CRIO {
 		targets = append(targets, crioTargets()...)
 	} else {
 		for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr"} {
-			targets = append(targets, Target{name, "runtime", "github.com/containerd/containerd/v2/cmd/" + name, plainFlags})
+			targets = append(targets, Target{Name: name, Module: "runtime", Package: "github.com/containerd/containerd/v2/cmd/" + name, ldflags: plainFlags})
 		}
 	}
 	for _, name := range []string{"ipam/host-local", "main/ptp"} {
-		targets = append(targets, Target{path.Base(name), "runtime", "github.com/containernetworking/plugins/plugins/" + name, plainFlags})
+		targets = append(targets, Target{Name: path.Base(name), Module: "runtime", Package: "github.com/containernetworking/plugins/plugins/" + name, ldflags: plainFlags})
 	}
 	return append(targets,
-		Target{"etcd", "runtime", "go.etcd.io/etcd/server/v3", plainFlags},
-		Target{"pause", ".", "./pause", plainFlags},
-		Target{"probe", "../../simulator", "./cmd/probe", plainFlags},
+		Target{Name: "etcd", Module: "runtime", Package: "go.etcd.io/etcd/server/v3", ldflags: plainFlags},
+		Target{Name: "pause", Module: ".", Package: "./pause", ldflags: plainFlags},
+		Target{Name: "probe", Module: "../../simulator", Package: "./cmd/probe", ldflags: plainFlags},
 	)
 }
 
@@ -89,7 +93,10 @@ func Stale(source, bin string, targets []Target) ([]Target, error) {
 	built := readBuilt(bin)
 	var stale []Target
 	for _, t := range targets {
-		if _, err := os.Stat(filepath.Join(bin, t.Name)); err != nil {
+		if slices.ContainsFunc(append(slices.Clone(t.links), t.Name), func(name string) bool {
+			_, err := os.Stat(filepath.Join(bin, name))
+			return err != nil
+		}) {
 			stale = append(stale, t)
 			continue
 		}
@@ -164,11 +171,36 @@ func compile(ctx context.Context, goTool, source, bin string, t Target, say func
 			if err != nil {
 				return fmt.Errorf("build %s: %w\n%s", t.Name, err, lastLines(output.String(), 30))
 			}
+			if err := link(bin, t); err != nil {
+				return fmt.Errorf("build %s: %w", t.Name, err)
+			}
 			return recordBuilt(bin, t.Name, want)
 		case <-tick.C:
 			say("still building %s (%s)", t.Name, time.Since(start).Round(time.Second))
 		}
 	}
+}
+
+// link creates the further names of a built binary.
+func link(bin string, t Target) error {
+	for _, name := range t.links {
+		path := filepath.Join(bin, name)
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := os.Symlink(t.Name, path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CopyTo copies a built binary and its further names to another folder.
+func (t Target) CopyTo(to, from string) error {
+	if err := travel.Copy(filepath.Join(from, t.Name), filepath.Join(to, t.Name)); err != nil {
+		return err
+	}
+	return link(to, t)
 }
 
 // fingerprint is a digest of what decides a binary's content: its module's
@@ -182,6 +214,9 @@ func fingerprint(source string, t Target) (string, error) {
 	}
 	dir := filepath.Join(source, t.Module)
 	files := []string{filepath.Join(dir, "go.mod"), filepath.Join(dir, "go.sum")}
+	if strings.HasSuffix(t.Package, ".go") {
+		files = append(files, filepath.Join(dir, t.Package))
+	}
 	if strings.HasPrefix(t.Package, "./") {
 		// The programs of ours use the standard library only.
 		own, err := filepath.Glob(filepath.Join(dir, t.Package, "*.go"))

@@ -67,6 +67,9 @@ func TestOnlyMissingAndChangedTargetsAreBuilt(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(bin, target.Name), nil, 0o755); err != nil {
 			t.Fatal(err)
 		}
+		if err := link(bin, target); err != nil {
+			t.Fatal(err)
+		}
 		want, err := fingerprint(source, target)
 		if err != nil {
 			t.Fatal(err)
@@ -86,16 +89,19 @@ func TestOnlyMissingAndChangedTargetsAreBuilt(t *testing.T) {
 	if got := stale(source); got != "" {
 		t.Errorf("everything is there, but these are stale: %s", got)
 	}
-	if err := recordBuilt(bin, "kubelet", "of other flags"); err != nil {
+	if err := recordBuilt(bin, "containerd", "of other flags"); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Remove(filepath.Join(bin, "etcd")); err != nil {
 		t.Fatal(err)
 	}
-	if got := stale(source); got != "etcd, kubelet" {
+	if err := os.Remove(filepath.Join(bin, "kubelet")); err != nil {
+		t.Fatal(err)
+	}
+	if got := stale(source); got != "containerd, etcd, kubernetes" {
 		t.Errorf("stale: %s", got)
 	}
-	if got := stale(""); got != "etcd" {
+	if got := stale(""); got != "etcd, kubernetes" {
 		t.Errorf("stale without a source tree: %s", got)
 	}
 }
@@ -106,7 +112,7 @@ func TestWithoutASourceTreeTheErrorNamesTheMissingTargets(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = Run(t.Context(), "", "/opt/bin", stale, t.Logf)
-	if err == nil || !strings.Contains(err.Error(), "kubelet") || !strings.Contains(err.Error(), "--bin") {
+	if err == nil || !strings.Contains(err.Error(), "kubernetes") || !strings.Contains(err.Error(), "--bin") {
 		t.Errorf("got %v", err)
 	}
 }

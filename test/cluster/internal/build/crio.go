@@ -29,9 +29,9 @@ const crioTags = "-tags=containers_image_openpgp,exclude_graphdriver_btrfs"
 // the namespaces of pods.
 func crioTargets() []Target {
 	return []Target{
-		{"crio", crioModule, "./cmd/crio", plainFlags},
-		{pinns, crioModule, "./pinns", ""},
-		{"oci-runtime", ".", "./oci-runtime", plainFlags},
+		{Name: "crio", Module: crioModule, Package: "./cmd/crio", ldflags: plainFlags},
+		{Name: pinns, Module: crioModule, Package: "./pinns"},
+		{Name: "oci-runtime", Module: ".", Package: "./oci-runtime", ldflags: plainFlags},
 	}
 }
 

@@ -4,7 +4,6 @@ package build
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 )
@@ -63,15 +62,15 @@ func (r Release) Folder() string {
 	return "cluster-" + r.Name
 }
 
-// targets returns the binaries of Kubernetes.
-func (r Release) targets() []Target {
+// components are the names of Kubernetes' program, each a component.
+var components = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubectl", "kubelet"}
+
+// target returns the program of Kubernetes. All releases share its source.
+func (r Release) target() Target {
 	major, rest, _ := strings.Cut(strings.TrimPrefix(r.Version, "v"), ".")
 	minor, _, _ := strings.Cut(rest, ".")
 	const version = "k8s.io/component-base/version."
 	flags := fmt.Sprintf("%s -X %sgitVersion=%s -X %sgitMajor=%s -X %sgitMinor=%s", plainFlags, version, r.Version, version, major, version, minor)
-	var targets []Target
-	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubectl", "kubelet"} {
-		targets = append(targets, Target{name, r.module, path.Join("k8s.io/kubernetes/cmd", name), flags})
-	}
-	return targets
+	source := strings.Repeat("../", strings.Count(r.module, "/")) + "main.go"
+	return Target{Name: "kubernetes", Module: r.module, Package: source, ldflags: flags, links: components}
 }

@@ -89,8 +89,43 @@ func (c Cgroups) delegate(path string) error {
 	}
 	enable := "+" + strings.Join(strings.Fields(string(data)), " +")
 	for _, dir := range []string{c.tracking, filepath.Join(c.tracking, path)} {
-		if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte(enable), 0o644); err != nil {
+		if err := enableControllers(dir, enable); err != nil {
 			return fmt.Errorf("delegate cgroup %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// enableControllers enables controllers for the children of a cgroup of version 2.
+// The kernel refuses that while processes are in the cgroup itself, as in a container. They move to a child
+// "init" for good.
+func enableControllers(dir, enable string) error {
+	control := filepath.Join(dir, "cgroup.subtree_control")
+	err := os.WriteFile(control, []byte(enable), 0o644)
+	// A process can start another one meanwhile.
+	for range 10 {
+		if !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+		if err := moveProcesses(dir, filepath.Join(dir, "init")); err != nil {
+			return err
+		}
+		err = os.WriteFile(control, []byte(enable), 0o644)
+	}
+	return err
+}
+
+func moveProcesses(from, to string) error {
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	data, err := os.ReadFile(filepath.Join(from, "cgroup.procs"))
+	if err != nil {
+		return err
+	}
+	for _, pid := range strings.Fields(string(data)) {
+		if err := os.WriteFile(filepath.Join(to, "cgroup.procs"), []byte(pid), 0o644); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("process %s: %w", pid, err)
 		}
 	}
 	return nil

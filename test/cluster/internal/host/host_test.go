@@ -3,11 +3,18 @@
 package host
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/moby/sys/mountinfo"
 )
 
 func TestAFailedCommandSaysWhatItPrinted(t *testing.T) {
@@ -55,6 +62,57 @@ func TestCgroupsAreFoundOnThisMachine(t *testing.T) {
 	}
 	if err := c.Remove(t.Context(), "/no-such-cgroup"); err != nil {
 		t.Errorf("removal of nothing: %v", err)
+	}
+}
+
+// The root of a container's cgroups has processes, so the kernel delegates no controller there.
+func TestControllersAreEnabledAlthoughTheCgroupHasProcesses(t *testing.T) {
+	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup2"))
+	if err != nil || len(mounts) == 0 || os.Geteuid() != 0 {
+		t.Skipf("this needs root and cgroups of version 2: %v", err)
+	}
+	root := mounts[0].Mountpoint
+	data, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
+	controllers := strings.Fields(string(data))
+	if err != nil || len(controllers) == 0 {
+		t.Skipf("version 2 has no controllers here: %v", err)
+	}
+	control := filepath.Join(root, "cgroup.subtree_control")
+	before, err := os.ReadFile(control)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(strings.Fields(string(before)), controllers[0]) {
+		if err := os.WriteFile(control, []byte("+"+controllers[0]), 0o600); err != nil {
+			t.Skip(err)
+		}
+		t.Cleanup(func() {
+			if err := os.WriteFile(control, []byte("-"+controllers[0]), 0o600); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	dir := filepath.Join(root, fmt.Sprintf("delegated-%d", os.Getpid()))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c := Cgroups{roots: []string{root}, tracking: root}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		if err := errors.Join(c.Kill(ctx, filepath.Base(dir)), c.Remove(ctx, filepath.Base(dir))); err != nil {
+			t.Error(err)
+		}
+	})
+	sleep := exec.CommandContext(t.Context(), "sleep", "1000")
+	if err := sleep.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go sleep.Wait() //nolint:errcheck // the test kills it
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(sleep.Process.Pid)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := enableControllers(dir, "+"+controllers[0]); err != nil {
+		t.Error(err)
 	}
 }
 

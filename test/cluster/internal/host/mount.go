@@ -10,12 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ShareMount makes a directory a mount that all mount namespaces of this machine share. Later mounts
-// below it in one of them are in all.
+// ShareMount makes a directory a mount that later mount namespaces share.
+// A mount below it in one of them is in all of them. It is private first: a copy of a shared mount is in
+// the same group, so that each mount below the directory would also be on the hidden original.
 func ShareMount(dir string) error {
 	err := unix.Mount(dir, dir, "", unix.MS_BIND, "")
-	if err == nil {
-		err = unix.Mount("", dir, "", unix.MS_SHARED, "")
+	for _, propagation := range []uintptr{unix.MS_PRIVATE, unix.MS_SHARED} {
+		if err == nil {
+			err = unix.Mount("", dir, "", propagation, "")
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("share mounts below %s: %w", dir, err)

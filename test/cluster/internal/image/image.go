@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package image builds the container images of a test cluster from static programs.
+// Package image builds the container images of a test cluster from programs.
 // It writes them as archives that containerd imports. No registry and no container
 // engine takes part.
 //
@@ -12,16 +12,19 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/travel"
 )
 
 // entry is a file, directory or symbolic link of an image.
@@ -41,15 +44,37 @@ var directories = []string{
 	"usr/share", "var", "var/run",
 }
 
-// Program returns an image with one static program, at its top, that runs as a user.
-// Processes find it and the programs that a device adds by their names.
+const includeAll = "include /etc/ld.so.conf.d/*.conf\n"
+
+// Program returns an image with one program, at its top, that runs as a user. A dynamic program
+// has its loader and libraries in the image. Processes find it and the programs that a device
+// adds by their names.
 func Program(program, user string) (v1.Image, error) {
-	data, err := os.ReadFile(program)
+	name := filepath.Base(program)
+	loader, libraries, err := travel.Libraries(program)
 	if err != nil {
 		return nil, fmt.Errorf("image of a program: %w", err)
 	}
-	name := filepath.Base(program)
-	return build([]entry{{path: name, mode: 0o755, content: data}}, v1.Config{Entrypoint: []string{"/" + name}, Env: []string{"PATH=/:/usr/bin"}, User: user})
+	paths := map[string]string{name: program}
+	if loader != "" {
+		paths[strings.TrimPrefix(loader, "/")] = loader
+	}
+	for _, library := range libraries {
+		paths[strings.TrimPrefix(library, "/")] = library
+	}
+	var entries []entry
+	if loader != "" {
+		// A hook of NVIDIA's lists the folder of the driver's libraries in a file of its own.
+		entries = append(entries, entry{path: "etc/ld.so.conf", mode: 0o644, content: []byte(includeAll)})
+	}
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
+		data, err := os.ReadFile(paths[path])
+		if err != nil {
+			return nil, fmt.Errorf("image of a program: %w", err)
+		}
+		entries = append(entries, entry{path: path, mode: 0o755, content: data})
+	}
+	return build(entries, v1.Config{Entrypoint: []string{"/" + name}, Env: []string{"PATH=/:/usr/bin"}, User: user})
 }
 
 // Probe is an image with the static programs probe and busybox. It has busybox
@@ -77,7 +102,7 @@ func Probe(probe, busybox string, applets []string) (v1.Image, error) {
 	entries = append(entries,
 		entry{path: "etc/passwd", mode: 0o644, content: []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n")},
 		entry{path: "etc/group", mode: 0o644, content: []byte("root:x:0:\nnogroup:x:65534:\n")},
-		entry{path: "etc/ld.so.conf", mode: 0o644, content: []byte("include /etc/ld.so.conf.d/*.conf\n")},
+		entry{path: "etc/ld.so.conf", mode: 0o644, content: []byte(includeAll)},
 		entry{path: "usr/bin/probe", mode: 0o755, content: probeData},
 		entry{path: "usr/bin/busybox", mode: 0o755, content: busyboxData},
 	)

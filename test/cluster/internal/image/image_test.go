@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -114,6 +115,21 @@ func TestAnImageOfAProgramRunsIt(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"/program", "0:0", "PATH=/:/usr/bin"}, append(config.Config.Entrypoint, config.Config.User, config.Config.Env[0])); diff != "" {
 		t.Errorf("command, user and environment (-want +got):\n%s", diff)
+	}
+}
+
+func TestADynamicProgramHasItsLibraries(t *testing.T) {
+	img, err := Program("/bin/sh", "0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var libc, loader bool
+	for path := range contents(t, img) {
+		libc = libc || filepath.Base(path) == "libc.so.6"
+		loader = loader || strings.HasPrefix(filepath.Base(path), "ld-linux")
+	}
+	if !libc || !loader {
+		t.Errorf("C library: %t, loader: %t", libc, loader)
 	}
 }
 

@@ -2,8 +2,7 @@
 
 // Package process starts the daemons of a cluster so that they outlive the starting
 // program. It later finds exactly these processes again by process ID, start time
-// and boot, recorded in a file each. by process ID, start time and boot, recorded
-// in a file each.
+// and boot, recorded in a file each.
 //
 // Out of scope: supervision. A daemon that ends is not restarted.
 package process

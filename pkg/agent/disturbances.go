@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
+)
+
+// daemons is [plugin.Options.Daemons].
+func (a *agent) daemons(ctx context.Context) ([]plugin.MPSDaemon, error) {
+	states, err := a.supervisor.MPSStates(ctx)
+	var all []plugin.MPSDaemon
+	for _, s := range states {
+		d := plugin.MPSDaemon{
+			Name: s.Daemon.Name, Interrupted: s.Interrupted,
+			// A daemon that starts, also again, has no problem yet.
+			IsDown: s.State != gpu.MPSReady && s.Restarts > 0 && s.Problem != "",
+		}
+		for _, w := range s.Waiting {
+			pod := types.UID(a.faults.tasks.PodOf(w.PID))
+			if a.claims.SeesPods() && pod != "" && !slices.Contains(d.Waiting, pod) {
+				d.Waiting = append(d.Waiting, pod)
+			}
+		}
+		slices.Sort(d.Waiting)
+		if d.IsDown || !d.Interrupted.IsZero() || d.Waiting != nil {
+			all = append(all, d)
+		}
+	}
+	return all, err
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
+)
+
+// MPSDaemon is an MPS daemon that programs have lost or wait for.
+type MPSDaemon struct {
+	// Name is the device of its shares, or the GPU of its seats.
+	Name string
+	// IsDown is set while the daemon does not run and cannot be started.
+	IsDown bool
+	// Interrupted is when programs last lost their server; zero if they have not.
+	Interrupted time.Time
+	// Waiting are the UIDs of pods with a program that waits for another user's, sorted.
+	Waiting []types.UID
+}
+
+func (d MPSDaemon) equal(other MPSDaemon) bool {
+	return d.Name == other.Name && d.IsDown == other.IsDown && d.Interrupted.Equal(other.Interrupted) && slices.Equal(d.Waiting, other.Waiting)
+}
+
+// disturbedDaemons lists the daemons. It returns the last ones if the supervisor does not answer.
+func (p *Plugin) disturbedDaemons(ctx context.Context) []MPSDaemon {
+	if p.daemons == nil {
+		return nil
+	}
+	defer p.step.Begin()()
+	all, err := p.daemons(ctx)
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("Cannot list MPS daemons, will retry", "err", err, "after", consumersTime)
+		return p.disturbed
+	}
+	return all
+}
+
+// watchDaemons compares the claims at once if a daemon has changed: programs hang or fail.
+func (p *Plugin) watchDaemons(ctx context.Context) {
+	now := p.disturbedDaemons(ctx)
+	changed := !slices.EqualFunc(p.disturbed, now, MPSDaemon.equal)
+	p.disturbed = now
+	// Also without a change: a claim may be released after the reconciliation has seen the change.
+	for _, l := range p.shares.takeLeft(p.clock.Now()) {
+		if p.tellLeft(ctx, l) {
+			p.shares.forget(l.object.UID)
+		}
+	}
+	if changed {
+		p.checkForeign(ctx)
+	}
+}
+
+// leftPatience is the time for which released shares are kept. An interruption that has ended their
+// programs may become known within it.
+const leftPatience = time.Minute
+
+// shares are the claims with an MPS share. The zero value is ready to use.
+type shares struct {
+	mu   sync.Mutex
+	held map[types.UID]needed
+	left []leftShare
+}
+
+// leftShare is a claim that was released at a time.
+type leftShare struct {
+	needed
+	at time.Time
+}
+
+// hold records a claim that has an MPS share.
+func (s *shares) hold(object *resourceapi.ResourceClaim, devices []claim.Device) {
+	if !slices.ContainsFunc(devices, func(d claim.Device) bool { return d.Strategy() == v1alpha1.StrategyMPS }) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held == nil {
+		s.held = map[types.UID]needed{}
+	}
+	s.held[object.UID] = needed{claim.Claim{Devices: devices}, object}
+}
+
+// release records when a claim was released.
+func (s *shares) release(uid types.UID, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n, known := s.held[uid]; known {
+		delete(s.held, uid)
+		s.left = append(s.left, leftShare{n, now})
+	}
+}
+
+// takeLeft returns the claims that were released a moment ago, and forgets older ones.
+func (s *shares) takeLeft(now time.Time) []leftShare {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left = slices.DeleteFunc(s.left, func(l leftShare) bool { return now.Sub(l.at) > leftPatience })
+	return slices.Clone(s.left)
+}
+
+// forget removes a claim that was released.
+func (s *shares) forget(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left = slices.DeleteFunc(s.left, func(l leftShare) bool { return l.object.UID == uid })
+}
+
+// tellLeft creates the event about an interruption on a claim that is released already: a pod whose
+// program has failed ends at once, and is the one that needs it. It reports whether it did.
+func (p *Plugin) tellLeft(ctx context.Context, l leftShare) (told bool) {
+	for _, d := range l.Devices {
+		for _, c := range p.disturbances(l.needed, d.Name.String()) {
+			if c.kind != v1alpha1.ConditionShareInterrupted || l.at.Before(c.since) {
+				continue
+			}
+			if err := p.tell(ctx, l.object, c); err != nil {
+				klog.FromContext(ctx).Info("Cannot create an event about a released claim", "claim", klog.KObj(l.object), "reason", c.kind, "err", err)
+				return false
+			}
+			told = true
+		}
+	}
+	return told
+}
+
+// disturbances returns the conditions of a device of the claim for which its programs do not compute.
+// It returns none for a device without an MPS daemon.
+func (p *Plugin) disturbances(n needed, device string) (found []condition) {
+	of := slices.IndexFunc(n.Devices, func(d claim.Device) bool { return d.Name.String() == device && d.Strategy() == v1alpha1.StrategyMPS })
+	if of < 0 {
+		return nil
+	}
+	at := slices.IndexFunc(p.disturbed, func(d MPSDaemon) bool { return d.Name == n.Devices[of].Name.MPSDaemon().String() })
+	if at < 0 {
+		return nil
+	}
+	add := func(kind, reason, where string, since time.Time) {
+		c, _ := cause.Of(kind, reason)
+		found = append(found, condition{kind: kind, reason: reason, since: since, message: fmt.Sprintf("%s (%s): %s; %s", c.Meaning, where, c.Effect, c.User)})
+	}
+	d := p.disturbed[at]
+	if d.IsDown {
+		add(v1alpha1.ConditionShareUnserved, v1alpha1.ReasonMPSNotRunning, device, time.Time{})
+	}
+	if allocatedAt(n.object).Before(d.Interrupted) {
+		add(v1alpha1.ConditionShareInterrupted, v1alpha1.ReasonMPSEnded, device+", "+d.Interrupted.UTC().Format(time.RFC3339), d.Interrupted)
+	}
+	if slices.ContainsFunc(n.object.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool { return slices.Contains(d.Waiting, r.UID) }) {
+		add(v1alpha1.ConditionShareWaits, v1alpha1.ReasonOtherUser, device, time.Time{})
+	}
+	return found
+}
+
+// allocatedAt returns when a claim was allocated, or if that is not recorded, created.
+func allocatedAt(object *resourceapi.ResourceClaim) time.Time {
+	if a := object.Status.Allocation; a != nil && a.AllocationTimestamp != nil {
+		return a.AllocationTimestamp.Time
+	}
+	return object.CreationTimestamp.Time
+}
+
+// countDisturbances adds the conditions of shares by the code of their cause.
+func (s *claimStatus) countDisturbances(byCause map[string]int) {
+	for _, d := range s.devices {
+		for _, c := range d.more {
+			if of, known := cause.Of(c.kind, c.reason); known {
+				byCause[of.Code]++
+			}
+		}
+	}
+}

@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	namespace       = "lab"
+	driverNamespace = "gpu-dra-driver"
+	workloadImage   = "localhost/gpu-dra/gpuload:1"
+	clusterName     = "gpu"
+	stateDir        = "/var/lib/gpu-dra-cluster/" + clusterName
+	barrierDir      = "/var/lib/gpu-dra-cluster/barriers"
+)
+
+// node is the Kubernetes node on this machine.
+type node struct {
+	dir       string
+	simulated bool
+	report    *report
+	// claims counts the templates, whose names are used once.
+	claims int
+}
+
+// run brings the node up, runs the stories for at most limit, and takes the node down.
+func (n *node) run(ctx context.Context, only *regexp.Regexp, limit time.Duration) (err error) {
+	down := func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		_, err := n.program(ctx, "", "cluster", "down", "--name", clusterName, "--bin", filepath.Join(n.dir, "bin"))
+		return errors.Join(err, os.RemoveAll(barrierDir))
+	}
+	defer func() { err = errors.Join(err, down(), n.report.end(time.Now())) }()
+	n.report.section("machine")
+	n.machine(ctx)
+	if !n.simulated && only.MatchString("conformance") {
+		n.conformance(ctx)
+	}
+	n.report.section("node")
+	if err := n.up(ctx); err != nil {
+		return err
+	}
+	err = n.install(ctx, "default")
+	if err == nil {
+		n.tell(ctx, only, limit)
+	}
+	n.collect(ctx)
+	return err
+}
+
+// machine writes what the figures are of.
+func (n *node) machine(ctx context.Context) {
+	for _, command := range [][]string{
+		{"cat", filepath.Join(n.dir, "version")},
+		{"uname", "-srm"},
+		{"nvidia-smi", "--query-gpu=name,driver_version,memory.total,mig.mode.current,compute_mode,memory.used", "--format=csv,noheader"},
+	} {
+		if n.simulated && command[0] == "nvidia-smi" {
+			n.report.figure("no GPU: a simulated H200")
+			continue
+		}
+		out, err := n.program(ctx, "", command[0], command[1:]...)
+		if err != nil {
+			out = err.Error()
+		}
+		n.report.figure("%s", strings.TrimSpace(out))
+	}
+}
+
+// tell runs the stories until ctx or the limit ends.
+func (n *node) tell(ctx context.Context, only *regexp.Regexp, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for _, s := range stories {
+		if !only.MatchString(s.name) || ctx.Err() != nil {
+			continue
+		}
+		n.report.section(s.name)
+		if s.gpu && n.simulated {
+			n.report.figure("skipped: it needs a GPU that computes")
+			continue
+		}
+		if err := s.run(ctx, n); err != nil {
+			n.report.check(false, "%s: %v", s.name, err)
+			n.screens(ctx)
+			if s.name == stories[0].name {
+				return
+			}
+		}
+		if err := n.clean(ctx); err != nil {
+			n.report.check(false, "%s: the end of its pods: %v", s.name, err)
+		}
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		n.report.check(false, "the stories did not end within %s", limit)
+	}
+}
+
+// collect keeps the logs of the driver and the state at the end.
+func (n *node) collect(ctx context.Context) {
+	n.report.section("end")
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	n.screens(ctx)
+	n.show(ctx, "kubectl", "--namespace", driverNamespace, "get", "pods")
+	n.show(ctx, "kubectl", "--namespace", driverNamespace, "get", "events", "--field-selector", "type=Warning", "--sort-by", ".lastTimestamp")
+	n.keep(ctx, "agent.log", "kubectl", "--namespace", driverNamespace, "logs", "--selector", "app.kubernetes.io/component=agent", "--tail=-1")
+	n.keep(ctx, "supervisor.log", "kubectl", "--namespace", driverNamespace, "logs", "--selector", "app.kubernetes.io/component=supervisor", "--tail=-1")
+	n.keep(ctx, "resourceslices.yaml", "kubectl", "get", "resourceslices", "--output", "yaml")
+	n.keep(ctx, "kernel.log", "sh", "-c", "dmesg | grep NVRM || true")
+	if !n.simulated {
+		n.show(ctx, "nvidia-smi", "--query-gpu=mig.mode.current,compute_mode,memory.used", "--format=csv")
+	}
+}
+
+// conformance runs the hardware suite and records the machine.
+func (n *node) conformance(ctx context.Context) {
+	n.report.section("conformance")
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	out, err := n.program(ctx, "", "gpu-conformance", "-test.v", "-hardware=nvml", "-capture", n.report.path("machine.yaml"))
+	n.report.file("conformance.txt", out)
+	n.report.check(err == nil, "gpu-conformance -hardware=nvml: %v", err)
+	if _, err := n.program(ctx, "", "gpu-conformance", "record", "--output", n.report.path("model.yaml")); err != nil {
+		n.report.check(false, "gpu-conformance record: %v", err)
+	}
+}
+
+func (n *node) up(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	// It takes libseccomp from the machine. Without it every container would fail, and hardly say why.
+	if _, err := n.program(ctx, "", "runc", "--version"); err != nil {
+		return err
+	}
+	if _, err := n.program(ctx, "", "cluster", "up", "--name", clusterName, "--bin", filepath.Join(n.dir, "bin")); err != nil {
+		return err
+	}
+	if err := os.Setenv("KUBECONFIG", filepath.Join(stateDir, "admin.kubeconfig")); err != nil {
+		return err
+	}
+	images, err := filepath.Glob(filepath.Join(n.dir, "images", "*.tar"))
+	if err != nil {
+		return err
+	}
+	for _, image := range images {
+		if _, err := n.program(ctx, "", "cluster", "load-image", "--name", clusterName, "--bin", filepath.Join(n.dir, "bin"), image); err != nil {
+			return err
+		}
+	}
+	if _, err := n.program(ctx, "", "cluster", "load-program", "--root", "--name", clusterName, "--bin", filepath.Join(n.dir, "bin"), n.workload(), workloadImage); err != nil {
+		return err
+	}
+	if _, err := n.kubectl(ctx, "", "label", "node", "--all", "gpu.nvidia.com/offer=share.timeslice.seat"); err != nil {
+		return err
+	}
+	_, err = n.kubectl(ctx, "", "create", "namespace", namespace)
+	return err
+}
+
+// workload is the path of the program that computes.
+func (n *node) workload() string {
+	if n.simulated {
+		return filepath.Join(n.dir, "simulated", "gpuload")
+	}
+	return filepath.Join(n.dir, "bin", "gpuload")
+}
+
+// install applies a rendering of the chart, and waits until its pods are ready.
+func (n *node) install(ctx context.Context, rendering string) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	began := time.Now()
+	name := rendering
+	if n.simulated {
+		name = rendering + "-simulated"
+	}
+	manifests, err := os.ReadFile(filepath.Join(n.dir, "charts", name+".yaml"))
+	if err != nil {
+		return err
+	}
+	if _, err := n.kubectl(ctx, string(manifests), "apply", "--server-side", "--force-conflicts", "--filename", "-"); err != nil {
+		return err
+	}
+	// The supervisor is updated on deletion only.
+	if _, err := n.kubectl(ctx, "", "--namespace", driverNamespace, "delete", "pod", "--selector", "app.kubernetes.io/component=supervisor", "--wait=true"); err != nil {
+		return err
+	}
+	if _, err := n.kubectl(ctx, "", "--namespace", driverNamespace, "rollout", "status", "daemonset/gpu-dra-driver-agent", "--timeout=2m"); err != nil {
+		return err
+	}
+	if err := n.until(ctx, func() error {
+		_, err := n.kubectl(ctx, "", "--namespace", driverNamespace, "wait", "--for=condition=Ready", "pod", "--selector", "app.kubernetes.io/component=supervisor", "--timeout=30s")
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := n.until(ctx, func() error {
+		out, err := n.kubectl(ctx, "", "get", "resourceslices", "--output", "name")
+		if err == nil && strings.TrimSpace(out) == "" {
+			err = errors.New("the agent has published nothing")
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	n.report.check(true, "the driver serves %.1f s after kubectl apply (%s)", time.Since(began).Seconds(), rendering)
+	return nil
+}
+
+// until asks again and again until check returns nil or ctx ends.
+func (n *node) until(ctx context.Context, check func() error) error {
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// program runs a program of the packed folder or of the machine, and returns its output.
+func (n *node) program(ctx context.Context, stdin, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.WaitDelay = 5 * time.Second
+	if err := cmd.Run(); err != nil {
+		return out.String() + errs.String(), fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, tail(out.String()+errs.String(), 600))
+	}
+	return out.String(), nil
+}
+
+func tail(text string, most int) string {
+	text = strings.TrimSpace(text)
+	return text[max(0, len(text)-most):]
+}
+
+func (n *node) kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
+	return n.program(ctx, stdin, "kubectl", args...)
+}
+
+// show writes a command and its output into the report.
+func (n *node) show(ctx context.Context, name string, args ...string) {
+	out, err := n.program(ctx, "", name, args...)
+	if err != nil && out == "" {
+		out = err.Error()
+	}
+	n.report.output(name+" "+strings.Join(args, " "), out)
+}
+
+// keep writes the output of a command into a file of the report.
+func (n *node) keep(ctx context.Context, file, name string, args ...string) {
+	out, err := n.program(ctx, "", name, args...)
+	if err != nil {
+		out += "\n" + err.Error()
+	}
+	n.report.file(file, out)
+}
+
+// screens shows what users see now.
+func (n *node) screens(ctx context.Context) {
+	n.show(ctx, "kubectl", "gpu", "get")
+	n.show(ctx, "kubectl", "gpu", "who", "--all-namespaces")
+	n.show(ctx, "kubectl", "gpu", "doctor")
+	n.show(ctx, "kubectl", "--namespace", namespace, "get", "events", "--field-selector", "type=Warning", "--sort-by", ".lastTimestamp")
+}
+
+// pod is a pod of a story.
+type pod struct {
+	name string
+	// claim is a template, or empty.
+	claim string
+	user  int
+	steps []string
+	// shm is the size of the pod's own /dev/shm, or empty.
+	shm string
+}
+
+// template creates a template of claims for one device and returns its name.
+func (n *node) template(ctx context.Context, class, memory, compute, config string) (string, error) {
+	n.claims++
+	name := fmt.Sprintf("c%d", n.claims)
+	var amounts []string
+	if memory != "" {
+		amounts = append(amounts, fmt.Sprintf("%q: %q", "memory", memory))
+	}
+	if compute != "" {
+		amounts = append(amounts, fmt.Sprintf("%q: %q", "compute", compute))
+	}
+	text := fmt.Sprintf(`{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": %q}, "spec": {"spec": {"devices": {
+"requests": [{"name": "gpu", "exactly": {"deviceClassName": %q, "capacity": {"requests": {%s}}}}]`, name, class, strings.Join(amounts, ", "))
+	if config != "" {
+		text += fmt.Sprintf(`, "config": [{"opaque": {"driver": "gpu.nvidia.com", "parameters": {"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "ShareConfig", %s}}}]`, config)
+	}
+	_, err := n.kubectl(ctx, text+"}}}}", "--namespace", namespace, "create", "--filename", "-")
+	return name, err
+}
+
+func (n *node) start(ctx context.Context, pods ...pod) error {
+	if err := os.MkdirAll(barrierDir, 0o755); err != nil {
+		return err
+	}
+	var list []string
+	for _, p := range pods {
+		container := map[string]any{
+			"name": "main", "image": workloadImage, "imagePullPolicy": "Never", "args": p.steps,
+			"volumeMounts": []any{map[string]any{"name": "barriers", "mountPath": "/barriers"}},
+		}
+		volumes := []any{map[string]any{"name": "barriers", "hostPath": map[string]any{"path": barrierDir}}}
+		spec := map[string]any{"restartPolicy": "Never", "terminationGracePeriodSeconds": 1}
+		if p.claim != "" {
+			spec["resourceClaims"] = []any{map[string]any{"name": "gpu", "resourceClaimTemplateName": p.claim}}
+			container["resources"] = map[string]any{"claims": []any{map[string]any{"name": "gpu"}}}
+		}
+		if p.user != 0 {
+			container["securityContext"] = map[string]any{"runAsUser": p.user}
+		}
+		if p.shm != "" {
+			container["volumeMounts"] = append(container["volumeMounts"].([]any), map[string]any{"name": "shm", "mountPath": "/dev/shm"})
+			volumes = append(volumes, map[string]any{"name": "shm", "emptyDir": map[string]any{"medium": "Memory", "sizeLimit": p.shm}})
+		}
+		spec["containers"], spec["volumes"] = []any{container}, volumes
+		text, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": p.name}, "spec": spec})
+		if err != nil {
+			return err
+		}
+		list = append(list, string(text))
+	}
+	_, err := n.kubectl(ctx, strings.Join(list, "\n"), "--namespace", namespace, "create", "--filename", "-")
+	return err
+}
+
+// barrier makes an empty folder for programs that start together, and returns its path in a pod.
+func (n *node) barrier(name string) (string, error) {
+	dir := filepath.Join(barrierDir, name)
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
+		return "", err
+	}
+	return "/barriers/" + name, os.Chmod(dir, 0o1777)
+}
+
+// phases returns the phases of all pods of the stories.
+func (n *node) phases(ctx context.Context) (map[string]string, error) {
+	out, err := n.kubectl(ctx, "", "--namespace", namespace, "get", "pods", "--output", `jsonpath={range .items[*]}{.metadata.name}={.status.phase}{"\n"}{end}`)
+	if err != nil {
+		return nil, err
+	}
+	phases := map[string]string{}
+	for line := range strings.Lines(out) {
+		name, phase, _ := strings.Cut(strings.TrimSpace(line), "=")
+		phases[name] = phase
+	}
+	return phases, nil
+}
+
+// await waits until each pod is in one of the phases.
+func (n *node) await(ctx context.Context, limit time.Duration, names []string, wanted ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return n.until(ctx, func() error {
+		phases, err := n.phases(ctx)
+		for _, name := range names {
+			if !slices.Contains(wanted, phases[name]) {
+				err = errors.Join(err, fmt.Errorf("pod %s is %s", name, phases[name]))
+			}
+		}
+		return err
+	})
+}
+
+// step is a line that a workload printed.
+type step map[string]any
+
+func (s step) number(key string) float64 { v, _ := s[key].(float64); return v }
+
+// find returns the last line of a kind, or nil.
+func find(lines []step, kind string) step {
+	for _, s := range slices.Backward(lines) {
+		if s["step"] == kind {
+			return s
+		}
+	}
+	return nil
+}
+
+// finish waits for the end of pods, and returns what each printed.
+func (n *node) finish(ctx context.Context, limit time.Duration, pods ...pod) (map[string][]step, error) {
+	var names []string
+	for _, p := range pods {
+		names = append(names, p.name)
+	}
+	err := n.await(ctx, limit, names, "Succeeded", "Failed")
+	results := map[string][]step{}
+	for _, name := range names {
+		results[name] = n.lines(ctx, name)
+	}
+	return results, err
+}
+
+// lines returns the output of a pod so far.
+func (n *node) lines(ctx context.Context, name string) []step {
+	out, err := n.kubectl(ctx, "", "--namespace", namespace, "logs", name)
+	if err != nil {
+		n.report.output("logs "+name, err.Error())
+	}
+	n.report.output("logs "+name, out)
+	var lines []step
+	for line := range strings.Lines(out) {
+		var s step
+		if json.Unmarshal([]byte(line), &s) == nil {
+			lines = append(lines, s)
+		}
+	}
+	return lines
+}
+
+// clean deletes all pods, and waits until no claim is left.
+func (n *node) clean(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
+	defer cancel()
+	if _, err := n.kubectl(ctx, "", "--namespace", namespace, "delete", "pods", "--all"); err != nil {
+		return err
+	}
+	return n.until(ctx, func() error {
+		out, err := n.kubectl(ctx, "", "--namespace", namespace, "get", "resourceclaims", "--output", "name")
+		if err == nil && strings.TrimSpace(out) != "" {
+			err = fmt.Errorf("claims are left: %s", strings.Join(strings.Fields(out), " "))
+		}
+		return err
+	})
+}
