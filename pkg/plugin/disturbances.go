@@ -10,6 +10,7 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -70,7 +71,8 @@ const leftPatience = time.Minute
 
 // shares are the claims with an MPS share. The zero value is ready to use.
 type shares struct {
-	mu   sync.Mutex
+	mu sync.Mutex
+	// held has all claims that are known. One without a share has no object.
 	held map[types.UID]needed
 	left []leftShare
 }
@@ -81,27 +83,61 @@ type leftShare struct {
 	at time.Time
 }
 
-// hold records a claim that has an MPS share.
+// hold records a claim.
 func (s *shares) hold(object *resourceapi.ResourceClaim, devices []claim.Device) {
-	if !slices.ContainsFunc(devices, func(d claim.Device) bool { return d.Strategy() == v1alpha1.StrategyMPS }) {
-		return
+	var n needed
+	if slices.ContainsFunc(devices, isShare) {
+		n = needed{claim.Claim{Devices: devices}, object}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.held == nil {
 		s.held = map[types.UID]needed{}
 	}
-	s.held[object.UID] = needed{claim.Claim{Devices: devices}, object}
+	s.held[object.UID] = n
+}
+
+func isShare(d claim.Device) bool { return d.Strategy() == v1alpha1.StrategyMPS }
+
+func (s *shares) knows(uid types.UID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, known := s.held[uid]
+	return known
+}
+
+// recallPatience is the timeout of one read in a call of the kubelet.
+const recallPatience = 2 * time.Second
+
+// recall holds a claim that is about to be released and was prepared by an earlier agent. The API
+// still has its pods: the kubelet unprepares a claim before it reports the end of the pod.
+func (p *Plugin) recall(ctx context.Context, uid types.UID) {
+	if p.daemons == nil || p.shares.knows(uid) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, recallPatience)
+	defer cancel()
+	all, _ := p.claims.Held(ctx) // the release reads the same records, and reports an error
+	at := slices.IndexFunc(all, func(c claim.Claim) bool { return c.UID == uid })
+	if at < 0 || !slices.ContainsFunc(all[at].Devices, isShare) {
+		return
+	}
+	object, err := p.client.ResourceV1().ResourceClaims(all[at].Namespace).Get(ctx, all[at].Name, metav1.GetOptions{})
+	if err != nil || object.UID != uid {
+		klog.FromContext(ctx).V(2).Info("Cannot read a claim that ends; its pods get no event if their share was interrupted", "err", err)
+		return
+	}
+	p.shares.hold(object, all[at].Devices)
 }
 
 // release records when a claim was released.
 func (s *shares) release(uid types.UID, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n, known := s.held[uid]; known {
-		delete(s.held, uid)
+	if n := s.held[uid]; n.object != nil {
 		s.left = append(s.left, leftShare{n, now})
 	}
+	delete(s.held, uid)
 }
 
 // takeLeft returns the claims that were released a moment ago, and forgets older ones.

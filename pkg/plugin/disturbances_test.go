@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -174,5 +175,29 @@ func TestAClaimThatWasReleasedAfterTheEndOfItsDaemonHasTheEvent(t *testing.T) {
 	clock.Step(2 * leftPatience)
 	if left := p.shares.takeLeft(clock.Now()); len(left) > 0 {
 		t.Errorf("%d released claims are kept", len(left))
+	}
+}
+
+// A restart of the agent must not cost the event.
+func TestAClaimThatAnEarlierAgentPreparedHasTheEventAfterItsRelease(t *testing.T) {
+	held, objects := sharing()
+	client := fake.NewClientset(testNode(), objects[0], objects[1])
+	p := newTestPlugin(client, held)
+	clock := p.clock.(*testclock.FakeClock)
+	p.daemons = func(context.Context) ([]MPSDaemon, error) {
+		return []MPSDaemon{{Name: "gpu-1b-00", Interrupted: testTime}}, nil
+	}
+	clock.Step(time.Second)
+	ended := kubeletplugin.NamespacedObject{NamespacedName: types.NamespacedName{Namespace: "team", Name: "one"}, UID: "uid-one"}
+	if errs, err := p.UnprepareResourceClaims(t.Context(), []kubeletplugin.NamespacedObject{ended}); err != nil || errs["uid-one"] != nil {
+		t.Fatal(errs, err)
+	}
+	held.held = nil
+	if err := client.ResourceV1().ResourceClaims("team").Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p.watchDaemons(t.Context())
+	if got := tolds(t, client); !slices.Contains(got, "Pod team/trainer: Warning ShareInterrupted") {
+		t.Errorf("events %q, want ShareInterrupted on the pod", got)
 	}
 }

@@ -77,6 +77,7 @@ func (p *Plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 
 func (p *Plugin) unprepare(ctx context.Context, claim kubeletplugin.NamespacedObject) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", klog.KRef(claim.Namespace, claim.Name), "claimUID", claim.UID))
+	p.recall(ctx, claim.UID)
 	start := p.clock.Now()
 	err := p.claims.Unprepare(ctx, claim.UID)
 	p.observer.Unprepared(p.clock.Since(start), err)
