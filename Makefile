@@ -36,7 +36,7 @@ programs: image-programs
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/kubectl-gpu
 	@cp cmd/kubectl-gpu/kubectl_complete-gpu $(BIN)/
 
-# The programs of the images. cross-programs builds them for other architectures as well.
+# The programs of the images. deployments/container/Dockerfile builds them for other architectures as well.
 .PHONY: image-programs
 image-programs: need-cc
 	$(say) "building the programs of the images into $(BIN)"
@@ -52,23 +52,6 @@ image-programs: need-cc
 	@# of; no CDI spec of ours calls that.
 	CGO_ENABLED=1 go build -tags netgo,osusergo -trimpath -buildvcs=false -ldflags '-s -w -linkmode external -extldflags "-static"' -o $(BIN)/ github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
 	$(MAKE) --no-print-directory -C simulator probe BIN=$(abspath $(BIN))
-
-# The architectures of a release, and its variants: none has no suffix. CROSS has a folder
-# for each architecture, with Debian's C library and a compiler, and one for each variant.
-ARCHITECTURES := amd64 arm64
-CROSS         := $(BUILD)/cross
-# Version of Go's cryptographic module in the variant fips: the one with a certificate of CMVP.
-FIPS_MODULE   := v1.0.0
-
-.PHONY: cross-programs
-cross-programs: need-cross-cc
-	@for arch in $(ARCHITECTURES); do \
-	  printf '\n==> C library and compiler for %s\n' $$arch; \
-	  go -C deployments/container run -trimpath . sysroot --arch $$arch --out $(abspath $(CROSS))/$$arch; \
-	  for variant in none fips; do \
-	    PATH=$(abspath $(CROSS))/$$arch:$$PATH GOARCH=$$arch GOFIPS140=$$([ $$variant = fips ] && echo $(FIPS_MODULE) || echo off) $(MAKE) --no-print-directory image-programs CC=cc-$$arch BIN=$(CROSS)/$$arch/$$variant; \
-	  done; \
-	done
 
 demo demo-mig demo-fractions demo-held demo-fleet demo-topology demo-course: CLUSTER ?= demo
 cluster-up cluster-down: CLUSTER ?= default
@@ -195,16 +178,12 @@ unit-race: need-cc
 
 # Go's cache of test results does not track files outside a test's module, so every test of a
 # nested module runs with -count=1. test/repository checks that.
-.PHONY: unit-modules unit-simulator unit-container unit-tools
-unit-modules: unit-simulator unit-container unit-tools
+.PHONY: unit-modules unit-simulator unit-tools
+unit-modules: unit-simulator unit-tools
 
 unit-simulator: need-cc need-python
 	$(say) "unit tests of the simulator with the race detector"
 	CGO_ENABLED=1 go -C simulator test -count=1 $(TEST_FLAGS) -race -p 3 -parallel 4 ./...
-
-unit-container: need-cc
-	$(say) "unit tests of the builder of images, which has no goroutine"
-	CGO_ENABLED=1 go -C deployments/container test -count=1 $(TEST_FLAGS) ./...
 
 unit-tools:
 	$(say) "unit tests of the tools"
@@ -414,16 +393,12 @@ ai-conformance: need-ai-conformance need-root build images helm ## The tests of 
 
 # Images are called PREFIX/NAME:TAG, where TAG is VERSION with _ for +.
 IMAGE_PREFIX ?= localhost/gpu-dra-driver
-REVISION     ?= $(shell git describe --always --abbrev=40 --dirty --exclude '*' 2>/dev/null || echo unknown)
-# When images count as made: no clock of a building machine gets into them.
+# When archives count as made: no clock of a building machine gets into them.
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
-CONTAINER := go -C deployments/container run -trimpath . --bin $(abspath $(BIN)) --out $(abspath $(BUILD)/images) --licence $(abspath LICENSE) \
-	--version '$(VERSION)' --revision '$(REVISION)' --created $(SOURCE_DATE_EPOCH)
-
 .PHONY: images
 images: programs ## Build the container images as archives into .build/images; no registry or container engine needed
 	$(say) "building the images into $(BUILD)/images"
-	$(CONTAINER) --prefix $(IMAGE_PREFIX)
+	go -C tools run -trimpath ./images -bin $(abspath $(BIN)) -out $(abspath $(BUILD)/images) -prefix $(IMAGE_PREFIX) -version '$(VERSION)'
 
 .PHONY: image-test
 image-test: need-root build images
@@ -450,7 +425,6 @@ lint: golangci-lint ## gofmt, vet and golangci-lint, for every module; for test/
 	cd test/cluster && $(CLUSTER_ENV) ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
 	cd test/chart && $(CLUSTER_ENV) ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
 	cd simulator && ../$(BIN)/golangci-lint run --allow-parallel-runners --config ../.golangci.yml ./...
-	cd deployments/container && ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
 
 .PHONY: golangci-lint
 golangci-lint:
@@ -481,13 +455,11 @@ verify: lint ## Fail if a file is not formatted, a generated file is stale, or l
 
 # Files of a release: see RELEASE.md.
 RELEASE := $(BUILD)/release/$(VERSION)
-# The workflow or the document that stands for who builds a release.
-BUILDER ?= https://github.com/gpu-dra/gpu-dra-driver/blob/main/RELEASE.md\#make-a-release
 # The registry that the chart of a release names. Names for one machine are not in it.
 REGISTRY_VALUE := $(filter-out localhost/%,$(IMAGE_PREFIX))
 
 .PHONY: release
-release: ## Build the files of a release into .build/release: images, chart, SBOMs, provenance, checksums (VERSION=v1.2.3)
+release: ## Build the files of a release into .build/release: chart, manifest, kubectl gpu, checksums (VERSION=v1.2.3)
 	@if ! [[ '$(VERSION)' =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$$ ]]; then \
 	  echo 'A release needs a version: make release VERSION=v1.2.3' >&2; exit 1; \
 	fi
@@ -499,7 +471,7 @@ release: ## Build the files of a release into .build/release: images, chart, SBO
 	@if ! grep -q '[^[:space:]]' $(RELEASE)/NOTES.md; then \
 	  echo 'CHANGELOG.md has no section "## $(VERSION)", which becomes the notes of the release.' >&2; exit 1; \
 	fi
-	$(MAKE) cross-programs helm kubectl-plugin VERSION=$(VERSION)
+	$(MAKE) helm kubectl-plugin VERSION=$(VERSION)
 	cp $(PLUGIN)/*.tar.gz $(PLUGIN)/gpu.yaml $(RELEASE)/
 	$(say) "packaging the chart into $(RELEASE)"
 	@rm -rf $(BUILD)/chart && cp -r deployments/helm/gpu-dra-driver $(BUILD)/chart
@@ -507,60 +479,17 @@ release: ## Build the files of a release into .build/release: images, chart, SBO
 	$(BIN)/helm package $(BUILD)/chart --version $(VERSION:v%=%) --app-version $(VERSION) --destination $(RELEASE)
 	$(BIN)/helm template gpu-dra-driver $(RELEASE)/gpu-dra-driver-$(VERSION:v%=%).tgz \
 	  --namespace gpu-dra-driver --set namespace.create=true --skip-tests >$(RELEASE)/install.yaml
-	$(say) "images, bills of materials and provenance"
-	go -C deployments/container run -trimpath . release --cross $(abspath $(CROSS)) --out $(abspath $(RELEASE)) --licence $(abspath LICENSE) \
-	  --version '$(VERSION)' --revision '$(REVISION)' --created $(SOURCE_DATE_EPOCH) --prefix $(IMAGE_PREFIX) --fips $(FIPS_MODULE) --builder '$(BUILDER)'
+	cd $(RELEASE) && sha256sum -- * >SHA256SUMS
 	$(say) "$(RELEASE) is complete"
 
-# The files of RELEASE that exist already, in the registry of REGISTRY or of their names.
-PUBLISH = go -C deployments/container run -trimpath . $(1) --from $(abspath $(RELEASE)) --prefix '$(REGISTRY)'
-
 .PHONY: release-push
-release-push: ## Push a release that make release has built (VERSION=v1.2.3 REGISTRY=registry.example.com/team)
-	$(call PUBLISH,push)
-
-.PHONY: release-test
-release-test: need-root build images helm ## Install a release that make release has built from a registry, on a real cluster (VERSION=v1.2.3)
-	$(WALKTHROUGH) -run TestTheDocuments/docs/admin/install-from-registry -release $(abspath $(RELEASE))
-
-.PHONY: release-sign
-release-sign: ## Sign the pushed images and chart, and the checksums, with cosign (VERSION=v1.2.3 REGISTRY=...)
-	@command -v cosign >/dev/null || { echo 'cosign is needed: https://docs.sigstore.dev/cosign/system_config/installation/' >&2; exit 1; }
-	@for reference in $$($(call PUBLISH,references)); do \
-	  printf '\n==> signing %s\n' $$reference; cosign sign --yes $$reference; \
-	done
+release-push: ## Build and push the images of a release, push its chart, sign all; needs docker, helm, jq and cosign (VERSION=v1.2.3 IMAGE_PREFIX=...)
+	@# Docker's default builder cannot attest.
+	docker buildx inspect gpu-dra-release >/dev/null 2>&1 || docker buildx create --name gpu-dra-release
+	PREFIX=$(IMAGE_PREFIX) VERSION=$(VERSION) docker buildx bake --builder gpu-dra-release --file deployments/container/docker-bake.hcl --push --metadata-file $(BUILD)/pushed.json
+	helm push $(RELEASE)/gpu-dra-driver-$(VERSION:v%=%).tgz oci://$(IMAGE_PREFIX)/charts
+	jq --raw-output '.[] | "\(."image.name" | sub(":[^:]*$$"; ""))@\(."containerimage.digest")"' $(BUILD)/pushed.json | xargs --max-args=1 cosign sign --yes
 	cosign sign-blob --yes --bundle $(RELEASE)/SHA256SUMS.sigstore.json $(RELEASE)/SHA256SUMS
-
-.PHONY: release-check
-release-check: ## Build a release twice, in two folders, and fail if a file differs (VERSION=v1.2.3)
-	@folder=$$(mktemp --directory); trap 'rm -rf "$$folder"' EXIT; \
-	for copy in one a/longer/path; do \
-	  git clone --quiet . $$folder/$$copy; \
-	  $(MAKE) --no-print-directory -C $$folder/$$copy release VERSION=$(VERSION); \
-	  cp $$folder/$$copy/$(RELEASE)/SHA256SUMS $$folder/$${copy//\//-}.sums; rm -rf $$folder/$$copy; \
-	done; \
-	diff $$folder/one.sums $$folder/a-longer-path.sums && echo '==> both builds have the same files'
-
-.PHONY: arm64-check
-arm64-check: ## Run the programs of make cross-programs for arm64 in qemu's emulator, and compare them with those for amd64
-	@if ! command -v qemu-aarch64-static >/dev/null; then \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends qemu-user-static; \
-	  else echo 'qemu-aarch64-static is needed (emulator): install qemu-user-static.' >&2; exit 1; fi; \
-	fi
-	@folder=$$(mktemp --directory); trap 'rm -rf "$$folder"' EXIT; \
-	for arch in $(ARCHITECTURES); do \
-	  for variant in none fips; do \
-	    programs=$(CROSS)/$$arch/$$variant; state=$$folder/$$arch-$$variant; \
-	    if [ $$arch = arm64 ]; then run="qemu-aarch64-static -L $(CROSS)/arm64/root"; else run=; fi; \
-	    $$run $$programs/sim/gpu-sim create --state $$state --model gb200; \
-	    $$run $$programs/gpu-mps-supervisor --version; \
-	    $$run $$programs/nvidia-cdi-hook --help >/dev/null; \
-	    $$run $$programs/gpu-kubelet-plugin --print-slices --driver-root=$$state --machine-root=$$state --node-name=n >$$state.slices; \
-	    diff $$folder/amd64-none.slices $$state.slices; \
-	  done; \
-	done; \
-	echo '==> the programs for arm64 publish the same devices'
 
 # Platforms of the plugin of kubectl, as in deployments/krew/gpu.yaml.
 PLUGIN_PLATFORMS := darwin-amd64 darwin-arm64 linux-amd64 linux-arm64 windows-amd64
@@ -630,10 +559,6 @@ check-tools: ## Check this machine for the tools of make unit, demo and test, an
 .PHONY: need-cc
 need-cc:
 	@tools/needs/needs.sh --install go cc
-
-.PHONY: need-cross-cc
-need-cross-cc: need-cc
-	@tools/needs/needs.sh --install cross
 
 .PHONY: need-chromium
 need-chromium:

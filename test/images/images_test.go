@@ -5,7 +5,7 @@
 // library, and bring the CDI hook to the host.
 //
 // Out of scope: what the driver does for pods, which test/e2e tries; how images
-// are made, which deployments/container tests.
+// are made, which tools/images tests.
 package images
 
 import (

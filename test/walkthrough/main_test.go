@@ -21,9 +21,7 @@ import (
 var (
 	bin  = flag.String("bin", "../../.build/bin", "folder with the binaries that `make build` makes")
 	keep = flag.Bool("keep", false, "leave the cluster running afterwards")
-	// The test of a release names it; the others need none.
-	release = flag.String("release", "", "folder with the files that `make release` makes; empty publishes the images of this machine")
-	name    = flag.String("cluster", "walk", "name of the cluster to bring up")
+	name = flag.String("cluster", "walk", "name of the cluster to bring up")
 )
 
 // Shared by all tests; set once by TestMain.

@@ -309,8 +309,7 @@ func pull(ctx context.Context, file string) error {
 	return nil
 }
 
-// publish pushes the images and the chart of a release. Without a release that has been
-// built, these are the images of this machine.
+// publish pushes the images of this machine and the chart, as a release does.
 func publish(ctx context.Context, file string) error {
 	registry := desk.own(file) + "/team"
 	run := func(program string, args ...string) error {
@@ -320,9 +319,6 @@ func publish(ctx context.Context, file string) error {
 			return fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, out)
 		}
 		return nil
-	}
-	if *release != "" {
-		return run("go", "-C", "deployments/container", "run", ".", "push", "--from", *release, "--prefix", registry)
 	}
 	for name := range cluster.References {
 		if err := run(desk.path("bin", "crane"), "push", filepath.Join(cluster.Images, name+".tar"), registry+"/"+name+":v0.1.0"); err != nil {

@@ -14,7 +14,7 @@ set -euo pipefail
 
 all='make git go cc python root cluster chromium'
 # Not in the table: few commands need them.
-special='cross debootstrap'
+special='debootstrap'
 top=$(cd "${BASH_SOURCE[0]%/*}/../.." && pwd)
 
 # purpose prints which targets need it.
@@ -25,7 +25,6 @@ purpose() {
   root | cluster) echo 'make demo, make test' ;;
   python) echo 'make unit, make test' ;;
   chromium) echo 'make test, make browser' ;;
-  cross) echo 'make release' ;;
   debootstrap) echo 'make fresh' ;;
   *) printf 'needs.sh: no such need: %s; it knows: %s\n' "$1" "$all $special" >&2; return 2 ;;
   esac
@@ -72,15 +71,6 @@ wantedGo() {
   while read -r word version; do
     if [ "$word" = go ]; then echo "$version"; return; fi
   done <"$top/go.mod"
-}
-
-# crossPackages prints Debian's packages of the missing compilers of a release. On arm64
-# Debian names the compiler for x86-64 by its triplet, and otherwise as well.
-crossPackages() {
-  local list=''
-  command -v aarch64-linux-gnu-gcc >/dev/null || list='gcc-aarch64-linux-gnu libc6-dev-arm64-cross'
-  command -v x86_64-linux-gnu-gcc >/dev/null || list="$list gcc-x86-64-linux-gnu libc6-dev-amd64-cross"
-  echo "${list# }"
 }
 
 # look prints the version or path of a need, or fails and prints its name.
@@ -143,10 +133,6 @@ look() {
   debootstrap)
     command -v debootstrap || PATH=$PATH:${SBIN-/usr/sbin:/sbin} command -v debootstrap || { echo 'debootstrap, which installs a base system of Debian into a folder'; return 1; }
     ;;
-  cross)
-    if [ -n "$(crossPackages)" ]; then echo 'compilers for arm64 and for x86-64, with which a release is built'; return 1; fi
-    echo 'compilers for both architectures'
-    ;;
   esac
 }
 
@@ -163,7 +149,6 @@ packages() {
   chromium:debian) echo chromium fonts-dejavu-core ;;
   chromium:fedora) echo chromium dejavu-sans-fonts ;;
   debootstrap:debian) echo debootstrap ;;
-  cross:debian) crossPackages ;;
   *) return 1 ;;
   esac
 }
@@ -184,7 +169,6 @@ remedy() {
     return
   fi
   case $1:$found in
-  cross:*) echo 'a machine with Debian or a derivative; deployments/container/README.md has the same in a container' ;;
   go:mac) echo "brew install go, or https://go.dev/dl/" ;;
   go:*) echo 'https://go.dev/doc/install; distributions have older ones. Go 1.21 and newer download the right version by themselves' ;;
   make:mac) echo 'brew install make, and call it as gmake' ;;

@@ -170,22 +170,6 @@ func TestDebiansPackagesAreInstalledForRootOnly(t *testing.T) {
 	}
 }
 
-func TestTheCompilersOfARelease(t *testing.T) {
-	m := newMachine(debian)
-	m.programs["x86_64-linux-gnu-gcc"] = ":"
-	out, status := m.run(t, "--install", "cross")
-	if status != 0 || !strings.Contains(out, "apt-get install -y -qq --no-install-recommends gcc-aarch64-linux-gnu libc6-dev-arm64-cross\n") {
-		t.Errorf("exit status %d:\n%s", status, out)
-	}
-	m.programs["aarch64-linux-gnu-gcc"] = ":"
-	if out, status = m.run(t, "--install", "cross"); status != 0 || out != "" {
-		t.Errorf("with both, exit status %d, want 0 and silence:\n%s", status, out)
-	}
-	if out, status = newMachine(fedora).run(t, "--install", "cross"); status != 1 || !strings.Contains(out, "deployments/container/README.md") {
-		t.Errorf("on Fedora, exit status %d:\n%s", status, out)
-	}
-}
-
 // A contributor mends all of it at once.
 func TestEverythingThatIsMissingIsNamed(t *testing.T) {
 	m := newMachine(fedora)
