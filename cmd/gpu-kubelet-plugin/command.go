@@ -49,6 +49,5 @@ func newCommand(ending func()) *cobra.Command {
 			return agent.Run(cmd.Context(), &o.Config)
 		},
 	}.Command()
-	cmd.AddCommand(labelNodes())
 	return cmd
 }

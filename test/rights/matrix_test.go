@@ -94,7 +94,7 @@ func sliceAttempts() []attempt {
 		{"deletecollection", "resourceslices", "of anybody", nil, "cannot deletecollection", func(ctx context.Context, as who) error {
 			return world.clients[as].ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{DryRun: dryRun()}, metav1.ListOptions{})
 		}},
-		{"list", "resourceslices", "of everybody", []who{viewer, operator, agentA, agentB, agentNowhere, nodeLabels}, "", func(ctx context.Context, as who) error {
+		{"list", "resourceslices", "of everybody", []who{viewer, operator, agentA, agentB, agentNowhere}, "", func(ctx context.Context, as who) error {
 			_, err := world.clients[as].ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
 			return err
 		}},

@@ -99,44 +99,6 @@ func TestThePolicyOfEventsAloneHoldsTheAgentToItsOwn(t *testing.T) {
 	}
 }
 
-// RBAC cannot limit the controller of node labels to some labels. Its policy also holds one that
-// may do everything.
-func TestThePolicyOfNodeLabelsHoldsTheControllerToItsOwn(t *testing.T) {
-	const (
-		labelsOnly = "this account changes labels of nodes only"
-		ownOnly    = "this account changes the labels nvidia.com/gpu.product, .memory, .count and .clique only"
-	)
-	for name, tc := range map[string]struct {
-		patch        string
-		subresources []string
-		// says is part of the refusal; empty if it is allowed.
-		says string
-	}{
-		"its labels":              {`{"metadata":{"labels":{"nvidia.com/gpu.product":"H100","nvidia.com/gpu.count":"8"}}}`, nil, ""},
-		"another label":           {`{"metadata":{"labels":{"nvidia.com/gpu.product":"H100","nvidia.com/gpu.machine":"DGX"}}}`, nil, ownOnly},
-		"no label of the kubelet": {`{"metadata":{"labels":{"kubernetes.io/hostname":null}}}`, nil, ownOnly},
-		"an annotation":           {`{"metadata":{"annotations":{"a":"b"}}}`, nil, labelsOnly},
-		"a finalizer":             {`{"metadata":{"finalizers":["example.com/f"]}}`, nil, labelsOnly},
-		"a cordon":                {`{"spec":{"unschedulable":true}}`, nil, labelsOnly},
-		"a taint":                 {`{"spec":{"taints":[{"key":"example.com/t","effect":"NoExecute"}]}}`, nil, labelsOnly},
-		"a status":                {`{"status":{"capacity":{"example.com/c":"1"}}}`, []string{"status"}, labelsOnly},
-	} {
-		t.Run(name, func(t *testing.T) {
-			wantAnswer(t, world.patchNode(t.Context(), almightyLabels, world.nodeA, tc.patch, tc.subresources...), labelsAccount, tc.says)
-		})
-	}
-	t.Run("with its own rights, its labels", func(t *testing.T) {
-		if err := world.patchNode(t.Context(), nodeLabels, nodeB, `{"metadata":{"labels":{"nvidia.com/gpu.count":"8"}}}`); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Run("with its own rights, no status", func(t *testing.T) {
-		if err := world.patchNode(t.Context(), nodeLabels, nodeB, `{"status":{"capacity":{"example.com/c":"1"}}}`, "status"); !refused(err) {
-			t.Errorf("the answer is %v", err)
-		}
-	})
-}
-
 // wantAnswer fails unless the policy has refused with a reason that says the text. An empty
 // text means that the attempt is allowed.
 func wantAnswer(t *testing.T, err error, policy, says string) {

@@ -29,7 +29,6 @@ const (
 	supervisorAccount = "gpu-dra-driver-supervisor"
 	viewerAccount     = "gpu-dra-driver-viewer"
 	operatorRole      = "gpu-dra-driver-operator"
-	labelsAccount     = "gpu-dra-driver-node-labels"
 	tenant            = "tenant"
 
 	// nodeB has no kubelet; for the API server it is a node like any other.
@@ -60,18 +59,14 @@ const (
 	// operator is a user with the chart's role for administrators of GPUs.
 	operator who = "an administrator of GPUs"
 
-	// nodeLabels is the controller that labels nodes, which is off by default.
-	nodeLabels who = "the controller of node labels"
-
 	// almightyA is the agent of node A if RBAC allowed it everything, so that
 	// only policies are in its way. almightyNowhere has no node.
 	almightyA       who = "the almighty agent of node A"
 	almightyNowhere who = "the almighty agent without a node"
-	almightyLabels  who = "the almighty controller of node labels"
 )
 
 func accounts() []who {
-	return []who{admin, agentA, agentB, agentNowhere, supervisor, neighbour, viewer, viewerToken, user, operator, nodeLabels}
+	return []who{admin, agentA, agentB, agentNowhere, supervisor, neighbour, viewer, viewerToken, user, operator}
 }
 
 // scene is the cluster with objects to try on, and a client for each one who
@@ -86,23 +81,12 @@ func newScene(ctx context.Context, cluster *harness.Cluster) (*scene, error) {
 		return nil, err
 	}
 	s := &scene{nodeA: cluster.NodeName, kubeconfig: cluster.Kubeconfig, clients: map[who]kubernetes.Interface{admin: cluster.Client}}
-	for _, step := range []func(context.Context, *harness.Cluster) error{makeNodeLabels, s.makeNodeB, s.makeSlices, s.makeClaims, s.makeEvent, s.makeSecrets, s.makeViewer, s.makeOperator, s.enter} {
+	for _, step := range []func(context.Context, *harness.Cluster) error{s.makeNodeB, s.makeSlices, s.makeClaims, s.makeEvent, s.makeSecrets, s.makeViewer, s.makeOperator, s.enter} {
 		if err := step(ctx, cluster); err != nil {
 			return nil, err
 		}
 	}
 	return s, s.waitForPolicies(ctx)
-}
-
-// makeNodeLabels applies the chart's objects of the controller of node labels, without its
-// Deployment, as no program runs here.
-func makeNodeLabels(ctx context.Context, c *harness.Cluster) error {
-	objects, err := c.Helm(ctx, "template", driverNamespace, "deployments/helm/gpu-dra-driver", "--set", "nodeLabels.enabled=true", "--show-only", "templates/nodelabels.yaml")
-	if err != nil {
-		return err
-	}
-	_, err = c.KubectlInput(ctx, objects, "apply", "--selector", "!app.kubernetes.io/component", "--filename", "-")
-	return err
 }
 
 func (s *scene) makeNodeB(ctx context.Context, c *harness.Cluster) error {
@@ -313,7 +297,6 @@ func (s *scene) enter(ctx context.Context, c *harness.Cluster) error {
 		{viewer, tenant, "viewer", nil},
 		{operator, tenant, "operator", nil},
 		{viewerToken, driverNamespace, viewerAccount, nil},
-		{nodeLabels, driverNamespace, labelsAccount, nil},
 		{user, tenant, "default", nil},
 	} {
 		token, err := c.Client.CoreV1().ServiceAccounts(one.namespace).CreateToken(ctx, one.account, &authv1.TokenRequest{
@@ -335,7 +318,6 @@ func (s *scene) enter(ctx context.Context, c *harness.Cluster) error {
 	}{
 		{almightyA, agentAccount, s.nodeA},
 		{almightyNowhere, agentAccount, ""},
-		{almightyLabels, labelsAccount, ""},
 	} {
 		own := rest.CopyConfig(config)
 		own.QPS = -1
@@ -359,7 +341,6 @@ func (s *scene) waitForPolicies(ctx context.Context) error {
 		slice := s.createSlice(ctx, agentA, sliceOf(driver, nodeB, nodeB))
 		claim := s.deallocate(ctx, almightyA, "claim-b")
 		event := s.createEvent(ctx, almightyA, s.healthEvent(nodeB))
-		label := s.labelNode(ctx, almightyLabels, s.nodeA)
-		return slice != nil && claim != nil && event != nil && label != nil, "a policy lets an account of the driver write objects of others", nil
+		return slice != nil && claim != nil && event != nil, "a policy lets an account of the driver write objects of others", nil
 	})
 }
