@@ -536,8 +536,9 @@ golden: ## Regenerate the golden files; read the diff before you commit it
 	UPDATE_GOLDEN=1 go test $(TEST_FLAGS) ./api/... ./pkg/... ./cmd/...
 
 .PHONY: instance-slices
-instance-slices: ## The slices of ten kinds of machines, for autoscalers: docs/admin/instance-slices
-	UPDATE_GOLDEN=1 go test -count=1 $(TEST_FLAGS) -run '^TestInstanceSlices' ./cmd/gpu-kubelet-plugin
+instance-slices: need-cc ## Print the slices of ten kinds of machines, for autoscalers, into .build/instance-slices
+	@mkdir -p $(BUILD)/instance-slices
+	INSTANCE_SLICES=$(abspath $(BUILD)/instance-slices) go test -count=1 $(TEST_FLAGS) -run '^TestTheSlicesForAutoscalers' ./cmd/gpu-kubelet-plugin
 
 # What a contributor's machine has and CI's has not, and the other way round, fails here first.
 RUN ?= make test
