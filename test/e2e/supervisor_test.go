@@ -70,6 +70,19 @@ func TestSharesOutliveWhatServesThem(t *testing.T) {
 	remove(t, ns, "first", "second")
 	nothingLeft(t)
 	noDaemons(t, supervisor)
+	t.Run("a program waits for another user's, and its pod says so", func(t *testing.T) {
+		must(t, supervisor.RunOnHost(t.Context(), "--multi-user=false"))
+		client := "imagePullPolicy: IfNotPresent\n    args: [cuda, --memory, 1Gi]"
+		apply(t, ns, strings.Replace(sharer("third"), "imagePullPolicy: IfNotPresent", client, 1))
+		ready(t, ns, "third")
+		apply(t, ns, strings.Replace(sharer("fourth"), "imagePullPolicy: IfNotPresent", client+"\n    securityContext: {runAsUser: 2000}", 1))
+		warned(t, ns, "fourth", v1alpha1.ConditionShareWaits, "A program waits for shares of another user")
+		untilExplained(t, ns, "fourth", "mps-other-user")
+		remove(t, ns, "third", "fourth")
+		nothingLeft(t)
+		noDaemons(t, supervisor)
+		must(t, supervisor.RunOnHost(t.Context()))
+	})
 }
 
 // warned waits until a pod has an event of a reason and with a text.

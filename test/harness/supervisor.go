@@ -43,8 +43,8 @@ func (s *Supervisor) LogFile() string { return filepath.Join(s.agent.dir, "super
 
 // RunOnHost replaces the chart's supervisor with a process of the host, and waits
 // until it answers. It runs as a package of a distribution would run it. One that
-// runs already is stopped first; its daemons go on.
-func (s *Supervisor) RunOnHost(ctx context.Context) error {
+// runs already is stopped first; its daemons go on. flags are further ones.
+func (s *Supervisor) RunOnHost(ctx context.Context, flags ...string) error {
 	s.agent.supervised = true
 	c := s.agent.cluster
 	if err := c.remove(ctx, supervisorDaemonSet, "supervisor"); err != nil {
@@ -56,13 +56,14 @@ func (s *Supervisor) RunOnHost(ctx context.Context) error {
 	if err := s.agent.CreateNode(ctx); err != nil {
 		return err
 	}
-	err := c.tool(ctx, "start", "supervisor", "--log", s.LogFile(), "--",
+	err := c.tool(ctx, append([]string{
+		"start", "supervisor", "--log", s.LogFile(), "--",
 		c.Program("gpu-mps-supervisor"),
-		"--driver-root="+s.agent.SimDir(),
-		"--run-dir="+s.RunDir(),
-		"--log-dir="+s.LogDir(),
+		"--driver-root=" + s.agent.SimDir(),
+		"--run-dir=" + s.RunDir(),
+		"--log-dir=" + s.LogDir(),
 		"-v=4",
-	)
+	}, flags...)...)
 	if err != nil {
 		return fmt.Errorf("start the supervisor: %w", err)
 	}
