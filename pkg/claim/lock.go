@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/file"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
@@ -42,11 +41,6 @@ func lockedDevice(name kind.Name) kind.Name { return cmp.Or(name.MPSDaemon(), na
 // devices too. See [gpuWide].
 func gpuWideLock(address gpu.PCIAddress) string { return "all of " + address.DeviceName() }
 
-// updateLock returns the name of the lock that is held shared for any work on a GPU.
-// During a rolling update it excludes agents up to release 0.1, which have no device
-// locks and hold this lock exclusively.
-func updateLock(address gpu.PCIAddress) string { return address.DeviceName() }
-
 // on lists the devices and GPUs that work on a claim affects.
 type on struct {
 	devices []kind.Name
@@ -69,16 +63,7 @@ func onDevicesOf(plans ...plan.Plan) on {
 // lockDevices waits for the locks of the devices and returns a function that unlocks
 // them. The caller holds no lock except that of a claim.
 func (l *locks) lockDevices(ctx context.Context, o on) (unlock func(), err error) {
-	updated, err := l.share(ctx, names(o.gpus, updateLock)...)
-	if err != nil {
-		return nil, err
-	}
-	devices, err := l.lock(ctx, names(o.devices, deviceLock)...)
-	if err != nil {
-		updated()
-		return nil, err
-	}
-	return func() { devices(); updated() }, nil
+	return l.lock(ctx, names(o.devices, deviceLock)...)
 }
 
 func names[T any](of []T, name func(T) string) []string {
@@ -91,30 +76,12 @@ func names[T any](of []T, name func(T) string) []string {
 
 // tryDevice takes the lock of a device if it is free.
 func (l *locks) tryDevice(ctx context.Context, name kind.Name) (unlock func(), ok bool, err error) {
-	return l.tryOn(ctx, name.Address, deviceLock(lockedDevice(name)))
+	return l.try(ctx, deviceLock(lockedDevice(name)))
 }
 
 // tryGPU takes the GPU-wide lock of a GPU if it is free.
 func (l *locks) tryGPU(ctx context.Context, address gpu.PCIAddress) (unlock func(), ok bool, err error) {
-	return l.tryOn(ctx, address, gpuWideLock(address))
-}
-
-func (l *locks) tryOn(ctx context.Context, address gpu.PCIAddress, name string) (unlock func(), ok bool, err error) {
-	now, cancel := context.WithCancel(ctx)
-	cancel()
-	updated, err := l.share(now, updateLock(address))
-	if errors.Is(err, gpu.ErrTimeout) {
-		return nil, false, nil
-	}
-	if err != nil {
-		return nil, false, err
-	}
-	locked, ok, err := l.try(ctx, name)
-	if !ok {
-		updated()
-		return nil, false, err
-	}
-	return func() { locked(); updated() }, true, nil
+	return l.try(ctx, gpuWideLock(address))
 }
 
 // gpuWide is the lock of some GPUs for work that affects all devices on them: finding
@@ -151,12 +118,9 @@ func (w *gpuWide) release() {
 // They are taken in this order, and locks of the same kind in the order of their
 // names, so that callers cannot deadlock:
 //
-//	claim                     exclusive
-//	GPU, against older agents shared
-//	device                    exclusive
-//	GPU-wide                  exclusive, may be released and taken again
-//
-// A shared lock is never upgraded to an exclusive lock.
+//	claim
+//	device
+//	GPU-wide, which may be released and taken again
 //
 // Each name locks one byte of the file, at an offset computed from the hash of the
 // name. Locking a byte takes microseconds, and no file per name must be created and
@@ -203,25 +167,6 @@ func (l *locks) lock(ctx context.Context, names ...string) (unlock func(), err e
 	return unlock, nil
 }
 
-// share is like lock for shared locks, which exclude only exclusive locks. Each call
-// opens the lock file again, because a lock belongs to an open file: callers need no
-// coordination, and closing the file releases all locks of the call.
-func (l *locks) share(ctx context.Context, names ...string) (unlock func(), err error) {
-	// /proc opens the same file even if another file has replaced it at its path.
-	again, err := file.Open(fmt.Sprintf("/proc/self/fd/%d", l.file.Fd()), os.O_RDWR, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open the lock file: %w", err)
-	}
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
-		if err := lockByte(ctx, again, name, unix.F_RDLCK); err != nil {
-			_ = again.Close() // nothing was written
-			return nil, fmt.Errorf("wait for other work on %s: %w", name, err)
-		}
-	}
-	return func() { _ = again.Close() }, nil // nothing was written
-}
-
 // try takes one lock if it is free, and returns ok = false if not.
 func (l *locks) try(ctx context.Context, name string) (unlock func(), ok bool, err error) {
 	now, cancel := context.WithCancel(ctx)
@@ -233,14 +178,14 @@ func (l *locks) try(ctx context.Context, name string) (unlock func(), ok bool, e
 	return unlock, err == nil, err
 }
 
-// one takes one exclusive lock. If ctx has ended, one still takes a lock that is
+// one takes one lock. If ctx has ended, one still takes a lock that is
 // free.
 func (l *locks) one(ctx context.Context, name string) (func(), error) {
 	leave, err := l.enter(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	if err := lockByte(ctx, l.file, name, unix.F_WRLCK); err != nil {
+	if err := lockByte(ctx, l.file, name); err != nil {
 		leave()
 		return nil, err
 	}
@@ -284,9 +229,9 @@ func (l *locks) enter(ctx context.Context, name string) (leave func(), err error
 
 // lockByte waits until no other open file has a conflicting lock of the name, and
 // takes the lock.
-func lockByte(ctx context.Context, file *os.File, name string, lockType int16) error {
+func lockByte(ctx context.Context, file *os.File, name string) error {
 	for {
-		err := control(file, name, lockType)
+		err := control(file, name, unix.F_WRLCK)
 		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) {
 			return err
 		}

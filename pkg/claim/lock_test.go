@@ -95,16 +95,12 @@ func TestALockThatIsNotReachedLeavesNoEarlierOneBehind(t *testing.T) {
 			if _, ok, err := waiting.tryDevice(t.Context(), kind.Name{Kind: kind.MIG, Address: gpu1b, Profile: gpu.Profile{Slices: 1, MemoryGB: 10}}); ok || err != nil {
 				t.Errorf("try gave %t, %v for a device that is taken", ok, err)
 			}
-			for _, name := range []string{"gpu-07-00", "device gpu-07-00"} {
-				if !isFree(t, path, name) {
-					t.Errorf("%s stayed locked", name)
-				}
+			if name := "device gpu-07-00"; !isFree(t, path, name) {
+				t.Errorf("%s stayed locked", name)
 			}
 			unlock()
-			for _, name := range []string{"gpu-1b-00", "device gpu-1b-00-mig-1g-10gb-0"} {
-				if !isFree(t, path, name) {
-					t.Errorf("%s stayed locked", name)
-				}
+			if name := "device gpu-1b-00-mig-1g-10gb-0"; !isFree(t, path, name) {
+				t.Errorf("%s stayed locked", name)
 			}
 			if n := len(here.queues) + len(waiting.queues); n != 0 {
 				t.Errorf("%d queues left", n)
@@ -132,76 +128,4 @@ func TestSeatsTakeTheLockOfTheirGPU(t *testing.T) {
 	if _, ok, err := there.tryDevice(t.Context(), kind.Whole(address)); !ok || err != nil {
 		t.Errorf("try gave %t, %v after the seats were unlocked", ok, err)
 	}
-}
-
-// An agent of an older release locks GPUs and has no device locks.
-func TestAnOlderAgentIsExcludedFromAGPUInUse(t *testing.T) {
-	path := t.TempDir() + "/lock"
-	address := gpu.PCIAddress{Bus: 0x1b}
-	older, here, there := process(t, path), process(t, path), process(t, path)
-	one := on{devices: []kind.Name{kindtest.Name("gpu-1b-00-mig-1g-10gb-0")}, gpus: []gpu.PCIAddress{address}}
-	other := on{devices: []kind.Name{kindtest.Name("gpu-1b-00-mig-1g-10gb-1")}, gpus: []gpu.PCIAddress{address}}
-	var unlock []func()
-	for _, work := range []struct {
-		by *locks
-		on on
-	}{{here, one}, {there, other}} {
-		release, err := work.by.lockDevices(t.Context(), work.on)
-		if err != nil {
-			t.Fatalf("two agents of this release on two devices: %v", err)
-		}
-		unlock = append(unlock, release)
-	}
-	for _, release := range unlock {
-		if _, ok, err := older.try(t.Context(), address.DeviceName()); ok || err != nil {
-			t.Errorf("the older agent: %t, %v while a device is worked on", ok, err)
-		}
-		release()
-	}
-	release, ok, err := older.try(t.Context(), address.DeviceName())
-	if !ok || err != nil {
-		t.Fatalf("the older agent: %t, %v when no agent works on the GPU", ok, err)
-	}
-	if _, ok, err := here.tryGPU(t.Context(), address); ok || err != nil {
-		t.Errorf("this agent: %t, %v while the older one works on the GPU", ok, err)
-	}
-	release()
-	release, ok, err = here.tryGPU(t.Context(), address)
-	if !ok || err != nil {
-		t.Fatalf("this agent: %t, %v when no agent works on the GPU", ok, err)
-	}
-	release()
-}
-
-func TestLockWaitsUntilTheContextEnds(t *testing.T) {
-	path := t.TempDir() + "/lock"
-	here, there := process(t, path), process(t, path)
-	unlock, err := here.lock(t.Context(), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, l := range map[string]*locks{"same process": here, "another process": there} {
-		ctx, cancel := context.WithCancel(t.Context())
-		result := make(chan error)
-		go func() { _, err := l.lock(ctx, "b", "a"); result <- err }()
-		cancel()
-		if err := <-result; !errors.Is(err, gpu.ErrTimeout) {
-			t.Errorf("%s: %v, want %v", name, err, gpu.ErrTimeout)
-		}
-		if _, ok, err := l.try(t.Context(), "a"); ok || err != nil {
-			t.Errorf("%s: try gave %t, %v for a lock that is taken", name, ok, err)
-		}
-		// After a timeout, lock has released the locks taken before.
-		unlockB, ok, err := l.try(t.Context(), "b")
-		if !ok || err != nil {
-			t.Fatalf("%s: try gave %t, %v for a lock that is free", name, ok, err)
-		}
-		unlockB()
-	}
-	unlock()
-	unlock, err = there.lock(t.Context(), "a", "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	unlock()
 }

@@ -13,14 +13,8 @@ import (
 
 // Version of the records that this release writes. It rises if an older release
 // would misread or wrongly undo a record: with every new step and every new meaning,
-// not with a field that the older release can ignore.
-//
-//	1  WriteCDI
-//	2  EnsureMIGMode, CreatePartition, and steps that name a device
-//	3  SetTimeSlice, StartMPS, and devices that claims share
-//	4  a device that is on no GPU and excludes no other device
-//	5  LimitMemory, SetComputeMode, namespaces of MPS daemons, time slices with
-//	   memory, and seats
+// not with a field that the older release can ignore. A release reads the records of all before it:
+// testdata/records has some of each version.
 const Version = 5
 
 // Record has the plan of a claim, and how far the plan has been carried out.
