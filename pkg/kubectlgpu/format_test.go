@@ -90,7 +90,7 @@ func TestObjectsForPrograms(t *testing.T) {
 		"explain-running": {server(sick), []string{"explain", "half", "-n", "default"}},
 		"explain-sick":    {server(sick), []string{"explain", "claim/whole", "-n", "default"}},
 		"explain-pending": {server(waiting(t)), []string{"explain", "pending", "-n", "default", "--nodes", "1"}},
-		"plan":            {server(sick), []string{"plan", "-f", app, "-n", "default", "--share-memory", "2Gi"}},
+		"plan":            {server(sick), []string{"plan", "-f", app, "-n", "default"}},
 	} {
 		out, _ := run(t, tc.client, append(tc.args, "-o", "yaml")...)
 		files.Golden(t, "object-"+name+".yaml", withoutSentences(t, out))
@@ -303,7 +303,6 @@ func TestMistypedNamesHaveSuggestions(t *testing.T) {
 		"class x: not found: kubectl get deviceclasses lists the classes":                                          {"free", "x"},
 		"node gpu-node-10: not found: did you mean gpu-node-1?":                                                    {"get", "gpu-node-1", "gpu-node-10"},
 		"node gpu-node-2: not found: did you mean gpu-node-1?":                                                     {"doctor", "gpu-node-2"},
-		"node gpu-nodes-1: not found: did you mean gpu-node-1?":                                                    {"plan", "-f", app, "--nodes", "2", "--like", "gpu-nodes-1"},
 		"model dgx-h10: not found: did you mean dgx-h100?":                                                         {"plan", "-f", app, "--nodes", "2", "--model", "dgx-h10"},
 		"unknown flag: --sort-bi: did you mean --sort-by?":                                                         {"get", "--sort-bi", "memory"},
 		"unknown flag: --limit: kubectl gpu get --help lists the flags":                                            {"get", "--limit", "1s"},

@@ -61,7 +61,7 @@ func TestControlCharactersOfTheClusterDoNotReachTheTerminal(t *testing.T) {
 	for _, args := range [][]string{
 		nil, {"-o", "wide"}, {"-o", "json"}, {"-o", "yaml"}, {"who", "-A", "-o", "wide"}, {"explain", "pending", "-n", "default"},
 		{"explain", "whole", "-n", "default"}, {"explain", "pending", "-n", "default", "-o", "json"}, {"explain", "pending", "-n", "default", "-o", "yaml"},
-		{"doctor", "--all", "-o", "wide"}, {"doctor"}, {"topo", "a"}, {"topo", "a", "-o", "svg"}, {"usage"}, {"plan", "--running"},
+		{"doctor", "--all", "-o", "wide"}, {"doctor"}, {"topo", "a"}, {"topo", "a", "-o", "svg"}, {"usage"},
 		{"-o", "jsonpath={range .items[*]}{.model} {.taints}{'\\n'}{end}"}, {"-o", "custom-columns=M:.model,H:.health.reasons"}, {"who", "-A", "-o", "name"}, {"version"}, {"get", hostile},
 		{"explain", hostile}, {"get", "-o", hostile}, {hostile},
 	} {

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -33,8 +32,6 @@ type planResult struct {
 	Partial    bool `json:"partial,omitempty"`
 	HeldBefore int  `json:"gpusHeldBefore"`
 	HeldAfter  int  `json:"gpusHeldAfter"`
-	// AsShares is the same with shares for pods that have one GPU; absent unless requested.
-	AsShares *planResult `json:"asShares,omitempty"`
 }
 
 // planObject is a plan in JSON and YAML.
@@ -58,20 +55,16 @@ type planItem struct {
 
 // planOptions are the flags of the command.
 type planOptions struct {
-	files          []string
-	running, empty bool
-	nodes          int
-	like, model    string
-	offer          string
-	shares         string
-	shareCompute   int64
+	files        []string
+	nodes        int
+	model, offer string
 }
 
 func (o *options) newPlan() *cobra.Command {
 	p := &planOptions{}
 	cmd := &cobra.Command{
-		Use:   "plan {-f MANIFESTS | --running}",
-		Short: "Whether the pods of manifests would fit, now, on an empty cluster, or on other nodes",
+		Use:   "plan -f MANIFESTS",
+		Short: "Whether the pods of manifests would fit, now, or on empty nodes of a model",
 		Long: "Places the pods of manifests one after the other, each on the first node on which it fits, in\n" +
 			"order of the nodes' names. The scheduler may choose other nodes. It creates nothing.\n" +
 			"The exit status is 2 if a pod does not fit.",
@@ -89,33 +82,20 @@ func (o *options) newPlan() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVarP(&p.files, "filename", "f", nil, "files and folders with manifests; - for standard input")
-	flags.BoolVar(&p.running, "running", false, "plan the pods with devices that the cluster has, instead of manifests, as if none of them ran")
-	flags.BoolVar(&p.empty, "empty", false, "as if no claim held a device and no pod ran")
-	flags.IntVar(&p.nodes, "nodes", 0, "plan for so many nodes, empty, instead of those of the cluster; with --like or --model")
-	flags.StringVar(&p.like, "like", "", "node whose devices the nodes have")
+	flags.IntVar(&p.nodes, "nodes", 0, "plan for so many nodes of a model, empty, instead of those of the cluster")
 	flags.StringVar(&p.model, "model", "", "model of the nodes: "+strings.Join(modelNames(), ", "))
 	flags.StringVar(&p.offer, "offer", "share", "offer of nodes of a model, as the label "+v1alpha1.LabelOffer)
-	flags.StringVar(&p.shares, "share-memory", "", "compare with shares of so much memory for pods that have one whole GPU")
-	flags.Int64Var(&p.shareCompute, "share-compute", 0, "compute of these shares, in percent of a GPU; 0 for none")
-	// Errors are for flags that do not exist.
-	_ = cmd.RegisterFlagCompletionFunc("like", o.complete(0, nodeNames))
+	// The error is for a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("model", cobra.FixedCompletions(modelNames(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 func (p *planOptions) validate() error {
 	switch {
-	case p.running == (len(p.files) > 0):
-		return fmt.Errorf("plan: %w: want either --filename or --running", gpu.ErrInvalid)
-	case p.nodes < 0 || p.nodes > 0 && (p.like == "") == (p.model == ""):
-		return fmt.Errorf("--nodes: %w: want a positive number, and either --like or --model", gpu.ErrInvalid)
-	case p.nodes == 0 && (p.like != "" || p.model != ""):
-		return fmt.Errorf("--like, --model: %w: want --nodes too", gpu.ErrInvalid)
-	}
-	if p.shares != "" {
-		if q, err := resource.ParseQuantity(p.shares); err != nil || q.Sign() <= 0 {
-			return fmt.Errorf("--share-memory %s: %w: want an amount such as 10Gi", p.shares, gpu.ErrInvalid)
-		}
+	case len(p.files) == 0:
+		return fmt.Errorf("plan: %w: want --filename", gpu.ErrInvalid)
+	case p.nodes < 0 || (p.nodes > 0) != (p.model != ""):
+		return fmt.Errorf("--nodes, --model: %w: want a positive number of nodes and their model, or neither", gpu.ErrInvalid)
 	}
 	return nil
 }
@@ -123,7 +103,7 @@ func (p *planOptions) validate() error {
 // plan returns the plan that the flags request.
 func (o *options) plan(ctx context.Context, p *planOptions) (*planResult, error) {
 	v, err := o.read(ctx, doctor.Classes)
-	offline := err != nil && p.model != "" && !p.running
+	offline := err != nil && p.model != ""
 	if offline {
 		fmt.Fprintf(o.ErrOut, "Planned without a cluster, with the DeviceClasses and templates of the manifests only: %v\n", unreachable(err)) //nolint:errcheck // there is no other place to say so
 		namespace, _, _ := o.config.Namespace()                                                                                                // "default" without a configuration
@@ -140,9 +120,6 @@ func (o *options) plan(ctx context.Context, p *planOptions) (*planResult, error)
 			return nil, err
 		}
 	}
-	if p.running {
-		m.addRunning(v)
-	}
 	if len(m.workloads) == 0 {
 		return nil, fmt.Errorf("plan: %w: there are no pods, deployments, jobs or other workloads", gpu.ErrNotFound)
 	}
@@ -151,20 +128,12 @@ func (o *options) plan(ctx context.Context, p *planOptions) (*planResult, error)
 		return nil, err
 	}
 	cluster := gpurows.New(objects, o.driver, nil)
-	result, err := m.place(ctx, cluster, nil)
+	result, err := m.place(ctx, cluster)
 	if err != nil {
 		return nil, err
 	}
-	result.Partial = o.partial && !p.empty && !p.running && p.nodes == 0
-	if p.shares == "" {
-		return result, nil
-	}
-	change, err := p.asShare(objects.Classes)
-	if err != nil {
-		return nil, err
-	}
-	result.AsShares, err = m.place(ctx, cluster, change)
-	return result, err
+	result.Partial = o.partial && p.nodes == 0
+	return result, nil
 }
 
 // target returns the objects of the cluster for which the plan is.
@@ -174,57 +143,28 @@ func (p *planOptions) target(objects fleet.Objects, m *manifests, driver string)
 	}
 	objects.Classes = append(slices.DeleteFunc(slices.Clone(objects.Classes), replaced), m.Classes...)
 	objects.Slices, objects.Nodes = slices.Concat(objects.Slices, m.Slices), slices.Concat(objects.Nodes, m.Nodes)
-	if p.empty || p.running || p.nodes > 0 {
-		objects.Claims, objects.Pods = nil, nil
-	}
 	if p.nodes == 0 {
 		return objects, nil
 	}
-	one := objects
-	if p.model != "" {
-		node, err := modelNode(p.model, p.offer, driver)
-		if err != nil {
-			return objects, err
-		}
-		one.Nodes, one.Slices, one.TaintRules = node.Nodes, node.Slices, nil
+	node, err := modelNode(p.model, p.offer, driver)
+	if err != nil {
+		return objects, err
 	}
-	return repeat(one, cmp.Or(p.like, p.model), p.nodes)
-}
-
-// repeat returns the objects with copies of one node and of its slices. The copies replace
-// all nodes.
-func repeat(objects fleet.Objects, name string, count int) (fleet.Objects, error) {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	for _, n := range objects.Nodes {
-		if n.Name == name {
-			node = n
-		}
-	}
-	published := slices.DeleteFunc(slices.Clone(objects.Slices), func(s *resourceapi.ResourceSlice) bool { return s.Spec.NodeName == nil || *s.Spec.NodeName != name })
-	if len(published) == 0 {
-		return objects, checkNames("node", []string{name}, publishing(objects.Slices), "it publishes no devices")
-	}
-	objects.Nodes, objects.Slices, objects.TaintRules = nil, nil, nil
-	for i := range count {
-		copied := node.DeepCopy()
-		copied.Name = fmt.Sprintf("%s-%04d", name, i)
-		if _, ok := copied.Labels[corev1.LabelHostname]; ok {
-			copied.Labels[corev1.LabelHostname] = copied.Name
-		}
-		objects.Nodes = append(objects.Nodes, copied)
-		for _, slice := range published {
-			// A copy of a pool is as fresh as the pool.
+	objects.Nodes, objects.Slices, objects.Claims, objects.Pods, objects.TaintRules = nil, nil, nil, nil, nil
+	for i := range p.nodes {
+		name := fmt.Sprintf("%s-%04d", p.model, i)
+		objects.Nodes = append(objects.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		for _, slice := range node.Slices {
 			slice = slice.DeepCopy()
-			slice.Name, slice.Spec.NodeName, slice.Spec.Pool.Name = fmt.Sprintf("%s-%04d", slice.Name, i), &copied.Name, copied.Name
+			slice.Name, slice.Spec.NodeName, slice.Spec.Pool.Name = fmt.Sprintf("%s-%04d", slice.Name, i), &name, name
 			objects.Slices = append(objects.Slices, slice)
 		}
 	}
 	return objects, nil
 }
 
-// place places the pods of the workloads on the cluster. change may replace a pod's claims; nil
-// for no change.
-func (m *manifests) place(ctx context.Context, c *gpurows.Cluster, change func([]*resourceapi.ResourceClaim)) (*planResult, error) {
+// place places the pods of the workloads on the cluster.
+func (m *manifests) place(ctx context.Context, c *gpurows.Cluster) (*planResult, error) {
 	p := c.NewPlan()
 	result := &planResult{Workloads: []planItem{}}
 	result.GPUs, result.HeldBefore = held(c.Fleet)
@@ -240,9 +180,6 @@ func (m *manifests) place(ctx context.Context, c *gpurows.Cluster, change func([
 		item.Pods = len(pods)
 		for _, pod := range pods {
 			claims, missing := m.claims(c, pod, named)
-			if change != nil {
-				change(claims)
-			}
 			node := ""
 			if missing == "" {
 				var err error
@@ -305,38 +242,6 @@ func held(f *fleet.Fleet) (all, used int) {
 	return all, used
 }
 
-// asShare returns a function that changes a pod's request for one whole GPU. The new
-// request is for a share. The error wraps [gpu.ErrNotFound] if there is no class of shares.
-func (p *planOptions) asShare(classes []*resourceapi.DeviceClass) (func([]*resourceapi.ResourceClaim), error) {
-	ofGPUs, share := map[string]bool{}, ""
-	for _, class := range classes {
-		if class.Labels[v1alpha1.LabelType] != "gpu" {
-			continue
-		}
-		ofGPUs[class.Name] = true
-		if class.Labels[v1alpha1.LabelShares] == "only" && (share == "" || class.Name < share) {
-			share = class.Name
-		}
-	}
-	if share == "" {
-		return nil, fmt.Errorf("--share-memory: %w: no DeviceClass has the labels %s=gpu and %s=only", gpu.ErrNotFound, v1alpha1.LabelType, v1alpha1.LabelShares)
-	}
-	amounts := map[resourceapi.QualifiedName]resource.Quantity{v1alpha1.CapacityMemory: resource.MustParse(p.shares)}
-	if p.shareCompute > 0 {
-		amounts[v1alpha1.CapacityCompute] = *resource.NewQuantity(p.shareCompute, resource.DecimalSI)
-	}
-	return func(claims []*resourceapi.ResourceClaim) {
-		if len(claims) != 1 || len(claims[0].Spec.Devices.Requests) != 1 || claims[0].Status.Allocation != nil {
-			return
-		}
-		request := claims[0].Spec.Devices.Requests[0].Exactly
-		if request != nil && ofGPUs[request.DeviceClassName] && request.Capacity == nil && request.Count == 1 {
-			request.DeviceClassName = share
-			request.Capacity = &resourceapi.CapacityRequirements{Requests: amounts}
-		}
-	}, nil
-}
-
 // pods returns the number of pods, and how many of them fit.
 func (r *planResult) pods() (all, fit int) {
 	for _, item := range r.Workloads {
@@ -361,16 +266,6 @@ func (o *options) printPlan(r *planResult) error {
 		}
 		return o.printObject(planObject{headerOf("Plan"), r}, names...)
 	}
-	if err := o.printOnePlan(r); err != nil || r.AsShares == nil {
-		return err
-	}
-	if _, err := fmt.Fprint(o.Out, "\nWith shares for pods that have one GPU:\n\n"); err != nil {
-		return err
-	}
-	return o.printOnePlan(r.AsShares)
-}
-
-func (o *options) printOnePlan(r *planResult) error {
 	t := table{heading: []string{"NAMESPACE", "WORKLOAD", "PODS", "FIT", "NODES"}}
 	var b strings.Builder
 	for _, item := range r.Workloads {

@@ -8,11 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	k8sresource "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-
-	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
 )
 
 const template = `
@@ -62,15 +58,15 @@ default deployment/train 3 2 a (2)
 GPUs in use: 4 of 4, before: 2
 deployment/train: 1 of 3 pods stays Pending: node a: other claims hold the devices
 2 of 3 pods fit`},
-		"an empty cluster": {template + podsOf("Job", "parallelism: 3,"), []string{"--empty"}, `
+		"a job": {template + podsOf("Job", "parallelism: 2,"), nil, `
 NAMESPACE WORKLOAD PODS FIT NODES
-default job/train 3 3 a (3)
+default job/train 2 2 a (2)
 
-GPUs in use: 3 of 4, before: 0
-3 of 3 pods fit`},
-		"more nodes of a kind": {template + podsOf("ReplicaSet", "replicas: 6,"), []string{"--nodes", "2", "--like", "a"}, `
+GPUs in use: 4 of 4, before: 2
+2 of 2 pods fit`},
+		"replicas on nodes of a model": {template + podsOf("ReplicaSet", "replicas: 6,"), []string{"--nodes", "2", "--model", "t4"}, `
 NAMESPACE WORKLOAD PODS FIT NODES
-default replicaset/train 6 6 a-0000 (4), a-0001 (2)
+default replicaset/train 6 6 t4-0000 (4), t4-0001 (2)
 
 GPUs in use: 6 of 8, before: 0
 6 of 6 pods fit`},
@@ -80,21 +76,6 @@ default daemonset/train 2 2 dgx-h100-0000 (1), dgx-h100-0001 (1)
 
 GPUs in use: 2 of 16, before: 0
 2 of 2 pods fit`},
-		"shares instead of GPUs": {template + podsOf("Deployment", "replicas: 6,"), []string{"--empty", "--share-memory", "6Gi", "--share-compute", "40"}, `
-NAMESPACE WORKLOAD PODS FIT NODES
-default deployment/train 6 4 a (4)
-
-GPUs in use: 4 of 4, before: 0
-deployment/train: 2 of 6 pods stay Pending: node a: other claims hold the devices
-4 of 6 pods fit
-
-With shares for pods that have one GPU:
-
-NAMESPACE WORKLOAD PODS FIT NODES
-default deployment/train 6 6 a (6)
-
-GPUs in use: 3 of 4, before: 0
-6 of 6 pods fit`},
 		"an extended resource": {extended, nil, `
 NAMESPACE WORKLOAD PODS FIT NODES
 default pod/old 1 0 -
@@ -130,26 +111,6 @@ pod/train: 1 of 1 pod stays Pending: the DeviceClass gpus does not exist: name a
 	}
 }
 
-// The pods that run today, one of them with an extended resource, would need fewer GPUs with
-// shares.
-func TestPlanOfRunningPods(t *testing.T) {
-	w := fleettest.New(t, "a=t4 share", "b=t4 share")
-	for _, name := range []string{"one", "two", "three"} {
-		w.Hold("a", name, "")
-	}
-	w.Hold("b", "pair", "count=2")
-	old := fleettest.Pod("old")
-	old.Spec.ResourceClaims = nil
-	old.Spec.Containers[0].Resources = corev1.ResourceRequirements{Limits: corev1.ResourceList{"nvidia.com/gpu": k8sresource.MustParse("1")}}
-	w.Pods = append(w.Pods, old)
-	out, problems := run(t, server(w), "plan", "--running", "--share-memory", "3Gi", "-o", "json")
-	for _, want := range []string{`"gpusHeldAfter": 6`, `"gpusHeldAfter": 3`} {
-		if problems != "" || !strings.Contains(out, want) {
-			t.Errorf("got %s%s, want %s", out, problems, want)
-		}
-	}
-}
-
 func TestManifestsOfAFolder(t *testing.T) {
 	folder := t.TempDir()
 	for name, text := range map[string]string{
@@ -181,12 +142,10 @@ func TestPlansThatAreRefused(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty.yaml")
 	must(t, os.WriteFile(empty, nil, 0o600))
 	for want, args := range map[string][]string{
-		"want either --filename or --running": {},
-		"want --nodes too":                    {"-f", good, "--model", "t4"},
-		"either --like or --model":            {"-f", good, "--nodes", "3"},
+		"want --filename":                     {},
+		"and their model, or neither":         {"-f", good, "--model", "t4"},
+		"a positive number of nodes":          {"-f", good, "--nodes", "3"},
 		"model x: not found: want one of a30": {"-f", good, "--nodes", "3", "--model", "x"},
-		"node x: not found":                   {"-f", good, "--nodes", "3", "--like", "x"},
-		"--share-memory many: invalid":        {"-f", good, "--share-memory", "many"},
 		"bad.yaml: invalid":                   {"-f", bad},
 		"wrong.yaml: invalid":                 {"-f", wrong},
 		"of resource.k8s.io/v1beta1: not supported: want resource.k8s.io/v1": {"-f", old},

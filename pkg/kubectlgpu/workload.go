@@ -3,7 +3,6 @@
 package kubectlgpu
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -46,35 +45,6 @@ func (m *manifests) template(namespace, name string) *resourceapi.ResourceClaimT
 		return nil
 	}
 	return m.templates[i]
-}
-
-// addRunning adds the unchanged pods of the cluster that have claims and have not ended,
-// with their claims.
-func (m *manifests) addRunning(v *view) {
-	for _, pod := range v.Objects.Pods {
-		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-			continue
-		}
-		claims, _ := v.ClaimsOf(pod)
-		if len(claims) == 0 {
-			continue
-		}
-		template := corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: *pod.Spec.DeepCopy()}
-		template.Spec.NodeName, template.Spec.ResourceClaims = "", nil
-		for _, claim := range claims {
-			if claim.UID == "" {
-				continue // of extended resources, which the pod still names
-			}
-			template.Spec.ResourceClaims = append(template.Spec.ResourceClaims, corev1.PodResourceClaim{Name: claim.Name, ResourceClaimName: &claim.Name})
-			if gpurows.FindClaim(m.Objects, claim.Namespace, claim.Name) == nil {
-				m.Claims = append(m.Claims, &resourceapi.ResourceClaim{ObjectMeta: claim.ObjectMeta, Spec: claim.Spec})
-			}
-		}
-		m.workloads = append(m.workloads, workload{Kind: "pod", Namespace: pod.Namespace, Name: pod.Name, Pods: 1, Template: template})
-	}
-	slices.SortFunc(m.workloads, func(a, b workload) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
 }
 
 // pods returns the pods of a workload.

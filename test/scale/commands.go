@@ -73,7 +73,7 @@ func (u *fleetInUse) commands(manifests string) []command {
 		{args: []string{"free", "gpu.nvidia.com"}}, {args: []string{"free", "mps.nvidia.com"}}, {args: []string{"free", "mig.nvidia.com"}}, {args: []string{"free"}},
 		{args: []string{"explain", u.running, ns}}, {args: []string{"explain", u.waiting, ns}},
 		{args: []string{"topo", node}},
-		{args: []string{"plan", "--filename=" + manifests}}, {args: []string{"plan", "--running"}},
+		{args: []string{"plan", "--filename=" + manifests}},
 		{args: []string{"doctor", node}}, {args: []string{"doctor"}},
 		{args: []string{"version"}},
 	}
