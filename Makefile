@@ -532,7 +532,7 @@ links: ## Fail if a link of the documents to another site is dead; needs the int
 
 .PHONY: golden
 golden: ## Regenerate the golden files; read the diff before you commit it
-	UPDATE_GOLDEN=1 go test $(TEST_FLAGS) ./api/... ./pkg/... ./cmd/...
+	UPDATE_GOLDEN=1 go test $(TEST_FLAGS) ./api/... ./kubectl/... ./pkg/... ./cmd/...
 
 .PHONY: instance-slices
 instance-slices: need-cc ## Print the slices of ten kinds of machines, for autoscalers, into .build/instance-slices

@@ -20,7 +20,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/podresources"
 )
 
 // twins of the flags in the environment.

@@ -22,10 +22,10 @@ import (
 	ocispec "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/home"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/memoryhook"
-	gpunvml "github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/containerlimits"
+	gpunvml "github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup/cgrouptest"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"

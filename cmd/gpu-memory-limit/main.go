@@ -12,7 +12,7 @@ import (
 	"os"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/memoryhook"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
 )
 
 func main() {

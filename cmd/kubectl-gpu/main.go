@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/commands"
 )
 
 func main() { os.Exit(run()) }
@@ -20,5 +20,5 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
-	return kubectlgpu.Run(ctx, streams, os.Args[1:])
+	return commands.Run(ctx, streams, os.Args[1:])
 }

@@ -29,10 +29,10 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin/kubelettest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin/kubelettest"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )

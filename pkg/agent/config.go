@@ -8,12 +8,12 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/cluster"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/migconfig"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/migconfig"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 )
 
 // Config says how an agent runs. All paths are absolute.

@@ -7,8 +7,8 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 )
 
 // conflicts returns the other programs of the node that allocate a device that claims hold.

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/attribution"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/attribution"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/inventory"
 	mpsclient "github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/podresources"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/podresources"
 )
 
 // openPodResources returns a client of the kubelet's socket; nil without a socket.

@@ -16,8 +16,8 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 )
 
 // podLister is a kubelet that lists the GPUs that a device plugin has allocated to the

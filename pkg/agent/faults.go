@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/kernellog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/kernellog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/procfs"
 )
 
 // faults finds the programs that made faults. It is a [plugin.Faults].

@@ -8,9 +8,9 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/telemetry"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/telemetry"
 )
 
 // readAll reads all GPUs at once, within the patience of a scrape. The reading of a GPU that

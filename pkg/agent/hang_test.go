@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 

@@ -13,10 +13,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/home"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/memoryhook"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/containerlimits"
 )
 
 // hookToInstall returns the nvidia-cdi-hook in the folder of this program, as in the

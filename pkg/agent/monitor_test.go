@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
 )
 
 // A monitoring agent sees every GPU of a node although claims have the GPUs. It

@@ -20,9 +20,9 @@ import (
 	ktesting "k8s.io/client-go/testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/cluster"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 )
 
 const pools = `

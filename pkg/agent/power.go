@@ -5,8 +5,8 @@ package agent
 import (
 	"slices"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/telemetry"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/telemetry"
 )
 
 // gpuPower charges claims for the energy of the GPUs up to now. It returns the sums and

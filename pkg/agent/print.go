@@ -10,12 +10,12 @@ import (
 	"os"
 	"time"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/cluster"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/inventory"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/cluster"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/inventory"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
 )
 
 // printTimeout bounds the scan of the GPUs. The driver takes seconds for each GPU

@@ -15,13 +15,13 @@ import (
 	"k8s.io/klog/v2"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/telemetry"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/viewers"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nodefacts"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/telemetry"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/viewers"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nodefacts"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
 )
 
 // scanStuckAfter is the time after which a scan of the GPUs counts as hanging: each

@@ -10,11 +10,11 @@ import (
 	"k8s.io/utils/clock"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/attribution"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/attribution"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/usage"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/cgroup"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/containerlimits"
 )
 
 // usagePatience is the timeout of reading the use of claims. It is longer than that of one

@@ -23,10 +23,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	testingclock "k8s.io/utils/clock/testing"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/attribution"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/procfs"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/state"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/usage"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/attribution"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/usage"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/procfs"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 

@@ -10,10 +10,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/migconfig"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/migconfig"
 )
 
 // MIGOffer configures the MIG devices that a node offers. The zero value offers the

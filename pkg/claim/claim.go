@@ -17,10 +17,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/step"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/share"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
 // Ref names a claim.

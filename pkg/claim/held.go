@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
 )
 
 // Claim is a claim that holds devices of this node.

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/containerlimits"
 )
 
 // newLimitWorld returns a world whose driver limits the memory of containers.

@@ -16,11 +16,11 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/sysfs"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 

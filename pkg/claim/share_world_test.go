@@ -24,10 +24,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/containerlimits"
 )
 
 // newShareWorld returns a world of n GPUs that can be shared in every way.

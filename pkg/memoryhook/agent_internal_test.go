@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/containerlimits"
 )
 
 // lateContext has passed its deadline, and ends when its end is waited for.

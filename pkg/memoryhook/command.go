@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/cgroup"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/containerlimits"
 )
 
 // Run runs the hook with its command line. state is the state of the container, as the

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/memoryhook"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/cgroup"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup/cgrouptest"
 )
 

@@ -21,9 +21,9 @@ import (
 
 	ocispec "github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/cgroup"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/containerlimits"
 )
 
 // mostState is the limit for the state of a container in bytes. Annotations are the

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 

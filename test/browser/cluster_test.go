@@ -26,8 +26,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/commands"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
 )
 
 // cluster is an API server that serves the lists of objects in memory.
@@ -236,7 +236,7 @@ func serve(t *testing.T, c *cluster) string {
 	must(t, os.WriteFile(kubeconfig, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: test,
   clusters: [{name: test, cluster: {server: %q}}], contexts: [{name: test, context: {cluster: test}}]}`, server.URL), 0o600))
 	out, in := io.Pipe()
-	cmd := kubectlgpu.New(genericiooptions.IOStreams{In: strings.NewReader(""), Out: in, ErrOut: t.Output()})
+	cmd := commands.New(genericiooptions.IOStreams{In: strings.NewReader(""), Out: in, ErrOut: t.Output()})
 	cmd.SetArgs([]string{"ui", "--kubeconfig", kubeconfig, "--driver-name", v1alpha1.DriverName, "--refresh", "1s"})
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

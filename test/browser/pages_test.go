@@ -20,7 +20,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
 )
 
 // paths are all kinds of pages of the busy cluster, with text that each must have.

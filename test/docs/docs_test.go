@@ -80,7 +80,7 @@ func TestEveryFlagInTheReferenceIsAProgramsWithItsDefault(t *testing.T) {
 // Names are read from the source. A metric with labels appears only after something
 // has been counted.
 func TestEveryMetricIsDocumented(t *testing.T) {
-	source := read(t, "pkg/telemetry/metrics.go") + read(t, "pkg/telemetry/usagemetrics.go") + read(t, "pkg/telemetry/gaugemetrics.go")
+	source := read(t, "pkg/agent/telemetry/metrics.go") + read(t, "pkg/agent/telemetry/usagemetrics.go") + read(t, "pkg/agent/telemetry/gaugemetrics.go")
 	var names []string
 	for pattern, subsystem := range map[string]string{`(?:histogram|counter|gauge|byDevice)\("(\w+)"`: "", `Name: "(\w+)"`: "", `NewDesc\(namespace\+"_(\w+)"`: "", `usageDesc\("(\w+)"`: "claim", `gaugeDesc\("(\w+)"`: "device"} {
 		found := regexp.MustCompile(pattern).FindAllStringSubmatch(source, -1)
@@ -159,7 +159,7 @@ func TestTheReferenceListsTheAttributesOfContainersAndNoOther(t *testing.T) {
 	for _, m := range regexp.MustCompile(`\ba\.names?\(v1alpha1\.(Metadata\w+)`).FindAllStringSubmatch(read(t, "pkg/gpu/kind/attributes.go"), -1) {
 		names[constants[m[1]]] = true
 	}
-	for _, m := range regexp.MustCompile(`\b(?:text|number|quantity)\(v1alpha1\.((?:Attribute|Metadata)\w+), (?:v1alpha1\.(\w+))?`).FindAllStringSubmatch(read(t, "pkg/plugin/data.go"), -1) {
+	for _, m := range regexp.MustCompile(`\b(?:text|number|quantity)\(v1alpha1\.((?:Attribute|Metadata)\w+), (?:v1alpha1\.(\w+))?`).FindAllStringSubmatch(read(t, "pkg/agent/plugin/data.go"), -1) {
 		names[constants[m[1]]] = true
 		if m[2] != "" {
 			values = append(values, constants[m[2]])

@@ -20,8 +20,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/plugin"
 )
 
 // The tables that quote events in their first column. A quote has "…" where the

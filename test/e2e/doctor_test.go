@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 

@@ -20,7 +20,7 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/home"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/home"
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 

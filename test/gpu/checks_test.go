@@ -22,7 +22,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/sysfs"
 )
 
 // checks are what must hold on every machine, in the order in which they are

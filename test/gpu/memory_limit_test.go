@@ -15,9 +15,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup/cgrouptest"
 	"github.com/gpu-dra/gpu-dra-driver/test/gpu/cuda"
 )

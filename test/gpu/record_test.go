@@ -19,7 +19,7 @@ import (
 	"github.com/google/uuid"
 	"sigs.k8s.io/yaml"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 

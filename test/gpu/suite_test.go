@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/sysfs"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/commands"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 )
 
 // Cluster is a running cluster of test/cluster. The fields with JSON names are
@@ -157,7 +157,7 @@ func (c *Cluster) GPU(ctx context.Context, args ...string) (string, error) {
 
 // GPUs returns the GPUs of the node and their claims.
 func (c *Cluster) GPUs(ctx context.Context) ([]fleet.GPU, error) {
-	found, err := kubectlgpu.ReadFleet(ctx, c.Client, DriverName)
+	found, err := commands.ReadFleet(ctx, c.Client, DriverName)
 	if err != nil {
 		return nil, err
 	}

@@ -153,7 +153,7 @@ func TestTheAgentLoadsTheLibraryOfADriver(t *testing.T) {
 		t.Fatal(err)
 	}
 	cc := exec.CommandContext(t.Context(), "cc", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-Wl,--no-as-needed",
-		"-o", filepath.Join(root, "usr/lib64/libnvidia-ml.so.1"), "../../pkg/nvml/testdata/olddriver.c",
+		"-o", filepath.Join(root, "usr/lib64/libnvidia-ml.so.1"), "../../pkg/node/nvml/testdata/olddriver.c",
 		"-l:libpthread.so.0", "-l:libm.so.6", "-l:libdl.so.2", "-l:librt.so.1", "-l:libgcc_s.so.1")
 	if out, err := cc.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

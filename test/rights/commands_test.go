@@ -24,7 +24,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/commands"
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
@@ -154,7 +154,7 @@ func runCommand(t *testing.T, kubeconfig string, args []string) (status int, out
 	t.Helper()
 	var out bytes.Buffer
 	streams := genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &out}
-	status = kubectlgpu.Run(t.Context(), streams, append(args, "--kubeconfig", kubeconfig, "--namespace", tenant))
+	status = commands.Run(t.Context(), streams, append(args, "--kubeconfig", kubeconfig, "--namespace", tenant))
 	return status, out.String()
 }
 

@@ -14,11 +14,11 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/migconfig"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/migconfig"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/nvml"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/sysfs"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/sysfs"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 

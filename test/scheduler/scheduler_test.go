@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scheduler compares the verdicts of pkg/fleet with the decisions of the real
+// Package scheduler compares the verdicts of kubectl/fleet with the decisions of the real
 // scheduler. The nodes, claims and taints are random. There are no kubelets: the
 // objects are enough for the scheduler.
 package scheduler
@@ -25,10 +25,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/commands"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/kubectlgpu"
 	"github.com/gpu-dra/gpu-dra-driver/test/controlplane"
 )
 
@@ -141,7 +141,7 @@ func (r *round) decide(name string, claim *resourceapi.ResourceClaim) bool {
 	claim, err := r.client.ResourceV1().ResourceClaims(namespace).Create(ctx, claim, metav1.CreateOptions{})
 	must(r, err)
 	pod := r.pod(name)
-	found, err := kubectlgpu.ReadFleet(ctx, r.client, v1alpha1.DriverName)
+	found, err := commands.ReadFleet(ctx, r.client, v1alpha1.DriverName)
 	must(r, err)
 	verdicts, err := found.Verdicts(ctx, pod, claim)
 	must(r, err)

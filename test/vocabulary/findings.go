@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 )
 

@@ -21,7 +21,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/dynamic-resource-allocation/structured"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 )
 
 // Driver is the name under which the slices of a [Node] are published.

@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/folder"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/folder"
 )
 
 // cgroupNote returns the path of the file that names the cgroup that a supervisor has

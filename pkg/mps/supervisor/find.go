@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/file"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/file"
 )
 
 // logVariable marks the processes of a daemon: servers inherit it from the daemon, and

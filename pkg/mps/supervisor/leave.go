@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/folder"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/folder"
 )
 
 // Leave ends a supervisor whose socket is closed. If it has no daemons, it removes the

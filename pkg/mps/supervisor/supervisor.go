@@ -15,7 +15,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/folder"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/folder"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
 )
 
 // stampAge is the age from which the stamp of a record identifies it for ever: file

@@ -16,8 +16,8 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
 // noSpecs is a CDI folder without specs.

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/share"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
 )
 
 func TestTwoSharesWithoutShareIDsConflict(t *testing.T) {

@@ -7,9 +7,9 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/share"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/share"
 )
 
 // limit decides the limit of each container that uses a share, if the driver can hold it.

@@ -16,9 +16,9 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/store"
 )
 
 // node is a node in memory. It refuses what a real one refuses, and prints its state

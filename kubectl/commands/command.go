@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/commands/internal/plain"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
+)
+
+// options are the flags of all commands.
+type options struct {
+	genericiooptions.IOStreams
+	// config is the user's kubeconfig with the flags that override it.
+	config  clientcmd.ClientConfig
+	connect connectFunc
+	driver  string
+	// driverNamespace is the namespace of the driver; "" for the one that its policies name.
+	driverNamespace string
+	output          string
+	// selector and sortBy are flags of commands that print rows about nodes.
+	selector, sortBy string
+	// partial is true if the user may not read all claims and pods that were read last.
+	partial bool
+	// used is true if the user requests the use of devices from the agents.
+	used bool
+	// watching is true if the user requests output after each change.
+	watching bool
+	// width returns the width of the terminal; 0 if the output goes elsewhere.
+	width func() int
+	// colours is true if the output is a terminal with colours, and terminal is that output:
+	// [options.Out] lets no escape sequence pass.
+	colours  bool
+	terminal io.Writer
+}
+
+// connectFunc returns a client of the cluster that the flags name.
+type connectFunc func(clientcmd.ClientConfig) (kubernetes.Interface, error)
+
+// Run runs the command "kubectl gpu" with its arguments, prints its error, and returns the exit
+// status.
+func Run(ctx context.Context, streams genericiooptions.IOStreams, args []string) int {
+	cmd := New(streams) //nolint:contextcheck // the commands have it from ExecuteContext
+	cmd.SetArgs(args)
+	return execute(ctx, cmd, streams)
+}
+
+func execute(ctx context.Context, cmd *cobra.Command, streams genericiooptions.IOStreams) int {
+	if err := cmd.ExecuteContext(ctx); err != nil {
+		if status := exitStatus(0); errors.As(err, &status) {
+			return int(status)
+		}
+		fmt.Fprintln(plain.Writer(streams.ErrOut), "Error:", unreachable(err)) //nolint:errcheck // there is no other place to say so
+		return 1
+	}
+	return 0
+}
+
+// New returns the command "kubectl gpu".
+func New(streams genericiooptions.IOStreams) *cobra.Command {
+	return newCommand(streams, connect, isColoured(streams.Out, os.Getenv))
+}
+
+func connect(user clientcmd.ClientConfig) (kubernetes.Interface, error) {
+	config, err := user.ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1 // the API server limits requests itself
+	config.WarningHandler = rest.NewWarningWriter(plain.Writer(os.Stderr), rest.WarningWriterOptions{Deduplicate: true})
+	return kubernetes.NewForConfig(config)
+}
+
+func newCommand(streams genericiooptions.IOStreams, connect connectFunc, colours bool) *cobra.Command {
+	// All that a command prints passes through these writers.
+	terminal := streams.Out
+	streams.Out, streams.ErrOut = plain.Writer(streams.Out), plain.Writer(streams.ErrOut)
+	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
+	o := &options{IOStreams: streams, config: clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), connect: connect, colours: colours, terminal: terminal,
+		width: func() int { return terminalWidth(terminal) }}
+	get := o.newGet()
+	root := &cobra.Command{
+		Use:   "kubectl-gpu",
+		Short: "The holders of GPUs, free devices, and the reason why a claim does not fit",
+		Annotations: map[string]string{
+			cobra.CommandDisplayNameAnnotation: "kubectl gpu",
+		},
+		Args:          onlyCommands,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          get.RunE,
+	}
+	o.usedFlag(root.Flags())
+	o.rowFlags(root.Flags())
+	o.watchFlag(root.Flags())
+	root.SetOut(streams.Out)
+	root.SetErr(streams.ErrOut)
+	flags := root.PersistentFlags()
+	// The flags of kubectl. Those of cli-runtime would link kustomize, and with it the
+	// package plugin, which keeps the linker from dropping code.
+	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig")
+	names := clientcmd.RecommendedConfigOverrideFlags("")
+	names.ClusterOverrideFlags.APIServer.ShortName = "s"
+	clientcmd.BindOverrideFlags(overrides, flags, names)
+	flags.StringVar(&o.driver, "driver-name", v1alpha1.DriverName, "name of the driver in the cluster")
+	flags.StringVar(&o.driverNamespace, "driver-namespace", "", "namespace of the driver (default: the one that its admission policies name)")
+	flags.StringVarP(&o.output, "output", "o", "", "output format: "+formats+" (default: a table)")
+	who, free, explain, topo, plan, doctor := o.newWho(), o.newFree(), o.newExplain(), o.newTopo(), o.newPlan(), o.newDoctor()
+	root.AddCommand(get, who, free, explain, topo, o.newUsage(), plan, o.newSysdump(), o.newUI(), doctor, o.newVersion())
+	root.AddCommand(o.newCordon(), o.newUncordon(), o.newDrain(), o.newRepaired())
+	get.ValidArgsFunction, who.ValidArgsFunction, topo.ValidArgsFunction, doctor.ValidArgsFunction = o.complete(0, nodeNames), o.complete(0, nodeNames), o.complete(1, nodeNames), o.complete(0, nodeNames)
+	free.ValidArgsFunction, explain.ValidArgsFunction = o.complete(0, classNames), o.complete(1, subjectNames)
+	addExamples(root)
+	root.CompletionOptions.HiddenDefaultCmd = true // kubectl completes by kubectl_complete-gpu
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return o.checkOutput(cmd.Name() == topo.Name()) }
+	root.SetFlagErrorFunc(suggestFlag)
+	return root
+}
+
+// reader reads the objects of a cluster.
+type reader struct {
+	client kubernetes.Interface
+	// namespace is the one of the user's context, or of the flag.
+	namespace, driver string
+}
+
+// dial returns a reader of the cluster that the flags name.
+func (o *options) dial() (reader, error) {
+	client, err := o.connect(o.config)
+	if err != nil {
+		return reader{}, err
+	}
+	namespace, _, err := o.config.Namespace()
+	return reader{client, namespace, o.driver}, err
+}
+
+// Read reads the cluster. Slices and claims are always required.
+func (r reader) Read(ctx context.Context) (*rows.Cluster, error) { return r.read(ctx) }
+
+func (r reader) read(ctx context.Context, required ...doctor.List) (*rows.Cluster, error) {
+	objects, refused, err := readObjects(ctx, r.client, r.namespace, append(required, doctor.Slices, doctor.Claims)...)
+	if err != nil {
+		return nil, err
+	}
+	return rows.New(objects, r.driver, refused), nil
+}
+
+// view is the cluster as a command has read it.
+type view struct {
+	*rows.Cluster
+	reader
+	// pods are the driver's pods; nil before [options.addAgents].
+	pods *doctor.Cluster
+}
+
+// read reads the cluster, and prints the rights to lists that the user lacks.
+func (o *options) read(ctx context.Context, required ...doctor.List) (*view, error) {
+	r, err := o.dial()
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := r.read(ctx, required...)
+	if err != nil {
+		return nil, err
+	}
+	for _, sentence := range cluster.Sentences() {
+		fmt.Fprintln(o.ErrOut, sentence) //nolint:errcheck // there is no other place to say so
+	}
+	o.partial = cluster.IsPartial()
+	return &view{Cluster: cluster, reader: r}, nil
+}

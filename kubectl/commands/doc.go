@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package commands is the commands of "kubectl gpu": they read the API objects of a
+// cluster, ask kubectl/fleet, and print the results. Only cordon, uncordon, drain and repaired
+// change objects.
+package commands

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/commands/internal/plain"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+func (o *options) newDoctor() *cobra.Command {
+	all, ignored := false, []string{}
+	cmd := &cobra.Command{
+		Use:   "doctor [NODE...]",
+		Short: "Check the cluster and its nodes: findings, their meaning, and the remedy. It changes nothing",
+		Long: "Check API server, classes, policies, agents, slices and claims, and the settings of the nodes, which the agents report. " +
+			"It changes nothing. The exit status is 1 if it finds a problem. " +
+			gpu.Page("docs/admin/doctor.md#check-a-cluster") + " lists the pages with a section for each code of a finding.",
+		RunE: func(cmd *cobra.Command, nodes []string) error {
+			c, err := o.examined(cmd.Context(), nodes)
+			if err != nil {
+				return err
+			}
+			if err := checkNodes(c, nodes); err != nil {
+				return err
+			}
+			findings := ofNodes(doctor.Examine(c), nodes)
+			if err := doctor.Mute(findings, ignored); err != nil {
+				return err
+			}
+			return o.printFindings(findings, all)
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "print also the checks that found nothing wrong")
+	cmd.Flags().StringSliceVar(&ignored, "ignore", nil, "mute findings with these `CODES`: they are counted, and do not change the exit status")
+	return cmd
+}
+
+// examined reads a cluster for the checks. A list that the user may not read is in Unread.
+func (o *options) examined(ctx context.Context, nodes []string) (*doctor.Cluster, error) {
+	r, err := o.dial()
+	if err != nil {
+		return nil, err
+	}
+	objects, refused, err := readObjects(ctx, r.client, r.namespace)
+	if errors.Is(err, gpu.ErrNotSupported) {
+		for _, list := range []doctor.List{doctor.Claims, doctor.Slices, doctor.Classes} {
+			refused[list] = "the API server does not serve resource.k8s.io/v1"
+		}
+	} else if err != nil {
+		return nil, err
+	}
+	return o.examine(ctx, r.client, objects, refused, nodes)
+}
+
+// checkNodes returns an error for the first name that is not a node's. It returns nil if the user
+// may not list nodes.
+func checkNodes(c *doctor.Cluster, names []string) error {
+	if c.Unread[doctor.Nodes] != "" {
+		return nil
+	}
+	var all []string
+	for _, node := range c.Nodes {
+		all = append(all, node.Name)
+	}
+	all = append(all, publishing(c.Slices)...) // also nodes that are gone
+	return checkNames("node", names, all, "kubectl get nodes lists the nodes")
+}
+
+// publishing returns the nodes of slices, one for each slice.
+func publishing(all []*resourceapi.ResourceSlice) []string {
+	var nodes []string
+	for _, slice := range all {
+		if slice.Spec.NodeName != nil {
+			nodes = append(nodes, *slice.Spec.NodeName)
+		}
+	}
+	return nodes
+}
+
+// readFunc reads objects of a cluster that checks need.
+type readFunc func(context.Context, kubernetes.Interface, *doctor.Cluster) error
+
+// examine reads the rest that checks need, and returns it with the objects of the cluster.
+func (o *options) examine(ctx context.Context, client kubernetes.Interface, objects fleet.Objects, refused map[doctor.List]string, nodes []string) (*doctor.Cluster, error) {
+	c := &doctor.Cluster{Objects: objects, Driver: o.driver, Now: time.Now(), Unread: maps.Clone(refused)}
+	for _, read := range []readFunc{readServer, readPolicies, readTemplates, o.readDriver} {
+		if err := read(ctx, client, c); err != nil {
+			return nil, err
+		}
+	}
+	readFacts(ctx, client, c, nodes)
+	return c, nil
+}
+
+// note records that a list could not be read, if the reason is a missing right. It returns
+// other errors.
+func note(c *doctor.Cluster, list doctor.List, err error) error {
+	if apierrors.IsForbidden(err) {
+		c.Unread[list] = "You have no right to list " + string(list) + "."
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list %s: %w", list, err)
+	}
+	return nil
+}
+
+// readServer reads the version of the API server and the resources for devices.
+func readServer(_ context.Context, client kubernetes.Interface, c *doctor.Cluster) error {
+	info, err := client.Discovery().ServerVersion()
+	if err == nil {
+		c.ServerVersion, c.Resources = info.GitVersion, map[string][]string{}
+		for _, version := range []string{"v1", "v1beta2", "v1beta1"} {
+			served, err := client.Discovery().ServerResourcesForGroupVersion("resource.k8s.io/" + version)
+			if err != nil {
+				continue // the API server does not serve this version
+			}
+			for _, r := range served.APIResources {
+				if !strings.Contains(r.Name, "/") {
+					c.Resources[version] = append(c.Resources[version], r.Name)
+				}
+			}
+		}
+	}
+	return note(c, doctor.Server, err)
+}
+
+// ofDriver selects the objects of the driver's chart.
+const ofDriver = doctor.NameLabel + "=" + doctor.ChartName
+
+func readPolicies(ctx context.Context, client kubernetes.Interface, c *doctor.Cluster) error {
+	selected := func(list pager.ListPageFunc) pager.ListPageFunc {
+		return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = ofDriver
+			return list(ctx, o)
+		}
+	}
+	admission := client.AdmissionregistrationV1()
+	if err := note(c, doctor.Policies, listInto(ctx, &c.Policies, selected(lister(admission.ValidatingAdmissionPolicies().List)))); err != nil {
+		return err
+	}
+	return note(c, doctor.Bindings, listInto(ctx, &c.Bindings, selected(lister(admission.ValidatingAdmissionPolicyBindings().List))))
+}
+
+// readTemplates reads the claim templates of all namespaces.
+func readTemplates(ctx context.Context, client kubernetes.Interface, c *doctor.Cluster) error {
+	if c.Unread[doctor.Slices] != "" {
+		return nil // the API server may not serve the group at all
+	}
+	return note(c, doctor.Templates, listInto(ctx, &c.Templates, lister(client.ResourceV1().ResourceClaimTemplates(metav1.NamespaceAll).List)))
+}
+
+// ofNodes returns the findings on the nodes, and on objects that are not nodes; all without
+// names.
+func ofNodes(findings []doctor.Finding, nodes []string) []doctor.Finding {
+	return slices.DeleteFunc(findings, func(f doctor.Finding) bool {
+		name, isNode := strings.CutPrefix(f.Object, "node ")
+		return isNode && len(nodes) > 0 && !slices.Contains(nodes, name)
+	})
+}
+
+// printFindings prints the findings. Tables have the ones that are not ok, unless all is set, and
+// that are not muted. It returns an error if there is a problem.
+func (o *options) printFindings(findings []doctor.Finding, all bool) error {
+	counts, muted := map[doctor.State]int{}, 0
+	shown := []doctor.Finding{}
+	for _, f := range findings {
+		if f.Muted {
+			muted++
+			continue
+		}
+		counts[f.State]++
+		if all || f.State != doctor.OK {
+			shown = append(shown, f)
+		}
+	}
+	asTable := o.output == "" || o.output == "wide"
+	if !o.isTable() {
+		shown = findings
+	}
+	t := table{heading: []string{"STATE", "CODE", "OBJECT", "FOUND"}, wide: []string{"MEANING", "REMEDY", "CHECK", "READ"}, bad: map[int]bool{}}
+	for i, g := range alike(shown, o.row) {
+		t.bad[i] = g.State == doctor.Problem
+		t.rows = append(t.rows, []string{string(g.State), g.Title(), g.Object, g.Found, rows.OrDash(g.Meaning), rows.OrDash(g.Remedy), g.Check, rows.OrDash(g.Read)})
+	}
+	if err := o.printFound(shown, t); err != nil {
+		return err
+	}
+	if asTable {
+		if o.output == "" {
+			o.printRemedies(shown)
+		}
+		end := "\n"
+		if muted > 0 {
+			end = fmt.Sprintf(", muted: %d\n", muted)
+		}
+		fmt.Fprintf(o.Out, "problems: %d, warnings: %d, unknown: %d, ok: %d%s", counts[doctor.Problem], counts[doctor.Warning], counts[doctor.Unknown], counts[doctor.OK], end) //nolint:errcheck // as above
+	}
+	if counts[doctor.Problem] > 0 {
+		return fmt.Errorf("doctor found problems: %d", counts[doctor.Problem])
+	}
+	return nil
+}
+
+// printFound prints findings as a table or a list. Their names are their codes.
+func (o *options) printFound(findings []doctor.Finding, t table) error {
+	switch {
+	case len(findings) == 0 && o.isTable():
+		return nil
+	case o.output != "name":
+		return o.print(list{listVersion, "FindingList", o.partial, findings}, t)
+	}
+	var codes []string
+	for _, f := range findings {
+		codes = append(codes, f.Title())
+	}
+	return o.printObject(nil, codes...)
+}
+
+// row returns what distinguishes a finding from others in the table. One list that cannot be read is
+// one row, however many checks need it.
+func (o *options) row(f doctor.Finding) doctor.Finding {
+	f.Object = ""
+	if o.output == "" && f.Code != "" {
+		f.Check = ""
+	}
+	return f
+}
+
+// printRemedies prints each remedy once, with the codes and the objects that it is for.
+func (o *options) printRemedies(findings []doctor.Finding) {
+	key := func(f doctor.Finding) doctor.Finding {
+		return doctor.Finding{Code: f.Code, Meaning: f.Meaning, Remedy: f.Remedy, Read: f.Read}
+	}
+	for _, f := range alike(findings, key) {
+		if f.Remedy == "" {
+			continue
+		}
+		var checks []string
+		for _, other := range findings {
+			if key(other) == key(f) && !slices.Contains(checks, other.Check) {
+				checks = append(checks, other.Check)
+			}
+		}
+		if len(checks) > 1 {
+			f.Object += " (checks " + strings.Join(checks, ", ") + ")"
+		}
+		//nolint:errcheck // a writer that fails has failed for the table
+		fmt.Fprintf(o.Out, "\n%s: %s\n  meaning  %s\n  remedy   %s\n  read     %s\n", f.Title(), plain.Line(f.Object), plain.Line(f.Meaning), plain.Line(f.Remedy), plain.Line(f.Read))
+	}
+	fmt.Fprintln(o.Out) //nolint:errcheck // as above
+}
+
+// alike returns one finding for all that have the same key, with the names of all their
+// objects.
+func alike(findings []doctor.Finding, key func(doctor.Finding) doctor.Finding) []doctor.Finding {
+	var groups []doctor.Finding
+	objects := map[doctor.Finding][]string{}
+	for _, f := range findings {
+		k := key(f)
+		if objects[k] == nil {
+			groups = append(groups, f)
+		}
+		if !slices.Contains(objects[k], f.Object) {
+			objects[k] = append(objects[k], f.Object)
+		}
+	}
+	for i, f := range groups {
+		if all := objects[key(f)]; len(all) > 1 {
+			groups[i].Object = fmt.Sprintf("%s and %d more", all[0], len(all)-1)
+		}
+	}
+	return groups
+}

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/cordon"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// pollTime is the time between reads of pods and claims that end.
+const pollTime = time.Second
+
+// drain evicts the pods of a GPU.
+type drain struct {
+	*verb
+	cordon.Options
+	target      cordon.Target
+	gracePeriod int64
+	// evicted has the claims of evicted pods, and seen these pods.
+	evicted, seen map[types.UID]bool
+}
+
+func (o *options) newDrain() *cobra.Command {
+	var d drain
+	var timeout time.Duration
+	var reason string
+	cmd := o.newVerb("drain NODE/GPU", "Cordon a GPU, evict the pods that have it, and wait until it is free",
+		"Evicts pods by the eviction API, so that PodDisruptionBudgets hold, and waits until their claims are released. The\n"+
+			"flags are the same as of kubectl drain. The GPU stays cordoned. If pods cannot be evicted without a flag, the command\n"+
+			"names them and changes nothing.",
+		func(ctx context.Context, v *verb) error {
+			if err := cordon.CheckReason(reason); err != nil {
+				return fmt.Errorf("--%w", err)
+			}
+			d := drain{verb: v, Options: d.Options, gracePeriod: d.gracePeriod, evicted: map[types.UID]bool{}, seen: map[types.UID]bool{}}
+			if timeout <= 0 {
+				return d.run(ctx, reason)
+			}
+			limited, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w after %s (--timeout)", gpu.ErrTimeout, timeout))
+			defer cancel()
+			return d.run(limited, reason)
+		})
+	cmd.Example = "  kubectl gpu drain node-1/gpu-1b-00 --ignore-daemonsets --timeout 10m\n  kubectl gpu drain node-1/gpu-1b-00 --dry-run"
+	flags := cmd.Flags()
+	flags.BoolVar(&d.Force, "force", false, "evict also pods that no controller creates again")
+	flags.BoolVar(&d.IgnoreDaemonSets, "ignore-daemonsets", false, "leave pods of DaemonSets")
+	flags.BoolVar(&d.DeleteEmptyDirData, "delete-emptydir-data", false, "evict also pods with emptyDir volumes, whose data are lost")
+	flags.Int64Var(&d.gracePeriod, "grace-period", -1, "seconds for each pod to end; negative for the pod's own time")
+	flags.DurationVar(&timeout, "timeout", 0, "time to wait before the command gives up; 0 waits for ever")
+	flags.StringVar(&reason, "reason", "", "reason, kept as an annotation of the rules")
+	return cmd
+}
+
+func (d *drain) run(ctx context.Context, reason string) error {
+	plan, objects, err := d.plan(ctx)
+	if err != nil {
+		return err
+	}
+	if refused := plan.With(cordon.Refuse); len(refused) > 0 {
+		return fmt.Errorf("drain %s: %w: nothing is changed: %s", d.target, gpu.ErrInUse, strings.Join(texts(refused, withReason), "; "))
+	}
+	if err := d.cordon(ctx, d.target, objects.TaintRules, reason); err != nil {
+		return err
+	}
+	d.show(plan)
+	monitors := cordon.Monitors(d.target.Name, objects.Claims, objects.Pods)
+	if d.dryRun {
+		d.finish(plan, monitors)
+		return nil
+	}
+	// The scheduler may have allocated the GPU just before the cordon, so the claims are
+	// read again, until no claim is left.
+	for ; ; d.show(plan) {
+		if plan, _, err = d.plan(ctx); err != nil {
+			return err
+		}
+		if len(plan.Pods) == len(plan.With(cordon.Leave)) && len(plan.Claims) == 0 {
+			d.finish(plan, monitors)
+			return nil
+		}
+		if err := d.round(ctx, plan); err != nil {
+			return fmt.Errorf("drain %s: %w; the GPU stays cordoned until kubectl gpu uncordon %s", d.target, err, d.target)
+		}
+	}
+}
+
+func withReason(p cordon.Pod) string { return fmt.Sprintf("pod %s: %s", p, p.Reason) }
+
+// plan reads the cluster, and returns what the drain does.
+func (d *drain) plan(ctx context.Context) (cordon.Drain, fleet.Objects, error) {
+	t, objects, err := d.find(ctx, doctor.Slices, doctor.Claims, doctor.Rules, doctor.Pods)
+	if err != nil {
+		return cordon.Drain{}, objects, err
+	}
+	d.target = t
+	return cordon.NewDrain(t, d.Options), objects, nil
+}
+
+// show prints the fate of pods that it has not printed yet.
+func (d *drain) show(plan cordon.Drain) {
+	for _, p := range plan.Pods {
+		if d.seen[p.UID] {
+			continue
+		}
+		if p.Fate == cordon.Evict {
+			d.say("evict pod %s: it has the claim %s", p, strings.Join(p.Claims, ", "))
+			continue
+		}
+		d.seen[p.UID] = true
+		verb := map[cordon.Fate]string{cordon.Leave: "leave", cordon.Ends: "wait for"}[p.Fate]
+		d.say("%s pod %s: %s", verb, p, p.Reason)
+	}
+	for _, claim := range plan.Claims {
+		if why := cordon.KeptBy(claim); why != "" && !d.seen[claim.UID] {
+			d.seen[claim.UID] = true
+			d.say("wait for claim %s: %s", cordon.ClaimName(claim), why)
+		}
+	}
+}
+
+// finish prints which claims and pods still have the GPU.
+func (d *drain) finish(plan cordon.Drain, monitors []string) {
+	if !d.dryRun && len(plan.Left) == 0 {
+		d.say("%s is drained: no claim has it", d.target)
+	} else if !d.dryRun {
+		d.say("%s is drained, but for claims of pods that were left: %s", d.target, rows.List(texts(plan.Left, cordon.ClaimName)))
+	}
+	if len(monitors) > 0 {
+		d.say("pods with admin access keep reading it: %s; a reset of the GPU is refused until they end", rows.List(monitors))
+	}
+}
+
+// round evicts the pods of a plan, and waits until they and their claims are gone.
+func (d *drain) round(ctx context.Context, plan cordon.Drain) error {
+	if err := d.checkReplaced(plan); err != nil {
+		return err
+	}
+	tasks, taskCtx := errgroup.WithContext(ctx)
+	for _, p := range plan.Pods {
+		if p.Fate == cordon.Leave {
+			continue
+		}
+		d.seen[p.UID] = true
+		tasks.Go(func() error {
+			if p.Fate == cordon.Evict {
+				if err := d.evict(taskCtx, p); err != nil {
+					return err
+				}
+			}
+			return d.waitForPod(taskCtx, p)
+		})
+	}
+	if err := tasks.Wait(); err != nil {
+		return err
+	}
+	for _, claim := range plan.Claims {
+		d.evicted[claim.UID] = true
+		if err := d.waitForClaim(ctx, claim); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkReplaced returns an error if a new pod uses the claim of an evicted pod. Evictions
+// would never end then.
+func (d *drain) checkReplaced(plan cordon.Drain) error {
+	names := map[string]bool{}
+	for _, claim := range plan.Claims {
+		if d.evicted[claim.UID] {
+			names[cordon.ClaimName(claim)] = true
+		}
+	}
+	for _, p := range plan.With(cordon.Evict) {
+		for _, claim := range p.Claims {
+			if !d.seen[p.UID] && names[p.Namespace+"/"+claim] {
+				return fmt.Errorf("pod %s uses the claim %s of an evicted pod again: %w: scale its controller to 0 and run the command again", p, claim, gpu.ErrInUse)
+			}
+		}
+	}
+	return nil
+}
+
+// evict evicts a pod. It repeats the request while a PodDisruptionBudget refuses it.
+func (d *drain) evict(ctx context.Context, p cordon.Pod) error {
+	options := &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID))}
+	if d.gracePeriod >= 0 {
+		options.GracePeriodSeconds = &d.gracePeriod
+	}
+	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, DeleteOptions: options}
+	pause := wait.Backoff{Duration: time.Second, Factor: 1.5, Steps: 100, Cap: 10 * time.Second}
+	for said := ""; ; {
+		err := d.client.PolicyV1().Evictions(p.Namespace).Evict(ctx, eviction)
+		switch {
+		case err == nil:
+			d.say("pod %s evicted", p)
+			return nil
+		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone, and another may have its name
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("pod %s is not evicted: %w", p, context.Cause(ctx))
+		case apierrors.IsTooManyRequests(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		default:
+			return fmt.Errorf("pod %s: %w", p, failed("create pods/eviction", err))
+		}
+		if why := messages(err); why != said {
+			said = why
+			d.say("pod %s waits: %s", p, why)
+		}
+		if err := sleep(ctx, pause.Step()); err != nil {
+			return fmt.Errorf("pod %s is not evicted: %s: %w", p, said, err)
+		}
+	}
+}
+
+// messages returns the message of an API server's refusal with those of its causes.
+func messages(err error) string {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return err.Error()
+	}
+	all := []string{status.Status().Message}
+	if details := status.Status().Details; details != nil {
+		for _, cause := range details.Causes {
+			all = append(all, cause.Message)
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// waitForPod waits until the pod is gone, or has ended.
+func (d *drain) waitForPod(ctx context.Context, p cordon.Pod) error {
+	err := until(ctx, func() (bool, error) {
+		pod, err := d.client.CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
+		if err != nil {
+			return apierrors.IsNotFound(err), failed("get pods", err)
+		}
+		return pod.UID != p.UID || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed, nil
+	})
+	if err != nil {
+		return fmt.Errorf("pod %s has not ended: %w", p, err)
+	}
+	d.say("pod %s has ended", p)
+	return nil
+}
+
+// waitForClaim waits until the claim has released the GPU, or a pod has taken it again.
+func (d *drain) waitForClaim(ctx context.Context, claim *resourceapi.ResourceClaim) error {
+	name := cordon.ClaimName(claim)
+	err := until(ctx, func() (bool, error) {
+		now, err := d.client.ResourceV1().ResourceClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
+		if err != nil {
+			return apierrors.IsNotFound(err), failed("get resourceclaims.resource.k8s.io", err)
+		}
+		return now.UID != claim.UID || !d.target.Holds(now) || d.hasNewPod(now), nil
+	})
+	if err != nil {
+		return fmt.Errorf("claim %s has not released the GPU: %w", name, err)
+	}
+	return nil
+}
+
+// hasNewPod reports whether a claim is reserved for a pod that the drain has not seen.
+func (d *drain) hasNewPod(claim *resourceapi.ResourceClaim) bool {
+	for _, user := range claim.Status.ReservedFor {
+		if user.APIGroup == "" && user.Resource == "pods" && !d.seen[user.UID] {
+			return true
+		}
+	}
+	return false
+}
+
+// until polls done until it returns true, or an error, or until ctx expires.
+func until(ctx context.Context, done func() (bool, error)) error {
+	for {
+		ok, err := done()
+		switch {
+		case ok:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return err
+		}
+		if err := sleep(ctx, pollTime); err != nil {
+			return err
+		}
+	}
+}
+
+// sleep waits for the time, or until ctx expires.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}

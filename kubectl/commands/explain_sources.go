@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package commands
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// exitStatus is a result of a command besides success and errors. It is not printed.
+type exitStatus int
+
+// Error implements error.
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// statusOf returns the exit status for an outcome; nil for 0.
+func statusOf(outcome rows.Outcome) error {
+	switch outcome {
+	case rows.OutcomeWaits:
+		return exitStatus(2)
+	case rows.OutcomeFault:
+		return exitStatus(3)
+	case rows.OutcomeFailed:
+		return exitStatus(4)
+	case rows.OutcomeUnknown:
+		return exitStatus(5)
+	case rows.OutcomeWell:
+		return nil
+	default:
+		return nil
+	}
+}
+
+// readForExplain reads the cluster for an explanation. Only the claims of the namespace are
+// required. The explanation itself has a sentence about the rights that the user lacks.
+func (o *options) readForExplain(ctx context.Context) (*view, error) {
+	r, err := o.dial()
+	if err != nil {
+		return nil, err
+	}
+	objects, refused, err := readObjects(ctx, r.client, r.namespace, doctor.Claims)
+	if err != nil {
+		return nil, err
+	}
+	return &view{Cluster: rows.New(objects, r.driver, refused), reader: r}, nil
+}
+
+// usePatience bounds the query of an agent for the use of devices, which is not required.
+const usePatience = 5 * time.Second
+
+// evidence reads the facts of an explanation besides the objects of the cluster.
+func (o *options) evidence(ctx context.Context, v *view, q rows.Question) (rows.Evidence, error) {
+	all := rows.Evidence{Profiles: profilesOf, Repairer: isRepairer(ctx, v)}
+	pod, _ := v.Find(q)
+	if pod == nil {
+		return all, nil
+	}
+	if err := all.SetWarnings(v.Warnings(ctx, pod)); err != nil {
+		return all, err
+	}
+	nodes := v.NodesOf(pod)
+	if len(nodes) == 0 {
+		return all, nil
+	}
+	c := &doctor.Cluster{Driver: o.driver, Unread: map[doctor.List]string{}}
+	for _, read := range []readFunc{readPolicies, o.readDriver} {
+		if err := read(ctx, v.client, c); err != nil {
+			return all, err
+		}
+	}
+	all.Drivers, all.Uses = map[string]rows.DriverPods{}, rows.Uses{}
+	for _, node := range nodes {
+		all.Drivers[node] = o.driverPods(c, node)
+	}
+	if c.Unread[doctor.DriverPods] != "" {
+		return all, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, usePatience)
+	defer cancel()
+	// The use is not required.
+	answers, _ := queryAgents[agentv1.Report](ctx, v.client, c, nodes, agentv1.PathClaims)
+	for node, a := range answers {
+		if a.err == nil && a.value != nil {
+			all.Uses[node] = *a.value
+		}
+	}
+	return all, nil
+}
+
+// driverPods returns the pods of the driver on a node.
+func (o *options) driverPods(c *doctor.Cluster, node string) rows.DriverPods {
+	on := func(pods []*corev1.Pod) []*corev1.Pod {
+		return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return p.Spec.NodeName != node })
+	}
+	found := rows.DriverPods{Agents: on(c.Agents), Supervisors: on(c.Supervisors), Unread: c.Unread[doctor.DriverPods]}
+	if len(c.DaemonSets) == 0 && found.Unread == "" {
+		found.Unread = fmt.Sprintf("no DaemonSet of the driver %s is found; --driver-namespace names its namespace", o.driver)
+	}
+	return found
+}
+
+// isRepairer reports whether the user may change nodes, as an administrator who repairs GPUs.
+func isRepairer(ctx context.Context, v *view) bool {
+	review, err := v.client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "patch", Resource: "nodes"}},
+	}, metav1.CreateOptions{})
+	return err == nil && review.Status.Allowed
+}
+
+// profilesOf returns the MIG profiles of a product, from the models of the simulator.
+func profilesOf(product string) []string {
+	for _, name := range modelNames() {
+		text, err := models.ReadFile(path.Join("models", name+".json"))
+		var hardware gpu.Node
+		if err != nil || json.Unmarshal(text, &hardware) != nil {
+			continue
+		}
+		for _, g := range hardware.GPUs {
+			if g.ProductName != product || !g.MIG.Capable {
+				continue
+			}
+			var profiles []string
+			for _, p := range g.MIG.Profiles {
+				profiles = append(profiles, p.Profile.String())
+			}
+			return profiles
+		}
+	}
+	return nil
+}

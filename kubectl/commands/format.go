@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package commands
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/util/jsonpath"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/commands/internal/plain"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// listVersion is the version of the lists that commands print as JSON and YAML. The types of
+// their items are in kubectl/rows.
+const listVersion = "kubectl.gpu.nvidia.com/v1alpha1"
+
+// list is rows in JSON and YAML.
+type list struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// Partial is true if the user may not read all claims and pods.
+	Partial bool `json:"partial,omitempty"`
+	Items   any  `json:"items"`
+}
+
+// header is the first fields of an object in JSON and YAML.
+type header struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+}
+
+func headerOf(kind string) header { return header{listVersion, kind} }
+
+// emptyError is the sentence instead of an empty table.
+type emptyError string
+
+func (e emptyError) Error() string { return string(e) }
+
+// named is a row with the name of its object for the output format name.
+type named interface{ ObjectName() string }
+
+// formats are the output formats, for help and errors.
+const formats = "wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADING:PATH,…"
+
+// checkOutput returns an error if --output is not a format. It is called before the cluster is
+// read. pictures is set for the command that draws.
+func (o *options) checkOutput(pictures bool) error {
+	format, argument, _ := strings.Cut(o.output, "=")
+	var err error
+	switch format {
+	case "jsonpath":
+		_, err = parsed(argument)
+	case "custom-columns":
+		var columns []column
+		if columns, err = columnsOf(argument); err == nil {
+			for _, c := range columns {
+				if _, problem := parsed(c.path); problem != nil {
+					err = fmt.Errorf("%w: %w", gpu.ErrInvalid, problem)
+				}
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("--output %s: %w", o.output, err)
+		}
+	case "", "wide", "json", "yaml", "name":
+	case "svg":
+		if !pictures {
+			return o.unknownFormat()
+		}
+	default:
+		return o.unknownFormat()
+	}
+	if err != nil {
+		return fmt.Errorf("--output %s: %w: %w", o.output, gpu.ErrInvalid, err)
+	}
+	return nil
+}
+
+func (o *options) unknownFormat() error {
+	return fmt.Errorf("--output %s: %w: want %s", o.output, gpu.ErrInvalid, formats)
+}
+
+// column is a column of the format custom-columns.
+type column struct{ heading, path string }
+
+// columnsOf returns the columns of "HEADING:PATH,…".
+func columnsOf(text string) ([]column, error) {
+	var all []column
+	for _, part := range strings.Split(text, ",") {
+		heading, path, found := strings.Cut(part, ":")
+		if !found || heading == "" || path == "" {
+			return nil, fmt.Errorf("%w: want HEADING:PATH, such as NODE:.node,GPU:.name", gpu.ErrInvalid)
+		}
+		all = append(all, column{heading, path})
+	}
+	return all, nil
+}
+
+// isTable reports whether rows are printed as lines. Other formats have empty lists.
+func (o *options) isTable() bool {
+	return o.output == "" || o.output == "wide" || o.output == "name" || strings.HasPrefix(o.output, "custom-columns=")
+}
+
+// printList prints rows as a list of the kind, in the requested order and format. The table
+// has a row for each. Instead of an empty table it returns an error with the sentence.
+func printList[T named](o *options, kind string, rows []T, t table, empty string) error {
+	if len(rows) == 0 && o.isTable() {
+		return emptyError(empty)
+	}
+	order, err := t.order(o.sortBy)
+	if err != nil {
+		return err
+	}
+	sorted, names := []T{}, []string{}
+	for _, i := range order {
+		sorted = append(sorted, rows[i])
+		if name := rows[i].ObjectName(); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if o.output == "name" {
+		_, err := fmt.Fprintln(o.Out, strings.Join(names, "\n"))
+		return err
+	}
+	return o.print(list{listVersion, kind, o.partial, sorted}, t.reordered(order))
+}
+
+// printObject prints an object that is not a list in the requested format, or its names, each
+// once.
+func (o *options) printObject(object any, names ...string) error {
+	if o.output == "name" {
+		var unique []string
+		for _, name := range names {
+			if !slices.Contains(unique, name) {
+				unique = append(unique, name)
+			}
+		}
+		_, err := fmt.Fprintln(o.Out, strings.Join(unique, "\n"))
+		return err
+	}
+	return o.printValue(object)
+}
+
+// printValue writes a value as JSON or YAML, or parts of it.
+func (o *options) printValue(value any) error {
+	format, argument, _ := strings.Cut(o.output, "=")
+	switch format {
+	case "json":
+		encoder := json.NewEncoder(o.Out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(value)
+	case "yaml":
+		text, err := yaml.Marshal(value)
+		if err != nil {
+			return err
+		}
+		_, err = o.Out.Write(text)
+		return err
+	case "jsonpath":
+		content, err := generic(value)
+		if err != nil {
+			return err
+		}
+		text, err := extract(argument, content)
+		if err != nil {
+			return fmt.Errorf("--output %s: %w: %w", o.output, gpu.ErrInvalid, err)
+		}
+		_, err = o.Out.Write(text)
+		return err
+	case "custom-columns":
+		return o.printColumns(argument, value)
+	default:
+		return o.unknownFormat()
+	}
+}
+
+// printColumns prints the columns of "HEADING:PATH,…" for each item of a list.
+func (o *options) printColumns(columns string, value any) error {
+	content, err := generic(value)
+	if err != nil {
+		return err
+	}
+	if object, ok := content.(map[string]any); ok && object["items"] != nil {
+		content = object["items"]
+	}
+	items, ok := content.([]any)
+	if !ok {
+		items = []any{content}
+	}
+	all, err := columnsOf(columns)
+	if err != nil {
+		return fmt.Errorf("--output custom-columns=%s: %w", columns, err)
+	}
+	var t table
+	for _, c := range all {
+		t.heading = append(t.heading, c.heading)
+	}
+	for _, item := range items {
+		var row []string
+		for _, c := range all {
+			text, err := extract(c.path, item)
+			if err != nil {
+				return fmt.Errorf("--output custom-columns=%s: %w: %w", columns, gpu.ErrInvalid, err)
+			}
+			if len(text) == 0 {
+				text = []byte("<none>")
+			}
+			row = append(row, string(text))
+		}
+		t.rows = append(t.rows, row)
+	}
+	return t.write(o.Out, tableStyle{})
+}
+
+// generic returns a value as maps and lists, with the names of its JSON. Each text is in one
+// line, so that it cannot add lines to the output of a template.
+func generic(value any) (content any, err error) {
+	text, err := json.Marshal(value)
+	if err == nil {
+		err = utiljson.Unmarshal(text, &content)
+	}
+	return inLines(content), err
+}
+
+func inLines(content any) any {
+	switch c := content.(type) {
+	case string:
+		return plain.Line(c)
+	case []any:
+		for i := range c {
+			c[i] = inLines(c[i])
+		}
+	case map[string]any:
+		for name := range c {
+			c[name] = inLines(c[name])
+		}
+	}
+	return content
+}
+
+// parsed returns a JSONPath template. Braces around a single path can be left out.
+func parsed(template string) (*jsonpath.JSONPath, error) {
+	if !strings.Contains(template, "{") {
+		template = "{." + strings.TrimPrefix(template, ".") + "}"
+	}
+	path := jsonpath.New("output").AllowMissingKeys(true)
+	return path, path.Parse(template)
+}
+
+// extract returns the parts of the content that a JSONPath template selects.
+func extract(template string, content any) ([]byte, error) {
+	path, err := parsed(template)
+	if err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	err = path.Execute(&text, content)
+	return text.Bytes(), err
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package commands
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"path"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// models are scans of nodes, in JSON, one file for each model of the simulator.
+//
+//go:embed models
+var models embed.FS
+
+// modelNames returns the names of the models, in order.
+func modelNames() []string {
+	files, err := models.ReadDir("models")
+	if err != nil {
+		panic(err) // the folder is part of the program
+	}
+	var names []string
+	for _, file := range files {
+		names = append(names, strings.TrimSuffix(file.Name(), ".json"))
+	}
+	return names
+}
+
+// modelNode returns the objects of a node of the model with an offer. The offer is in the
+// words of the label gpu.nvidia.com/offer. The error wraps [gpu.ErrNotFound] or
+// [gpu.ErrInvalid].
+func modelNode(model, offer, driver string) (fleet.Objects, error) {
+	if err := checkNames("model", []string{model}, modelNames(), "want one of "+strings.Join(modelNames(), ", ")); err != nil {
+		return fleet.Objects{}, err
+	}
+	parsed, err := catalog.ParseOfferLabel(offer)
+	if err != nil {
+		return fleet.Objects{}, fmt.Errorf("offer %s: %w", offer, err)
+	}
+	text, err := models.ReadFile(path.Join("models", model+".json"))
+	if err != nil {
+		return fleet.Objects{}, err
+	}
+	var hardware gpu.Node
+	if err := json.Unmarshal(text, &hardware); err != nil {
+		return fleet.Objects{}, err
+	}
+	objects := fleet.Objects{Nodes: []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: model}}}}
+	c := catalog.New(catalog.Settings{Pool: model}, catalog.NodeConfig{Offer: parsed, Shares: catalog.ShareOffer{
+		MPS: true, Smallest: catalog.DefaultSmallestShare, ServerMemory: catalog.DefaultServerMemory,
+	}}, catalog.Restrictions{})
+	published := c.Resources(hardware, nil).Pools[model].Slices
+	for i, slice := range published {
+		objects.Slices = append(objects.Slices, &resourceapi.ResourceSlice{
+			// The allocator reads slices in the order of their names.
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%05x-%s", i, model)},
+			Spec: resourceapi.ResourceSliceSpec{
+				Driver: driver, NodeName: &model, Devices: slice.Devices, SharedCounters: slice.SharedCounters,
+				Pool: resourceapi.ResourcePool{Name: model, Generation: 1, ResourceSliceCount: int64(len(published))},
+			},
+		})
+	}
+	return objects, nil
+}

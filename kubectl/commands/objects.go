@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package commands
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// readObjects reads the objects of the cluster that concern devices. If the user may read
+// pods or claims of the namespace only, it returns these. refused has a sentence for each
+// list that the user may not read as a whole. An error wraps [gpu.ErrNotSupported] if the API
+// server is too old, and [gpu.ErrPermission] if the user may not read a required list at all.
+func readObjects(ctx context.Context, client kubernetes.Interface, namespace string, required ...doctor.List) (objects fleet.Objects, refused map[doctor.List]string, err error) {
+	core, devices := client.CoreV1(), client.ResourceV1()
+	r := listing{namespace: namespace, required: required, refused: map[doctor.List]string{}}
+	readList(ctx, &r, doctor.Nodes, &objects.Nodes, lister(core.Nodes().List), nil)
+	readList(ctx, &r, doctor.Pods, &objects.Pods, lister(core.Pods(metav1.NamespaceAll).List), lister(core.Pods(namespace).List))
+	readList(ctx, &r, doctor.Claims, &objects.Claims, lister(devices.ResourceClaims(metav1.NamespaceAll).List), lister(devices.ResourceClaims(namespace).List))
+	readList(ctx, &r, doctor.Slices, &objects.Slices, lister(devices.ResourceSlices().List), nil)
+	readList(ctx, &r, doctor.Classes, &objects.Classes, lister(devices.DeviceClasses().List), nil)
+	readList(ctx, &r, doctor.Rules, &objects.TaintRules, lister(devices.DeviceTaintRules().List), nil)
+	r.running.Wait()
+	slices.SortFunc(r.failures, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
+	return objects, r.refused, errors.Join(r.failures...)
+}
+
+// listing is several lists that are read at a time.
+type listing struct {
+	namespace string
+	required  []doctor.List
+	running   sync.WaitGroup
+
+	mu       sync.Mutex
+	refused  map[doctor.List]string
+	failures []error
+}
+
+// readList starts to read a list. own lists the objects of the namespace for a user who may
+// not read all; nil for objects without a namespace.
+func readList[T any](ctx context.Context, r *listing, name doctor.List, to *[]T, all, own pager.ListPageFunc) {
+	r.running.Go(func() {
+		err := listInto(ctx, to, all)
+		sentence := ""
+		if apierrors.IsForbidden(err) {
+			sentence = fmt.Sprintf("You have no right to list %s: ask an administrator for the ClusterRole %s.", name, roleFor(name))
+			if own != nil {
+				if err = listInto(ctx, to, own); err == nil {
+					sentence = fmt.Sprintf("You have no right to list %s of all namespaces, only of %s: devices that seem free may be in use. Ask an administrator for the ClusterRole %s.", name, r.namespace, roleFor(name))
+				}
+			}
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if sentence != "" {
+			r.refused[name] = sentence
+		}
+		switch {
+		case apierrors.IsForbidden(err) && slices.Contains(r.required, name):
+			r.failures = append(r.failures, fmt.Errorf("list %s: %w: the output would be wrong without this right: ask an administrator for the ClusterRole %s", name, gpu.ErrPermission, roleFor(name)))
+		case apierrors.IsForbidden(err), apierrors.IsNotFound(err) && name == doctor.Rules:
+			// Releases before 1.37 do not serve rules, or as a beta.
+		case apierrors.IsNotFound(err):
+			r.failures = append(r.failures, fmt.Errorf("list %s: %w: the API server does not serve resource.k8s.io/v1; it needs Kubernetes 1.34 or newer", name, gpu.ErrNotSupported))
+		case err != nil:
+			r.failures = append(r.failures, fmt.Errorf("list %s: %w", name, err))
+		}
+	})
+}
+
+// roleFor returns the ClusterRole of the chart that has the right to a list.
+func roleFor(list doctor.List) string {
+	if slices.Contains([]doctor.List{doctor.Slices, doctor.Classes, doctor.Rules}, list) {
+		return rows.RoleDevices
+	}
+	return doctor.RoleViewer
+}
+
+// ReadFleet returns the fleet of a cluster. The error wraps [gpu.ErrPermission] if the client
+// may not read all of it, and [gpu.ErrNotSupported] if the API server is too old.
+func ReadFleet(ctx context.Context, client kubernetes.Interface, driver string) (*fleet.Fleet, error) {
+	objects, _, err := readObjects(ctx, client, metav1.NamespaceAll, doctor.Nodes, doctor.Pods, doctor.Claims, doctor.Slices, doctor.Classes, doctor.Rules)
+	if err != nil {
+		return nil, err
+	}
+	return rows.New(objects, driver, nil).Fleet, nil
+}
+
+// lister returns the list function of a client for the pager.
+func lister[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) pager.ListPageFunc {
+	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) }
+}
+
+// listInto lists objects page by page, and replaces those in to.
+func listInto[T any](ctx context.Context, to *[]T, list pager.ListPageFunc) error {
+	*to = nil
+	return pager.New(list).EachListItem(ctx, metav1.ListOptions{ResourceVersion: "0"}, func(o runtime.Object) error {
+		if item, ok := o.(T); ok {
+			*to = append(*to, item)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package commands
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/pages"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+func (o *options) newTopo() *cobra.Command {
+	return &cobra.Command{
+		Use:   "topo NODE",
+		Short: "The paths between the GPUs of a node, their NUMA nodes and PCIe roots, and their claims",
+		Long:  "With --output svg, a picture of the GPUs, their NVLink domains, PCIe roots and NUMA nodes, the NICs and other\n" + "devices near them, and the claims of each.",
+		Args:  exactly("a NODE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			v, err := o.read(cmd.Context())
+			if err != nil {
+				return err
+			}
+			nodes, err := o.selectedNodes(v, args)
+			if err != nil {
+				return err
+			}
+			if len(nodes[0].GPUs) == 0 {
+				return fmt.Errorf("node %s: %w: it publishes no devices of %s", args[0], gpu.ErrNotFound, o.driver)
+			}
+			if o.output == "svg" {
+				return pages.WriteTopology(o.Out, v.Cluster, nodes[0])
+			}
+			if err := o.addWiring(cmd.Context(), v, nodes[0]); err != nil {
+				fmt.Fprintf(o.ErrOut, "node %s: links are not counted: %v\n", nodes[0].Name, err) //nolint:errcheck // there is no other place to say so
+			}
+			return o.printTopology(rows.Topologies(nodes[0]))
+		},
+	}
+}
+
+// addWiring adds what the agent of the node knows of its GPUs' connections: the API server
+// has no room for it on every node.
+func (o *options) addWiring(ctx context.Context, v *view, node fleet.Node) error {
+	answers, err := askAgents[agentv1.Node](ctx, o, v, []string{node.Name}, agentv1.PathNode)
+	if err != nil {
+		return err
+	}
+	a := answers[node.Name]
+	if a.err != nil || a.value == nil {
+		return a.err
+	}
+	for _, facts := range a.value.GPUs {
+		address, err := gpu.ParsePCIAddress(facts.Address)
+		if err != nil || facts.Links == nil {
+			continue // an agent of an earlier release
+		}
+		i := slices.IndexFunc(node.GPUs, func(g fleet.GPU) bool { return g.Name == address.DeviceName() })
+		if i < 0 {
+			continue
+		}
+		w := fleet.Wiring{Links: map[string]int{}, PCIeSwitch: facts.PCIeSwitch}
+		for peer, links := range facts.Links {
+			if at, err := gpu.ParsePCIAddress(peer); err == nil {
+				w.Links[at.DeviceName()] = links
+			}
+		}
+		node.GPUs[i].Wiring = &w
+	}
+	return nil
+}
+
+func (o *options) printTopology(all []rows.Topology) error {
+	t := table{heading: []string{"GPU"}, wide: []string{"NVLINK DOMAIN", "PCIE SWITCH"}}
+	for _, g := range all {
+		t.heading = append(t.heading, g.Name)
+	}
+	t.heading = append(t.heading, "NUMA", "PCIE ROOT", "CLAIMS")
+	for _, g := range all {
+		row := []string{g.Name}
+		for _, path := range g.Paths {
+			row = append(row, string(path))
+		}
+		claims := "-"
+		if len(g.Claims) > 0 {
+			claims = g.Claims[0]
+		}
+		if more := len(g.Claims) - 1; more > 0 {
+			claims = fmt.Sprintf("%s and %d more", claims, more)
+		}
+		t.rows = append(t.rows, append(row, rows.OrDash(g.NUMANode), rows.OrDash(g.PCIeRoot), claims, rows.OrDash(g.NVLinkDomain), rows.OrDash(g.PCIeSwitch)))
+	}
+	return printList(o, "TopologyList", all, t, "")
+}

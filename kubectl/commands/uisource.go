@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package commands
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/pages"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
+)
+
+// uiSource reads the cluster for the pages.
+type uiSource struct {
+	reader
+	o *options
+}
+
+// Read implements [pages.Source]. It reads the driver's pods too: without an agent, the health of
+// a GPU is not known.
+func (s uiSource) Read(ctx context.Context) (*rows.Cluster, error) {
+	cluster, err := s.reader.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v := &view{Cluster: cluster, reader: s.reader}
+	if err := s.o.addAgents(ctx, v); err != nil {
+		return nil, err
+	}
+	if reason := v.pods.Unread[doctor.DriverPods]; reason != "" {
+		cluster.Refused[doctor.DriverPods] = reason + " Whether the agents run is not known: the health of GPUs is as their nodes last published it."
+	}
+	if cluster.NoAgents() {
+		cluster.Refused[doctor.DriverPods] = noAgentFound(s.o.driver)
+	}
+	return cluster, nil
+}
+
+// Inspect implements [pages.Source].
+func (s uiSource) Inspect(ctx context.Context, cluster *rows.Cluster) (pages.Inspection, error) {
+	c, err := s.o.examine(ctx, s.client, cluster.Objects, cluster.Refused, nil)
+	if err != nil {
+		return pages.Inspection{}, err
+	}
+	found := pages.Inspection{Findings: doctor.Examine(c), Uses: rows.Uses{}}
+	// The findings say so if no agent can be queried.
+	answers, _ := queryAgents[agentv1.Report](ctx, s.client, c, nil, agentv1.PathClaims)
+	for _, node := range slices.Sorted(maps.Keys(answers)) {
+		if err := answers[node].err; err != nil {
+			found.Problems = append(found.Problems, fmt.Sprintf("The use on node %s is not known: %v.", node, err))
+			continue
+		}
+		found.Uses[node] = *answers[node].value
+	}
+	return found, nil
+}
+
+// Watch implements [pages.Source].
+func (s uiSource) Watch(ctx context.Context, changed func()) error {
+	all := s.watchers(doctor.Nodes, doctor.Pods, doctor.Claims, doctor.Slices, doctor.Classes, doctor.Rules)
+	var waiting atomic.Int32
+	waiting.Store(int32(len(all))) //nolint:gosec // a handful
+	running, ctx := errgroup.WithContext(ctx)
+	for _, w := range all {
+		running.Go(func() error {
+			begun := false
+			return w.run(ctx, func() {
+				if !begun {
+					begun = true
+					waiting.Add(-1)
+				}
+				if waiting.Load() <= 0 {
+					changed()
+				}
+			})
+		})
+	}
+	return running.Wait()
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package commands
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+func (o *options) usedFlag(flags *pflag.FlagSet) {
+	flags.BoolVar(&o.used, "used", false, "read from the agents the memory and multiprocessors that programs use, and the processes without a claim")
+}
+
+// readUses reads the use of the claims on the nodes from the agents, if the user requests
+// it. Without names it reads from all nodes. It prints a sentence for each agent that does
+// not answer.
+func (o *options) readUses(ctx context.Context, v *view, nodes []string) (rows.Uses, error) {
+	if !o.used {
+		return nil, nil
+	}
+	answers, err := askAgents[agentv1.Report](ctx, o, v, nodes, agentv1.PathClaims)
+	if err != nil {
+		return nil, err
+	}
+	all := rows.Uses{}
+	for _, node := range slices.Sorted(maps.Keys(answers)) {
+		if err := answers[node].err; err != nil {
+			fmt.Fprintf(o.ErrOut, "node %s: %v\n", node, err) //nolint:errcheck // there is no other place to say so
+			continue
+		}
+		all[node] = *answers[node].value
+	}
+	return all, nil
+}
+
+// askAgents finds the agents of the nodes and reads a path of each, as queryAgents does.
+// Without names it reads from all agents.
+func askAgents[T any](ctx context.Context, o *options, v *view, nodes []string, path string) (map[string]answer[T], error) {
+	if err := o.addAgents(ctx, v); err != nil {
+		return nil, err
+	}
+	if reason := v.pods.Unread[doctor.DriverPods]; reason != "" {
+		return nil, fmt.Errorf("query the agents: %w: %s", gpu.ErrPermission, reason)
+	}
+	return queryAgents[T](ctx, v.client, v.pods, nodes, path)
+}
+
+// addAgents reads the driver's pods once, and adds the agents to the view. They are not known
+// if the user may not list them.
+func (o *options) addAgents(ctx context.Context, v *view) error {
+	if v.pods != nil {
+		return nil
+	}
+	c := &doctor.Cluster{Driver: o.driver, Unread: map[doctor.List]string{}}
+	for _, read := range []readFunc{readPolicies, o.readDriver} {
+		if err := read(ctx, v.client, c); err != nil {
+			return err
+		}
+	}
+	v.pods, v.Agents = c, rows.AgentsOf(c, v.Objects.Nodes)
+	return nil
+}
+
+func noAgentFound(driver string) string {
+	return fmt.Sprintf("No agent of the driver %s is found: if it is installed, name its namespace with --driver-namespace.", driver)
+}
+
+// addForeign adds the column about processes without a claim to a table. of returns those of a
+// row; nil if they are not known.
+func (o *options) addForeign(t *table, of func(i int) *rows.Foreign) {
+	if !o.used {
+		return
+	}
+	at := len(t.heading)
+	t.heading = append(t.heading, "FOREIGN")
+	for i := range t.rows {
+		t.rows[i] = slices.Insert(t.rows[i], at, of(i).Text(time.Now()))
+	}
+}
+
+// addUse adds the columns about the use to a table. of returns the use of a row, and the
+// memory that all of the bar is; 0 for no bars.
+func (o *options) addUse(t *table, of func(i int) (u rows.Use, memory float64)) {
+	if !o.used {
+		return
+	}
+	at := len(t.heading) // before the wide columns
+	t.heading = append(t.heading, "USED", "SM USED")
+	for i := range t.rows {
+		u, all := of(i)
+		memory, sm := "-", "-"
+		if u.Memory != nil {
+			memory = rows.Gibibytes(*u.Memory)
+		}
+		if u.SM != nil {
+			sm = fmt.Sprintf("%.0f%%", *u.SM)
+		}
+		if all > 0 && u.Memory != nil {
+			memory = bar(u.Memory.AsApproximateFloat64(), all) + " " + memory
+		}
+		if all > 0 && u.SM != nil {
+			sm = bar(*u.SM, 100) + " " + sm
+		}
+		t.rows[i] = slices.Insert(t.rows[i], at, memory, sm)
+	}
+}

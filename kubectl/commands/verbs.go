@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/commands/internal/plain"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/cordon"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// operatorRole is the chart's ClusterRole for the commands that change something.
+const operatorRole = "gpu-dra-driver-operator"
+
+// verb is a command that changes the use of one GPU.
+type verb struct {
+	*options
+	reader
+	name   cordon.Name
+	dryRun bool
+
+	mu sync.Mutex
+}
+
+// newVerb returns a command that changes the use of one GPU.
+func (o *options) newVerb(use, short, long string, do func(ctx context.Context, v *verb) error) *cobra.Command {
+	var dryRun string
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: long,
+		Args: exactly("one GPU, as NODE/GPU"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if dryRun != "none" && dryRun != "client" {
+				return fmt.Errorf("--dry-run %s: %w: want none or client", dryRun, gpu.ErrInvalid)
+			}
+			if o.output != "" {
+				return fmt.Errorf("--output %s: %w: %s prints its steps only", o.output, gpu.ErrInvalid, cmd.Name())
+			}
+			name, err := cordon.ParseName(o.driver, args[0])
+			if err != nil {
+				return err
+			}
+			r, err := o.dial()
+			if err != nil {
+				return err
+			}
+			return do(cmd.Context(), &verb{options: o, reader: r, name: name, dryRun: dryRun == "client"})
+		},
+	}
+	cmd.Flags().StringVar(&dryRun, "dry-run", "none", "none, or client to print the steps and change nothing")
+	cmd.Flags().Lookup("dry-run").NoOptDefVal = "client"
+	cmd.ValidArgsFunction = o.complete(1, gpuNames)
+	return cmd
+}
+
+// gpuNames returns all GPUs as NODE/GPU.
+func gpuNames(v *view) []string {
+	var names []string
+	for _, node := range v.Nodes() {
+		for _, g := range node.GPUs {
+			names = append(names, node.Name+"/"+g.Name)
+		}
+	}
+	return names
+}
+
+// say prints a step on one line.
+func (v *verb) say(format string, args ...any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	line := plain.Line(fmt.Sprintf(format, args...))
+	if v.dryRun {
+		line += " (dry run)"
+	}
+	fmt.Fprintln(v.Out, line) //nolint:errcheck // the step itself matters more than its line
+}
+
+// objects reads the lists of the cluster. A list that the user may not read is an error, and
+// rules are empty if the API server does not serve them.
+func (v *verb) objects(ctx context.Context, lists ...doctor.List) (fleet.Objects, error) {
+	var objects fleet.Objects
+	core, devices := v.client.CoreV1(), v.client.ResourceV1()
+	r := listing{required: lists, refused: map[doctor.List]string{}}
+	for _, list := range lists {
+		switch list { //nolint:exhaustive // the commands read no other list
+		case doctor.Pods:
+			readList(ctx, &r, list, &objects.Pods, lister(core.Pods(metav1.NamespaceAll).List), nil)
+		case doctor.Claims:
+			readList(ctx, &r, list, &objects.Claims, lister(devices.ResourceClaims(metav1.NamespaceAll).List), nil)
+		case doctor.Slices:
+			readList(ctx, &r, list, &objects.Slices, lister(devices.ResourceSlices().List), nil)
+		case doctor.Rules:
+			readList(ctx, &r, list, &objects.TaintRules, lister(devices.DeviceTaintRules().List), nil)
+		}
+	}
+	r.running.Wait()
+	if len(r.failures) == 0 {
+		return objects, nil
+	}
+	err := errors.Join(r.failures...)
+	if errors.Is(err, gpu.ErrPermission) {
+		var refused []string
+		for _, list := range lists {
+			if r.refused[list] != "" {
+				refused = append(refused, string(list))
+			}
+		}
+		return objects, missing("list "+strings.Join(refused, " and "), nil)
+	}
+	return objects, err
+}
+
+// find reads the lists, and returns the GPU with the objects.
+func (v *verb) find(ctx context.Context, lists ...doctor.List) (cordon.Target, fleet.Objects, error) {
+	objects, err := v.objects(ctx, lists...)
+	if err != nil {
+		return cordon.Target{}, objects, err
+	}
+	t, err := cordon.Find(rows.New(objects, v.name.Driver, nil).Nodes(), v.name)
+	return t, objects, err
+}
+
+// missing returns the error about a right that the user lacks. It wraps
+// [gpu.ErrPermission]. refusal is the API server's answer, if there is one.
+func missing(right string, refusal error) error {
+	err := fmt.Errorf("%w: you have no right to %s: ask an administrator for the driver's ClusterRole %s: %s", gpu.ErrPermission, right, operatorRole, gpu.Page("docs/admin/failed-gpus.md#rights-of-these-commands"))
+	if refusal != nil {
+		err = fmt.Errorf("%w: %w", err, refusal)
+	}
+	return err
+}
+
+// failed returns the error of a request that changes an object.
+func failed(request string, err error) error {
+	if apierrors.IsForbidden(err) {
+		return missing(request, err)
+	}
+	return fmt.Errorf("%s: %w", request, err)
+}
+
+// texts returns the printed form of each item.
+func texts[T any](items []T, text func(T) string) []string {
+	var all []string
+	for item := range slices.Values(items) {
+		all = append(all, text(item))
+	}
+	return all
+}

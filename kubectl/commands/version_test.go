@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package commands
+
+import (
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/component-base/version"
+)
+
+func TestVersion(t *testing.T) {
+	client := drivenWorld(t, shared(t), func(http.ResponseWriter, *http.Request) {})
+	pod, set := agentOf(t, client)
+	pod, set = pod.DeepCopy(), set.DeepCopy()
+	set.Labels["helm.sh/chart"] = "gpu-dra-driver-0.2.0"
+	sets := podResource()
+	sets.Group, sets.Resource = "apps", "daemonsets"
+	must(t, client.Tracker().Update(sets, set, "gpus"))
+	pod.Spec.Containers[0].Image = "registry.example:5000/gpu-kubelet-plugin:v0.2.0@sha256:abc"
+	must(t, client.Tracker().Update(podResource(), pod, "gpus"))
+	own := version.Get().GitVersion
+	out, problems := run(t, client, "version")
+	lines(t, out+problems, `
+COMPONENT VERSION NAMESPACE PODS
+client `+own+` - -
+server v1.37.1 - -
+chart 0.2.0 gpus -
+agent v0.2.0 gpus 1
+supervisor supervisor gpus 1`)
+	if out, problems := run(t, server(shared(t)), "version", "--client", "-o", "name"); out+problems != "client/"+own+"\n" {
+		t.Errorf("the client only: %s%s", out, problems)
+	}
+	if _, problems := run(t, server(shared(t)), "version"); !strings.Contains(problems, "--driver-namespace") {
+		t.Errorf("without a driver: %s", problems)
+	}
+}
+
+func TestAnAPIServerThatCannotBeReached(t *testing.T) {
+	t.Setenv("KUBECONFIG", kubeconfig(t))
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	must(t, err)
+	address := listener.Addr().String()
+	must(t, listener.Close())
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://" + address})
+	must(t, err)
+	for _, args := range [][]string{{}, {"who"}, {"free"}, {"explain", "pod"}, {"topo", "a"}, {"version"}} {
+		streams, _, _, stderr := genericiooptions.NewTestIOStreams()
+		cmd := newCommand(streams, func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return client, nil }, false)
+		cmd.SetArgs(args)
+		status := execute(t.Context(), cmd, streams)
+		got := stderr.String()
+		if status != 1 || !strings.HasPrefix(got, "Error: cannot reach the API server at "+address+": dial tcp") || !strings.HasSuffix(got, "connection refused; check --context and the network\n") {
+			t.Errorf("%v: %d, %s", args, status, got)
+		}
+	}
+}
+
+func TestOneSentenceWithoutAClusterOrCredentials(t *testing.T) {
+	denied := fake.NewClientset()
+	denied.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewUnauthorized("Unauthorized")
+	})
+	for want, tc := range map[string]struct {
+		kubeconfig string
+		connect    connectFunc
+	}{
+		"Error: no cluster is configured: set KUBECONFIG, or name a file with --kubeconfig\n": {filepath.Join(t.TempDir(), "none"), connect},
+		"Error: the API server does not accept your credentials: log in again, and check --context and --user\n": {
+			kubeconfig(t), func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return denied, nil },
+		},
+	} {
+		t.Setenv("KUBECONFIG", tc.kubeconfig)
+		for _, args := range [][]string{{}, {"who"}, {"explain", "pod"}, {"doctor"}} {
+			streams, _, _, stderr := genericiooptions.NewTestIOStreams()
+			cmd := newCommand(streams, tc.connect, false)
+			cmd.SetArgs(args)
+			if status := execute(t.Context(), cmd, streams); status != 1 || stderr.String() != want {
+				t.Errorf("%v: %d, got %q, want %q", args, status, stderr, want)
+			}
+		}
+	}
+}
+
+func TestEachCommandHasAnExample(t *testing.T) {
+	streams, _, _, _ := genericiooptions.NewTestIOStreams()
+	root := New(streams)
+	for _, cmd := range append(root.Commands(), root) {
+		if !strings.Contains(cmd.Example, "  kubectl gpu") {
+			t.Errorf("%s has the example %q", cmd.CommandPath(), cmd.Example)
+		}
+	}
+}

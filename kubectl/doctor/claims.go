@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
+)
+
+// patience is the time after which a claim that does not change counts as stuck. Ending a
+// pod takes up to some minutes.
+const patience = 10 * time.Minute
+
+// ownClaims returns the claims with devices of the driver.
+func (c *Cluster) ownClaims() []*resourceapi.ResourceClaim {
+	return slices.DeleteFunc(slices.Clone(c.Claims), func(claim *resourceapi.ResourceClaim) bool {
+		return claim.Status.Allocation == nil || !slices.ContainsFunc(claim.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
+			return r.Driver == c.Driver
+		})
+	})
+}
+
+func nameOf(claim *resourceapi.ResourceClaim) string {
+	return "claim " + claim.Namespace + "/" + claim.Name
+}
+
+// checkClaims reports claims that keep devices for no pod.
+func checkClaims(c *Cluster) []Finding {
+	var findings []Finding
+	claims := c.ownClaims()
+	for _, claim := range claims {
+		deleted := claim.DeletionTimestamp
+		switch {
+		case deleted != nil && c.Now.Sub(deleted.Time) > patience:
+			findings = append(findings, c.notDeleted(claim))
+		case deleted == nil && len(claim.Status.ReservedFor) == 0 && c.Now.Sub(allocated(claim)) > patience:
+			findings = append(findings, Finding{
+				Object: nameOf(claim), Code: "claim-unused", State: Warning, Found: fmt.Sprintf("no pod uses it, and it got its devices %s ago", age(c.Now.Sub(allocated(claim)))), Meaning: "other claims do not get its devices",
+				Remedy: "if this lasts, check that the kube-controller-manager runs, which takes devices back; or delete the claim: kubectl --namespace " + claim.Namespace + " delete resourceclaim " + claim.Name,
+			})
+		}
+	}
+	return orOK(append(findings, c.outOfReach(claims)...), fleet.Number(len(claims), "claim")+" with devices, none stuck")
+}
+
+// allocated returns when a claim got its devices, or else when it was created.
+func allocated(claim *resourceapi.ResourceClaim) time.Time {
+	if at := claim.Status.Allocation.AllocationTimestamp; at != nil {
+		return at.Time
+	}
+	return claim.CreationTimestamp.Time
+}
+
+// notDeleted returns the finding about a claim that was deleted and is still there. A claim waits
+// for its pods, and then for its finalizers.
+func (c *Cluster) notDeleted(claim *resourceapi.ResourceClaim) Finding {
+	f := Finding{
+		Object: nameOf(claim), Code: "claim-not-deleted", State: Problem,
+		Found:   fmt.Sprintf("it is deleted since %s and has the finalizers %s", claim.DeletionTimestamp.UTC().Format(time.RFC3339), strings.Join(claim.Finalizers, ", ")),
+		Meaning: "its devices stay allocated",
+		Remedy:  "check that the kube-controller-manager runs, which removes the allocation, and the programs that other finalizers name. Remove no finalizer: the devices may be in use",
+	}
+	var users []string
+	for _, pod := range fleet.Consumers(claim, c.Pods) {
+		if pod.DeletionTimestamp == nil && !hasEnded(pod) {
+			users = append(users, pod.Name)
+		}
+	}
+	if c.Unread[Pods] == "" && len(users) > 0 {
+		f.Code, f.State = "claim-deleted-in-use", Warning
+		f.Found += ", and is used by pod " + list(users)
+		f.Meaning = "it goes when its pods have ended, and no other pod can use it"
+		f.Remedy = "end the pods; if the deletion was a mistake, they can run on until then"
+	}
+	return f
+}
+
+// outOfReach returns findings about claims whose devices no agent can release.
+func (c *Cluster) outOfReach(claims []*resourceapi.ResourceClaim) []Finding {
+	if c.Unread[Nodes] != "" {
+		return nil
+	}
+	byNode := map[string][]string{}
+	for _, claim := range claims {
+		for _, result := range claim.Status.Allocation.Devices.Results {
+			// A node's pool has the node's name.
+			if name := claim.Namespace + "/" + claim.Name; result.Driver == c.Driver && !slices.Contains(byNode[result.Pool], name) {
+				byNode[result.Pool] = append(byNode[result.Pool], name)
+			}
+		}
+	}
+	var findings []Finding
+	for _, node := range slices.Sorted(maps.Keys(byNode)) {
+		names := byNode[node]
+		switch exists := c.hasNode(node); {
+		case !exists:
+			findings = append(findings, Finding{
+				Object: onNode(node), Code: "claim-of-missing-node", State: Problem, Found: fmt.Sprintf("it does not exist, and %s of it: %s", have(names), list(names)), Meaning: "their pods do not run, and pods that use one of the claims stay Pending",
+				Remedy: "delete the pods that use the claims; the kube-controller-manager then takes the devices back. A claim that pods do not own is deleted with kubectl delete resourceclaim",
+			})
+		case c.Unread[DriverPods] == "" && !c.hasAgent(node) && c.nvidiaDriver(node) == nil:
+			findings = append(findings, Finding{
+				Object: onNode(node), Code: "claims-without-agent", State: Problem, Found: fmt.Sprintf("it has no agent, and %s of it: %s", have(names), list(names)), Meaning: "pods that end stay in Terminating, because nothing releases their devices",
+				Remedy: "let an agent run on the node until the claims have ended: the node needs one of the labels in nodes.withAnyLabel of the chart and none in nodes.withoutLabels",
+			})
+		}
+	}
+	return findings
+}
+
+// have returns "1 claim has devices" or "2 claims have devices".
+func have(claims []string) string {
+	if len(claims) == 1 {
+		return "1 claim has devices"
+	}
+	return fleet.Number(len(claims), "claim") + " have devices"
+}
+
+func (c *Cluster) hasNode(name string) bool {
+	return slices.ContainsFunc(c.Nodes, func(n *corev1.Node) bool { return n.Name == name })
+}
+
+func (c *Cluster) hasAgent(node string) bool {
+	return c.agentOn(node) != nil
+}
+
+// agentOn returns the agent's pod on a node, or nil.
+func (c *Cluster) agentOn(node string) *corev1.Pod {
+	if i := slices.IndexFunc(c.Agents, func(p *corev1.Pod) bool { return p.Spec.NodeName == node }); i >= 0 {
+		return c.Agents[i]
+	}
+	return nil
+}
+
+// usersReasons are the reasons of refusals that the user of a claim can end. The others are of the
+// node; docs/user/events.md#event-texts has all of them.
+var usersReasons = []string{"Invalid", "NotSupported", "NoCapacityLeft"}
+
+// checkPrepared reports devices that the agent could not prepare. The condition and its
+// reasons are in docs/user/events.md#event-texts.
+func checkPrepared(c *Cluster) []Finding {
+	var findings []Finding
+	prepared := 0
+	for _, claim := range c.ownClaims() {
+		for _, device := range claim.Status.Devices {
+			ready := meta.FindStatusCondition(device.Conditions, v1alpha1.ConditionReady)
+			if device.Driver != c.Driver || ready == nil {
+				continue
+			}
+			if ready.Status == metav1.ConditionTrue {
+				prepared++
+				continue
+			}
+			f := Finding{
+				Object: nameOf(claim), Code: "claim-not-prepared", State: Problem, Found: fmt.Sprintf("%s is not prepared: %s: %s", device.Device, ready.Reason, ready.Message),
+				Meaning: "no container of its pods starts", Remedy: "the kubelet tries again, and the agent for a pod that runs; whether waiting helps depends on the reason",
+			}
+			switch {
+			case ready.Reason == v1alpha1.ReasonUnprepareRetried:
+				f.Code, f.Found = "claim-not-released", fmt.Sprintf("%s is not released: %s", device.Device, ready.Message)
+				f.Meaning, f.Remedy = "its pod stays in Terminating, and no other claim gets the device", "end the process that has it open, if it is not needed"
+			case slices.Contains(usersReasons, ready.Reason):
+				f.Code, f.State = "claim-invalid", Warning
+			}
+			findings = append(findings, f)
+		}
+	}
+	return orOK(findings, fleet.Number(prepared, "device")+" prepared, none refused")
+}
+
+// checkConsumers reports claims that are reserved for pods that do not exist, or that have
+// ended.
+func checkConsumers(c *Cluster) []Finding {
+	pods := map[types.UID]*corev1.Pod{}
+	for _, pod := range c.Pods {
+		pods[pod.UID] = pod
+	}
+	var findings []Finding
+	claims := c.ownClaims()
+	for _, claim := range claims {
+		if c.Now.Sub(claim.CreationTimestamp.Time) <= patience {
+			continue // a pod that was created meanwhile may be in the newer list only
+		}
+		for _, consumer := range claim.Status.ReservedFor {
+			if consumer.Resource != "pods" || consumer.APIGroup != "" {
+				continue
+			}
+			pod := pods[consumer.UID]
+			if pod == nil {
+				findings = append(findings, Finding{
+					Object: nameOf(claim), Code: "claim-of-missing-pod", State: Problem, Found: "it is reserved for pod " + consumer.Name + ", which does not exist",
+					Meaning: "its devices stay allocated", Remedy: "check that the kube-controller-manager runs, which removes the reservation",
+				})
+			} else if end := endOf(pod); pod.DeletionTimestamp == nil && !end.IsZero() && c.Now.Sub(end) > patience {
+				findings = append(findings, Finding{
+					Object: nameOf(claim), Code: "claim-of-ended-pod", State: Problem, Found: fmt.Sprintf("it is reserved for pod %s, which ended %s ago", pod.Name, age(c.Now.Sub(end))),
+					Meaning: "its devices stay allocated, and no program uses them", Remedy: "check that the kube-controller-manager runs, which removes the reservation",
+				})
+			} else if d := pod.DeletionTimestamp; d != nil && c.Now.Sub(d.Time) > patience {
+				findings = append(findings, notTerminated(claim, pod))
+			}
+		}
+	}
+	return orOK(findings, fleet.Number(len(claims), "claim")+" with devices, each for pods that exist")
+}
+
+// notTerminated returns the finding about a pod of a claim that does not end. If only finalizers
+// keep a pod, the programs that its users have chosen must remove them.
+func notTerminated(claim *resourceapi.ResourceClaim, pod *corev1.Pod) Finding {
+	f := Finding{
+		Object: nameOf(claim), Code: "pod-not-terminated", State: Problem, Found: fmt.Sprintf("its pod %s is Terminating since %s", pod.Name, pod.DeletionTimestamp.UTC().Format(time.RFC3339)),
+		Meaning: "its devices stay allocated",
+		Remedy:  "run kubectl gpu explain " + pod.Name + " --namespace " + pod.Namespace + "; do not force the deletion while a process uses the GPU",
+	}
+	if hasEnded(pod) && len(pod.Finalizers) > 0 {
+		f.State = Warning
+		f.Found += ", has ended, and has the finalizers " + list(pod.Finalizers)
+		f.Remedy = "let the programs that the finalizers name end their work, or remove the finalizers if these programs are gone"
+	}
+	return f
+}
+
+// endOf returns when the last container of an ended pod ended. It returns zero if the pod has not
+// ended, or reports no time.
+func endOf(pod *corev1.Pod) (last time.Time) {
+	if !hasEnded(pod) {
+		return last
+	}
+	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if ended := status.State.Terminated; ended != nil && ended.FinishedAt.After(last) {
+			last = ended.FinishedAt.Time
+		}
+	}
+	return last
+}
+
+// checkLimits reports claims with a container that computes without its memory limit. It also
+// reports shares whose programs do not compute. The agent finds them, and writes a condition.
+func checkLimits(c *Cluster) []Finding {
+	var findings []Finding
+	for _, claim := range c.ownClaims() {
+		for _, device := range claim.Status.Devices {
+			if device.Driver != c.Driver {
+				continue
+			}
+			findings = append(findings, c.disturbances(claim, device)...)
+			condition := meta.FindStatusCondition(device.Conditions, v1alpha1.ConditionMemoryUnlimited)
+			if condition == nil {
+				continue
+			}
+			f := Finding{Object: nameOf(claim), Found: device.Device + ": " + condition.Message}
+			switch facts := c.Facts[device.Pool].Facts; {
+			case condition.Status == metav1.ConditionTrue:
+				f.Code, f.State = "memory-unlimited", Warning
+				f.Meaning = "the container can use the memory of other claims, whose programs then run out of memory"
+				f.Remedy = "use a RuntimeClass whose runtime runs CDI hooks, and create the pod again"
+			case condition.Status == metav1.ConditionUnknown && (facts == nil || !facts.Simulated):
+				f.Code, f.State = "memory-limit-not-checked", Unknown
+				f.Meaning = "a container may use the memory of other claims"
+				f.Remedy = "read the log of the agent of node " + device.Pool + ", which has the reason"
+			default:
+				continue
+			}
+			findings = append(findings, f)
+		}
+	}
+	return orOK(findings, "no agent reports a container without its memory limit, or a share without its MPS daemon")
+}
+
+// disturbances returns the findings about the conditions of a share. Programs that were started
+// after an interruption are well.
+func (c *Cluster) disturbances(claim *resourceapi.ResourceClaim, device resourceapi.AllocatedDeviceStatus) (findings []Finding) {
+	for _, condition := range device.Conditions {
+		of, known := cause.Of(condition.Type, condition.Reason)
+		if !known || condition.Status != metav1.ConditionTrue {
+			continue
+		}
+		at := condition.LastTransitionTime.Time
+		ran := func(pod *corev1.Pod) bool { return fleet.RanAt(pod, at) }
+		if condition.Type == v1alpha1.ConditionShareInterrupted && c.Unread[Pods] == "" && !slices.ContainsFunc(fleet.Consumers(claim, c.Pods), ran) {
+			continue
+		}
+		of = of.For(device.Pool, "", "")
+		findings = append(findings, Finding{
+			Object: nameOf(claim), Code: of.Code, State: Warning, Found: fmt.Sprintf("%s, %s: %s", device.Device, at.UTC().Format(time.RFC3339), of.Meaning),
+			Meaning: of.Effect, Remedy: of.Admin,
+		})
+	}
+	return findings
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+)
+
+// IsOwnClass reports whether the chart can create a DeviceClass of the name.
+func IsOwnClass(name string) bool {
+	if profile, ok := strings.CutPrefix(name, "mig-"); ok {
+		_, err := gpu.ParseProfile(strings.Replace(profile, "gb.", "gb+", 1))
+		return err == nil
+	}
+	own, ok := strings.CutSuffix(name, ".nvidia.com")
+	return ok && (slices.Contains([]string{"mps", "share"}, own) || slices.Contains(kind.All(), kind.Kind(own)))
+}
+
+// ClassesOf returns the classes that the requests of a claim name, each once.
+func ClassesOf(claim resourceapi.DeviceClaim) []string {
+	var names []string
+	add := func(name string) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for _, r := range claim.Requests {
+		if r.Exactly != nil {
+			add(r.Exactly.DeviceClassName)
+		}
+		for _, alternative := range r.FirstAvailable {
+			add(alternative.DeviceClassName)
+		}
+	}
+	return names
+}
+
+// checkMissingClasses reports templates and waiting claims with a class of the chart that does not
+// exist. Claims with devices need their class no longer.
+func checkMissingClasses(c *Cluster) []Finding {
+	var findings []Finding
+	examine := func(object string, spec resourceapi.DeviceClaim) {
+		for _, name := range ClassesOf(spec) {
+			if !IsOwnClass(name) || c.fleet().HasClass(name) {
+				continue
+			}
+			findings = append(findings, Finding{
+				Object: object, Code: "class-of-chart-missing", State: Problem, Found: fmt.Sprintf("it names the DeviceClass %s of the chart, which does not exist", name),
+				Meaning: "its pods stay Pending", Remedy: "switch the class on in the chart, below deviceClasses, or have its users name another",
+			})
+		}
+	}
+	for _, template := range c.Templates {
+		examine("template "+template.Namespace+"/"+template.Name, template.Spec.Spec.Devices)
+	}
+	for _, claim := range c.Claims {
+		if claim.Status.Allocation == nil {
+			examine(nameOf(claim), claim.Spec.Devices)
+		}
+	}
+	return orOK(findings, fleet.Number(len(c.Classes), "class")+" exist, and no template or waiting claim names another one of the chart")
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/amounts"
+)
+
+// checkContainers reports claims that do something else than their user means. Agents report shares
+// that are rounded up, and containers with shares of several claims. They do not read pods, so only
+// this check sees claims that no container names, and two requests of one claim in a container.
+func checkContainers(c *Cluster) []Finding {
+	classes := map[string]bool{}
+	for _, class := range c.ownClasses() {
+		classes[class.Name] = true
+	}
+	claims := map[types.NamespacedName]*resourceapi.ResourceClaim{}
+	var findings []Finding
+	for _, claim := range c.Claims {
+		claims[types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}] = claim
+	}
+	for _, claim := range c.ownClaims() {
+		findings = append(findings, c.rounded(claim)...)
+	}
+	pods := 0
+	for _, pod := range c.Pods {
+		if pod.DeletionTimestamp != nil || hasEnded(pod) {
+			continue
+		}
+		own := map[string]*resourceapi.ResourceClaim{}
+		for _, entry := range pod.Spec.ResourceClaims {
+			name, _, err := resourceclaim.Name(pod, &entry)
+			if err != nil || name == nil {
+				continue // the claim is not created yet
+			}
+			if claim := claims[types.NamespacedName{Namespace: pod.Namespace, Name: *name}]; claim != nil && c.isOurs(claim, classes) {
+				own[entry.Name] = claim
+			}
+		}
+		if len(own) > 0 {
+			pods++
+			findings = append(findings, notNamed(pod, own)...)
+			findings = append(findings, c.twoShares(pod, own)...)
+		}
+	}
+	return orOK(findings, "the containers of "+fleet.Number(pods, "pod")+" get the devices and amounts that the claims request")
+}
+
+func hasEnded(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// isOurs reports whether a claim has devices of the driver, or requests one of its classes.
+func (c *Cluster) isOurs(claim *resourceapi.ResourceClaim, classes map[string]bool) bool {
+	if claim.Status.Allocation != nil {
+		return slices.ContainsFunc(claim.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool { return r.Driver == c.Driver })
+	}
+	return slices.ContainsFunc(claim.Spec.Devices.Requests, func(r resourceapi.DeviceRequest) bool {
+		return r.Exactly != nil && classes[r.Exactly.DeviceClassName] ||
+			slices.ContainsFunc(r.FirstAvailable, func(s resourceapi.DeviceSubRequest) bool { return classes[s.DeviceClassName] })
+	})
+}
+
+// containersOf returns the names and the claims of all containers of a pod.
+func containersOf(pod *corev1.Pod) map[string][]corev1.ResourceClaim {
+	all := map[string][]corev1.ResourceClaim{}
+	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		all[container.Name] = container.Resources.Claims
+	}
+	return all
+}
+
+// notNamed returns a finding for each claim of the pod that no container names.
+func notNamed(pod *corev1.Pod, own map[string]*resourceapi.ResourceClaim) []Finding {
+	named := map[string]bool{}
+	for _, claims := range containersOf(pod) {
+		for _, claim := range claims {
+			named[claim.Name] = true
+		}
+	}
+	var findings []Finding
+	for _, entry := range slices.Sorted(maps.Keys(own)) {
+		if !named[entry] {
+			findings = append(findings, Finding{
+				Object: "pod " + pod.Namespace + "/" + pod.Name, Code: "claim-not-named", State: Warning, Found: fmt.Sprintf("no container names its claim %s", entry),
+				Meaning: "no container gets the devices, which other pods cannot use meanwhile",
+				Remedy:  fmt.Sprintf("add resources: {claims: [{name: %s}]} to the container that uses the GPU, and create the pod again", entry),
+			})
+		}
+	}
+	return findings
+}
+
+// twoShares returns a finding for each container that has several shares limited by MPS.
+func (c *Cluster) twoShares(pod *corev1.Pod, own map[string]*resourceapi.ResourceClaim) []Finding {
+	var findings []Finding
+	containers := containersOf(pod)
+	for _, name := range slices.Sorted(maps.Keys(containers)) {
+		shares := map[string]bool{}
+		for _, use := range containers[name] {
+			claim := own[use.Name]
+			if claim == nil || claim.Status.Allocation == nil {
+				continue
+			}
+			for _, result := range claim.Status.Allocation.Devices.Results {
+				request, _, _ := strings.Cut(result.Request, "/")
+				if result.Driver == c.Driver && (use.Request == "" || use.Request == request) && limitedByMPS(claim, result) {
+					shares[use.Name+" ("+result.Device+")"] = true
+				}
+			}
+		}
+		if len(shares) > 1 {
+			findings = append(findings, Finding{
+				Object: "pod " + pod.Namespace + "/" + pod.Name, Code: "two-shares-in-container", State: Warning,
+				Found:   fmt.Sprintf("its container %s names %d shares: %s", name, len(shares), list(slices.Sorted(maps.Keys(shares)))),
+				Meaning: "the container uses one MPS daemon, and gets the limits of one share",
+				Remedy:  "name one share in each container, or request whole GPUs or MIG devices",
+			})
+		}
+	}
+	return findings
+}
+
+// limitedByMPS reports whether the agent has prepared the device as a share of MPS.
+func limitedByMPS(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) bool {
+	for _, status := range claim.Status.Devices {
+		var data v1alpha1.DeviceData
+		if status.Driver != result.Driver || status.Pool != result.Pool || status.Device != result.Device || status.Data == nil || json.Unmarshal(status.Data.Raw, &data) != nil {
+			continue
+		}
+		if sameShare(status.ShareID, result.ShareID) && data.Share != nil && data.Share.Strategy == v1alpha1.StrategyMPS {
+			return true
+		}
+	}
+	return false
+}
+
+func sameShare(status *string, result *types.UID) bool {
+	return status == nil && result == nil || status != nil && result != nil && *status == string(*result)
+}
+
+// rounded returns a finding for each amount of which a claim holds more than it requests.
+func (c *Cluster) rounded(claim *resourceapi.ResourceClaim) []Finding {
+	var findings []Finding
+	for _, result := range claim.Status.Allocation.Devices.Results {
+		if result.Driver != c.Driver {
+			continue
+		}
+		for _, r := range amounts.RoundedUp(claim, result) {
+			findings = append(findings, Finding{
+				Object: nameOf(claim), Code: "share-rounded-up", State: Warning,
+				Found:   fmt.Sprintf("request %s has %s of %s, and holds %s", result.Request, r.Requested.String(), r.Capacity, r.Held.String()),
+				Meaning: "the scheduler rounds up to the least share and the step of the device; quotas and other claims count what it holds",
+				Remedy:  fmt.Sprintf("request %s of %s, or a larger part of the GPU", r.Held.String(), r.Capacity),
+			})
+		}
+	}
+	return findings
+}

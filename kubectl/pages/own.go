@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pages
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+)
+
+// isOwn reports whether the claim is about devices of the driver: it has one, or a class that it
+// requests may select one.
+func (r *reading) isOwn(claim *resourceapi.ResourceClaim) bool {
+	if allocation := claim.Status.Allocation; allocation != nil {
+		return slices.ContainsFunc(allocation.Devices.Results, func(d resourceapi.DeviceRequestAllocationResult) bool { return d.Driver == r.Driver })
+	}
+	for _, request := range claim.Spec.Devices.Requests {
+		if request.Exactly != nil && r.isOwnClass(request.Exactly.DeviceClassName) {
+			return true
+		}
+		if slices.ContainsFunc(request.FirstAvailable, func(s resourceapi.DeviceSubRequest) bool { return r.isOwnClass(s.DeviceClassName) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// isOwnClass reports whether a class may select devices of the driver. A class that the user
+// cannot read, or that does not exist, may.
+func (r *reading) isOwnClass(name string) bool {
+	i := slices.IndexFunc(r.Objects.Classes, func(c *resourceapi.DeviceClass) bool { return c.Name == name })
+	if i < 0 {
+		return true
+	}
+	selectors := r.Objects.Classes[i].Spec.Selectors
+	return len(selectors) == 0 || slices.ContainsFunc(selectors, func(s resourceapi.DeviceSelector) bool {
+		return s.CEL != nil && strings.Contains(s.CEL.Expression, r.Driver)
+	})
+}
+
+// isWaiting reports whether a pod has not started and waits for devices of the driver.
+func (r *reading) isWaiting(pod *corev1.Pod) bool {
+	if pod.Status.Phase != corev1.PodPending || !r.HasClaims(pod) {
+		return false
+	}
+	claims, missing := r.ClaimsOf(pod)
+	return len(missing) > 0 || slices.ContainsFunc(claims, r.isOwn)
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rows
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
+)
+
+// Agent is the state of the driver's agent on a node that should have one.
+type Agent struct {
+	Ready bool
+	// Problem is the reason if the agent is not ready.
+	Problem Reason
+}
+
+// NoAgents reports whether devices are published and the cluster has no agent of the driver.
+func (c *Cluster) NoAgents() bool {
+	return c.Agents != nil && len(c.Agents) == 0 && len(c.Fleet.Nodes()) > 0
+}
+
+// AgentsOf returns the agents by node: on nodes with a pod of an agent, and on nodes that
+// its DaemonSet selects. It returns nil if the driver's pods are not known.
+func AgentsOf(d *doctor.Cluster, nodes []*corev1.Node) map[string]Agent {
+	sets := slices.DeleteFunc(slices.Clone(d.DaemonSets), func(s *appsv1.DaemonSet) bool {
+		return s.Labels[doctor.ComponentLabel] != doctor.AgentComponent
+	})
+	if d.Unread[doctor.DriverPods] != "" || d.Unread[doctor.DaemonSets] != "" {
+		return nil
+	}
+	agents := map[string]Agent{}
+	for _, node := range nodes {
+		if slices.ContainsFunc(sets, func(s *appsv1.DaemonSet) bool { return selects(s, node) }) {
+			agents[node.Name] = Agent{Problem: Reason{Code: CodeNoAgent}}
+		}
+	}
+	for _, pod := range d.Agents {
+		// In an update a node has two.
+		if agent := agentOf(pod); agent.Ready || !agents[pod.Spec.NodeName].Ready {
+			agents[pod.Spec.NodeName] = agent
+		}
+	}
+	for _, node := range nodes {
+		// The kubelet of such a node reports nothing, so its pods may seem ready.
+		if since, down := notReadySince(node.Status.Conditions); down && agents[node.Name] != (Agent{}) {
+			agents[node.Name] = Agent{Problem: Reason{CodeNodeNotReady, since}}
+		}
+	}
+	return agents
+}
+
+// selects reports whether pods of the DaemonSet belong on the node. A DaemonSet for all nodes
+// says nothing about their GPUs.
+func selects(s *appsv1.DaemonSet, node *corev1.Node) bool {
+	spec := s.Spec.Template.Spec
+	if len(spec.NodeSelector) == 0 && (spec.Affinity == nil || spec.Affinity.NodeAffinity == nil) {
+		return false
+	}
+	match, err := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: spec}).Match(node)
+	return err == nil && match
+}
+
+func agentOf(pod *corev1.Pod) Agent {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return Agent{c.Status == corev1.ConditionTrue, Reason{CodeAgentNotReady, known(c.LastTransitionTime)}}
+		}
+	}
+	return Agent{Problem: Reason{CodeAgentNotReady, known(pod.CreationTimestamp)}}
+}
+
+// notReadySince reports whether a node is not ready. A node without the condition may be.
+func notReadySince(all []corev1.NodeCondition) (since *metav1.Time, down bool) {
+	for _, c := range all {
+		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
+			return known(c.LastTransitionTime), true
+		}
+	}
+	return nil, false
+}
+
+func known(t metav1.Time) *metav1.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// Nodes returns the nodes with devices of the driver, in order of their names. It includes
+// nodes that should have an agent and publish nothing.
+func (c *Cluster) Nodes() []fleet.Node {
+	nodes := c.Fleet.Nodes()
+	has := map[string]bool{}
+	for _, node := range nodes {
+		has[node.Name] = true
+	}
+	for name := range c.Agents {
+		if !has[name] {
+			nodes = append(nodes, fleet.Node{Name: name})
+		}
+	}
+	slices.SortFunc(nodes, func(a, b fleet.Node) int { return cmp.Compare(a.Name, b.Name) })
+	return nodes
+}
+
+// GPUs returns the GPUs of the nodes, with their known use and the state of the agents. A node
+// that should have GPUs and publishes none has a row without a GPU.
+func (c *Cluster) GPUs(nodes []fleet.Node, used Uses) []GPU {
+	rows := []GPU{}
+	health := c.healths()
+	for _, node := range nodes {
+		rows = append(rows, c.gpusOf(node, used, health)...)
+	}
+	return rows
+}
+
+// gpusOf returns the rows of a node. Without its agent, or the right to list all claims, nothing
+// shows that a GPU is free.
+func (c *Cluster) gpusOf(node fleet.Node, used Uses, health func(string, Health) Health) []GPU {
+	rows := GPUs([]fleet.Node{node}, used)
+	if len(rows) == 0 {
+		rows = []GPU{{Node: node.Name, Mode: ModeUnknown, Health: Health{State: HealthNotPublished}}}
+	}
+	for i := range rows {
+		g := &rows[i]
+		if g.Health = health(g.Node, g.Health); g.Health.State == HealthUnknown && g.Mode == fleet.ModeFree {
+			g.Mode = ModeUnknown
+		}
+		// A claim that has the GPU alone leaves nothing to others.
+		if g.Partial = c.Refused[doctor.Claims] != "" && g.isPublished() && g.Mode != fleet.ModeWhole; g.Partial && g.Mode == fleet.ModeFree {
+			g.Mode = ModeNotYours
+		}
+	}
+	return rows
+}
+
+// Holders returns the holders as [Holders] does, with the state of the agents.
+func (c *Cluster) Holders(nodes []fleet.Node, namespace string, used Uses) []Holder {
+	rows := Holders(nodes, namespace, used)
+	health := c.healths()
+	for i := range rows {
+		rows[i].Health = health(rows[i].Node, rows[i].Health)
+	}
+	return rows
+}
+
+// healths returns a function that adds the state of a node's agent to the health of its
+// GPUs.
+func (c *Cluster) healths() func(node string, h Health) Health {
+	published := publishedAt(c.Objects.Slices, c.Driver)
+	return func(node string, h Health) Health {
+		agent, expected := c.Agents[node]
+		if c.Agents == nil || agent.Ready {
+			return h
+		}
+		if !expected {
+			agent.Problem = Reason{Code: CodeNoAgent}
+		}
+		h.Reasons = append([]Reason{agent.Problem}, h.Reasons...)
+		if h.State != HealthNotPublished {
+			h.State, h.Published = HealthUnknown, known(published[node])
+		}
+		return h
+	}
+}
+
+// AgentProblems returns a sentence for each node with devices whose agent is not ready: pods
+// with claims do not start there. It returns none if the cluster has no agents at all.
+func (c *Cluster) AgentProblems(now time.Time) []string {
+	if c.NoAgents() {
+		return nil
+	}
+	var all []string
+	health := c.healths()
+	for _, node := range c.Fleet.Nodes() {
+		if h := health(node.Name, Health{State: HealthOK}); h.State == HealthUnknown {
+			words, since := h.Reasons[0].words(now)
+			all = append(all, fmt.Sprintf("node %s: %s%s: pods with claims do not start there", node.Name, words, since))
+		}
+	}
+	return all
+}

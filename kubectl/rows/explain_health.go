@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rows
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+)
+
+// DeviceHealth is a device that is not well, and the consequence, in JSON and YAML.
+type DeviceHealth struct {
+	Node    string   `json:"node"`
+	Devices []string `json:"devices"`
+	// Code is the stable name of the cause, such as "xid-79". It is the key of the taint if
+	// the driver has not set it.
+	Code    string       `json:"code"`
+	Since   *metav1.Time `json:"since,omitempty"`
+	Meaning string       `json:"meaning"`
+	Effect  string       `json:"effect,omitempty"`
+
+	failed bool
+	remedy cause.Cause
+}
+
+// causeOf returns the cause of a taint, also of one that the driver has not set. failed is true
+// if the GPU must be repaired.
+func causeOf(taint resourceapi.DeviceTaint, name fleet.DeviceID) (c cause.Cause, failed bool) {
+	whole, address := name.Device, ""
+	if parsed := fleet.NameOf(name.Device); parsed.OnGPU() {
+		whole, address = kind.Whole(parsed.Address).String(), parsed.Address.String()
+	}
+	c, ok := cause.Of(taint.Key, taint.Value)
+	c = c.For(name.Pool, whole, address)
+	if !ok {
+		c = cause.Cause{
+			Code: taint.Key, Meaning: "another party has set the taint " + fleet.TaintText(taint), Effect: "programs that have the device run on",
+			User: "ask the administrator what the taint means: kubectl get devicetaintrules", Admin: "remove the taint when its reason has ended: kubectl get devicetaintrules",
+		}
+	}
+	if taint.Effect == resourceapi.DeviceTaintEffectNoExecute {
+		c.Effect = "the pod is evicted, unless its claim tolerates the taint"
+	}
+	return c, taint.Key == v1alpha1.TaintUnhealthy
+}
+
+// addHealth adds the causes for which the devices of allocated claims are not well. The pod is
+// nil for a claim alone.
+func (e *explaining) addHealth(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) {
+	unread := e.cluster.Refused[doctor.Slices] != ""
+	var unpublished, unknown []string
+	nodes := map[string]bool{}
+	reported := kubeletReports{}
+	for _, claim := range claims {
+		for _, id := range e.cluster.devicesOf(claim) {
+			nodes[id.Pool] = true
+			health, message := kubeletHealth(pod, claim, id.Device)
+			d := e.cluster.Device(id)
+			known := len(e.Health)
+			switch {
+			case d.Published != nil:
+				e.addTaints(d)
+			case !unread:
+				unpublished = append(unpublished, id.Pool+"/"+id.Device)
+			case health == "":
+				unknown = append(unknown, id.Pool+"/"+id.Device)
+			}
+			e.addKubeletHealth(reported, id, health, message, len(e.Health) > known)
+		}
+		e.addDisturbances(pod, claim)
+	}
+	e.groupHealth()
+	for _, h := range e.Health {
+		e.addFault(pod, claims, h)
+	}
+	for _, report := range slices.SortedFunc(maps.Keys(reported), func(a, b kubeletReport) int { return cmp.Compare(a.text, b.text) }) {
+		e.addUnknown(fmt.Sprintf("the kubelet reports %s as %s", List(reported[report]), report.text),
+			"have the administrator check the agent of the node, which reports the health: kubectl gpu doctor "+report.node)
+	}
+	if len(unpublished) > 0 {
+		e.addUnknown(fmt.Sprintf("%s: the node no longer publishes it, so its health is not known", List(unpublished)),
+			"delete the pod if its program has failed; the administrator checks the agent of the node: kubectl gpu doctor")
+	}
+	if len(unknown) > 0 {
+		e.addUnknown(fmt.Sprintf("the health of %s is not known", List(unknown)), "")
+	}
+	if e.State == StateRunning {
+		for _, node := range slices.Sorted(maps.Keys(nodes)) {
+			e.addAgentOfRunning(node)
+		}
+	}
+}
+
+// devicesOf returns the devices of this driver that a claim has. It omits devices that the
+// claim only monitors.
+func (c *Cluster) devicesOf(claim *resourceapi.ResourceClaim) []fleet.DeviceID {
+	if claim.Status.Allocation == nil {
+		return nil
+	}
+	var all []fleet.DeviceID
+	for _, r := range claim.Status.Allocation.Devices.Results {
+		if id := (fleet.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device}); r.Driver == c.Driver && !slices.Contains(all, id) && !(fleet.Holder{Result: r}).Admin() {
+			all = append(all, id)
+		}
+	}
+	return all
+}
+
+func (e *explaining) addTaints(d fleet.Device) {
+	for _, taint := range d.Published.Taints {
+		if taint.Effect == resourceapi.DeviceTaintEffectNone {
+			continue
+		}
+		c, failed := causeOf(taint, d.ID)
+		if rules := fleet.RulesOf(e.cluster.Objects.TaintRules, d.ID, taint); len(rules) > 0 && c.Code == taint.Key {
+			c.Admin = "if the device is in order again: kubectl delete devicetaintrule " + strings.Join(rules, " ")
+		}
+		e.Health = append(e.Health, DeviceHealth{
+			Node: d.ID.Pool, Devices: []string{d.ID.Device}, Code: c.Code, Since: taint.TimeAdded, Meaning: c.Meaning, Effect: c.Effect, failed: failed, remedy: c,
+		})
+	}
+}
+
+// addDisturbances adds the conditions for which the programs of a share do not compute. Programs that
+// were started after an interruption are well.
+func (e *explaining) addDisturbances(pod *corev1.Pod, claim *resourceapi.ResourceClaim) {
+	for _, status := range claim.Status.Devices {
+		for _, condition := range status.Conditions {
+			c, known := cause.Of(condition.Type, condition.Reason)
+			if status.Driver != e.cluster.Driver || !known || condition.Status != metav1.ConditionTrue ||
+				condition.Type == v1alpha1.ConditionShareInterrupted && pod != nil && !fleet.RanAt(pod, condition.LastTransitionTime.Time) {
+				continue
+			}
+			c = c.For(status.Pool, "", "")
+			if e.Outcome == OutcomeWell {
+				e.Outcome = OutcomeFault
+				if condition.Type == v1alpha1.ConditionShareWaits {
+					e.Outcome = OutcomeWaits
+				}
+			}
+			e.Health = append(e.Health, DeviceHealth{
+				Node: status.Pool, Devices: []string{status.Device}, Code: c.Code, Since: &condition.LastTransitionTime, Meaning: c.Meaning, Effect: c.Effect, remedy: c,
+			})
+		}
+	}
+}
+
+// groupHealth joins the devices that one cause concerns, and puts faults first.
+func (e *explaining) groupHealth() {
+	var groups []DeviceHealth
+	for _, h := range e.Health {
+		i := slices.IndexFunc(groups, func(g DeviceHealth) bool { return g.Node == h.Node && g.Code == h.Code && g.Meaning == h.Meaning })
+		if i < 0 {
+			groups = append(groups, h)
+		} else if !slices.Contains(groups[i].Devices, h.Devices[0]) {
+			groups[i].Devices = append(groups[i].Devices, h.Devices[0])
+		}
+	}
+	rank := map[bool]int{true: 0, false: 1}
+	slices.SortStableFunc(groups, func(a, b DeviceHealth) int { return cmp.Compare(rank[a.failed], rank[b.failed]) })
+	e.Health = groups
+}
+
+func (e *explaining) addFault(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, h DeviceHealth) {
+	since := h.Code
+	if h.Since != nil {
+		since += ", for " + e.age(h.Since.Time)
+	}
+	verb := ":"
+	if h.failed {
+		verb, e.Outcome = " has failed:", OutcomeFault
+	}
+	e.Causes = append(e.Causes, fmt.Sprintf("%s of node %s%s %s (%s)", List(h.Devices), h.Node, verb, h.Meaning, since))
+	if e.State == StateSucceeded || e.State == StateFailed {
+		addOnce(&e.Repairs, h.remedy.Admin)
+		return
+	}
+	addOnce(&e.Causes, "for the program: "+h.Effect)
+	addOnce(&e.Advice, h.remedy.User)
+	if strings.Contains(h.remedy.User, "delete the pod") {
+		addOnce(&e.Advice, e.deletion(pod, claims)...)
+	}
+	if h.failed {
+		addOnce(&e.Advice, fmt.Sprintf("the administrator of node %s repairs the GPU; to report it, name %s of %s/%s", h.Node, h.Code, h.Node, h.Devices[0]))
+	}
+	addOnce(&e.Repairs, h.remedy.Admin)
+}
+
+// deletion returns the commands that delete all pods of the claims. One pod that keeps a claim
+// keeps its devices.
+func (e *explaining) deletion(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) []string {
+	var pods []*corev1.Pod
+	if pod != nil {
+		pods = append(pods, pod)
+	}
+	for _, claim := range claims {
+		for _, user := range fleet.Consumers(claim, e.cluster.Objects.Pods) {
+			if !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.UID == user.UID }) {
+				pods = append(pods, user)
+			}
+		}
+	}
+	if len(pods) == 0 {
+		return nil
+	}
+	names, alone := make([]string, len(pods)), false
+	for i, p := range pods {
+		names[i] = p.Name
+		alone = alone || metav1.GetControllerOf(p) == nil
+	}
+	texts := []string{fmt.Sprintf("kubectl delete pod %s --namespace %s", strings.Join(names, " "), pods[0].Namespace)}
+	if alone {
+		texts = append(texts, "a pod without a controller is not started again: create it again from its manifest")
+	}
+	return texts
+}
+
+// kubeletHealth returns the health of a device in the status of a pod's containers. It is
+// empty if the kubelet reports none.
+func kubeletHealth(pod *corev1.Pod, claim *resourceapi.ResourceClaim, device string) (health corev1.ResourceHealthStatus, message string) {
+	if pod == nil {
+		return "", ""
+	}
+	entries := entriesOf(pod, claim)
+	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		for _, resource := range status.AllocatedResourcesStatus {
+			name, ofClaim := strings.CutPrefix(string(resource.Name), "claim:")
+			entry, _, _ := strings.Cut(name, "/")
+			if !ofClaim || !slices.Contains(entries, entry) {
+				continue
+			}
+			for _, r := range resource.Resources {
+				if id := string(r.ResourceID); len(resource.Resources) > 1 && id != device && !strings.HasSuffix(id, "/"+device) && !strings.HasSuffix(id, "-"+device) && !strings.HasSuffix(id, "="+device) {
+					continue
+				}
+				if health == "" || r.Health == corev1.ResourceHealthStatusUnhealthy {
+					health = r.Health
+					if r.Message != nil {
+						message = *r.Message
+					}
+				}
+			}
+		}
+	}
+	return health, message
+}
+
+// kubeletReport is a health that is not known, in the words of the kubelet.
+type kubeletReport struct{ node, text string }
+
+// kubeletReports are the devices with the same report.
+type kubeletReports map[kubeletReport][]string
+
+// addKubeletHealth adds a report of the kubelet that is not "Healthy". If the kubelet does not
+// know the health, it adds the device to reported.
+func (e *explaining) addKubeletHealth(reported kubeletReports, id fleet.DeviceID, health corev1.ResourceHealthStatus, message string, explained bool) {
+	if health == "" || health == corev1.ResourceHealthStatusHealthy {
+		return
+	}
+	words := strings.TrimSuffix(string(health)+": "+message, ": ")
+	text := fmt.Sprintf("the kubelet reports %s as %s", id.Device, words)
+	switch {
+	case explained:
+		addOnce(&e.Facts, text)
+	case health == corev1.ResourceHealthStatusUnhealthy:
+		e.Outcome = OutcomeFault
+		addOnce(&e.Causes, text)
+		addOnce(&e.Advice, "delete the pod if its program has failed, so that its controller starts it on another GPU; the administrator finds the cause: kubectl gpu get "+id.Pool)
+	default:
+		report := kubeletReport{id.Pool, words}
+		reported[report] = append(reported[report], id.Device)
+	}
+}
+
+// addUnknown adds a reason for which the health of a device is not known.
+func (e *explaining) addUnknown(text, advice string) {
+	if e.Outcome == OutcomeWell {
+		e.Outcome = OutcomeUnknown
+	}
+	addOnce(&e.Causes, text)
+	addOnce(&e.Advice, advice)
+}
+
+// addAllocated adds the devices of a claim and the conditions that drivers report. A device
+// with a fault was ready once: its condition Ready would mislead.
+func (e *explaining) addAllocated(claim *resourceapi.ResourceClaim) {
+	for _, result := range claim.Status.Allocation.Devices.Results {
+		if result.Driver == e.cluster.Driver {
+			e.Facts = append(e.Facts, fmt.Sprintf("claim %s has %s of node %s", claim.Name, result.Device, result.Pool))
+		} else {
+			e.Facts = append(e.Facts, fmt.Sprintf("claim %s has %s of pool %s of the driver %s, which prepares it", claim.Name, result.Device, result.Pool, result.Driver))
+		}
+	}
+	for _, status := range claim.Status.Devices {
+		sick := slices.ContainsFunc(e.Health, func(h DeviceHealth) bool {
+			return h.Node == status.Pool && slices.Contains(h.Devices, status.Device)
+		}) || e.Outcome == OutcomeFault || e.Outcome == OutcomeUnknown
+		for _, condition := range status.Conditions {
+			if condition.Type == v1alpha1.ConditionReady && (condition.Status == metav1.ConditionTrue && sick || condition.Status == metav1.ConditionFalse && e.State == StateCreating) {
+				continue
+			}
+			if slices.ContainsFunc(e.Health, func(h DeviceHealth) bool { return h.remedy.Key == condition.Type }) {
+				continue // it is among the causes
+			}
+			e.Facts = append(e.Facts, fmt.Sprintf("%s: %s is %s: %s", status.Device, condition.Type, condition.Status, condition.Message))
+		}
+	}
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rows
+
+import (
+	"fmt"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
+)
+
+// GPU is a GPU in JSON and YAML.
+type GPU struct {
+	Node            string            `json:"node"`
+	Name            string            `json:"name"`
+	Model           string            `json:"model,omitempty"`
+	UUID            string            `json:"uuid,omitempty"`
+	Mode            fleet.Mode        `json:"mode"`
+	Memory          resource.Quantity `json:"memory"`
+	MemoryPromised  resource.Quantity `json:"memoryPromised"`
+	Compute         int64             `json:"computePercent"`
+	ComputePromised int64             `json:"computePercentPromised"`
+	// Units are the parts of a GPU that claims take in parts; nil in other modes.
+	Units  *Units `json:"units,omitempty"`
+	Claims int    `json:"claims"`
+	// Partial is true if claims that the user may not read can hold more of the GPU.
+	Partial bool `json:"partial,omitempty"`
+	Use
+	// Foreign is nil if it is not known.
+	Foreign *Foreign `json:"foreign,omitempty"`
+	Health  Health   `json:"health"`
+	// Taints keep pods away, as key=value:effect.
+	Taints []string `json:"taints,omitempty"`
+}
+
+// GPUs returns the GPUs of the nodes, with their known use. Their health is as published: the
+// method of [Cluster] adds the state of the agents.
+func GPUs(nodes []fleet.Node, used Uses) []GPU {
+	rows := []GPU{}
+	for _, node := range nodes {
+		for _, g := range node.GPUs {
+			row := GPU{
+				Node: node.Name, Name: g.Name, Model: g.Model, UUID: g.UUID, Mode: g.Mode,
+				Memory: g.Memory.Total, MemoryPromised: g.Memory.Promised,
+				Compute: g.Compute.Total, ComputePromised: g.Compute.Promised,
+				Units: unitsOf(g), Claims: g.Claims(), Health: healthOf(g), Taints: taints(g), Use: used.sum([]string{node.Name}, isOn(g.Name)), Foreign: used.foreignOnGPU(node.Name, g),
+			}
+			if !row.isPublished() {
+				row.Mode, row.Compute, row.Units = ModeUnknown, 0, nil
+			}
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// ClaimsText returns the number of claims that hold the GPU, as far as the user may read them.
+func (g GPU) ClaimsText() string {
+	switch {
+	case g.Partial && g.Claims == 0:
+		return "?"
+	case g.Partial:
+		return fmt.Sprintf("≥%d", g.Claims)
+	default:
+		return fmt.Sprint(g.Claims)
+	}
+}
+
+// taints returns the taints of a GPU's devices that keep pods away, each once.
+func taints(g fleet.GPU) []string {
+	var all []string
+	for _, d := range g.Devices {
+		if d.Published == nil {
+			continue
+		}
+		for _, taint := range d.Published.Taints {
+			if text := fleet.TaintText(taint); taint.Effect != resourceapi.DeviceTaintEffectNone && !slices.Contains(all, text) {
+				all = append(all, text)
+			}
+		}
+	}
+	return all
+}
+
+// Node is a node and the sums of its GPUs.
+type Node struct {
+	Name string
+	// GPUs has one row without a GPU if the node should have GPUs and publishes none.
+	GPUs []GPU
+	// Models and Claims are sorted, each once. A claim is namespace/name.
+	Models, Claims           []string
+	Memory, MemoryPromised   resource.Quantity
+	Compute, ComputePromised int64
+	// Incomplete is true while the slices of the node are being replaced.
+	Incomplete bool
+}
+
+// Published returns the number of the node's GPUs.
+func (n Node) Published() int {
+	return len(slices.DeleteFunc(slices.Clone(n.GPUs), func(g GPU) bool { return g.Name == "" }))
+}
+
+// NodeRows returns the rows of the nodes, in their order.
+func (c *Cluster) NodeRows(nodes []fleet.Node) []Node {
+	var rows []Node
+	health := c.healths()
+	for _, node := range nodes {
+		row := Node{Name: node.Name, GPUs: c.gpusOf(node, nil, health), Incomplete: node.Incomplete}
+		for _, g := range row.GPUs {
+			row.Memory.Add(g.Memory)
+			row.MemoryPromised.Add(g.MemoryPromised)
+			row.Compute += g.Compute
+			row.ComputePromised += g.ComputePromised
+			row.Models = append(row.Models, OrDash(g.Model))
+		}
+		for _, g := range node.GPUs {
+			row.Claims = append(row.Claims, ClaimNames(g.Devices...)...)
+		}
+		for _, texts := range []*[]string{&row.Models, &row.Claims} {
+			slices.Sort(*texts)
+			*texts = slices.Compact(*texts)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// ClaimNames returns the claims of devices as namespace/name, each once, in order.
+func ClaimNames(devices ...fleet.Device) []string {
+	var names []string
+	for _, d := range devices {
+		for _, h := range d.Holders {
+			names = append(names, h.Claim.Namespace+"/"+h.Claim.Name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Topology is a GPU and its paths to the GPUs of its node, in JSON and YAML.
+type Topology struct {
+	Name         string `json:"name"`
+	NVLinkDomain string `json:"nvlinkDomain,omitempty"`
+	NUMANode     string `json:"numaNode,omitempty"`
+	PCIeRoot     string `json:"pcieRoot,omitempty"`
+	PCIeSwitch   string `json:"pcieSwitch,omitempty"`
+	// Paths are in the order of the GPUs.
+	Paths []fleet.Path `json:"paths"`
+	// Claims are the holders of the GPU, as namespace/name.
+	Claims []string `json:"claims,omitempty"`
+}
+
+// Topologies returns the rows of a node's GPUs.
+func Topologies(node fleet.Node) []Topology {
+	rows := []Topology{}
+	for _, g := range node.GPUs {
+		place := g.Place()
+		row := Topology{Name: g.Name, NVLinkDomain: place.NVLinkDomain, NUMANode: place.NUMANode, PCIeRoot: place.PCIeRoot, PCIeSwitch: g.Switch(), Claims: ClaimNames(g.Devices...)}
+		for _, other := range node.GPUs {
+			row.Paths = append(row.Paths, g.PathTo(other))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rows
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+func cluster(w *fleettest.World) *Cluster { return New(w.Objects, v1alpha1.DriverName, nil) }
+
+// shared returns a node of four GPUs: one is held, one is shared and has a taint.
+func shared(t *testing.T) *fleettest.World {
+	w := fleettest.New(t, "a=t4 share")
+	w.Hold("a", "whole", "")
+	w.Hold("a", "half", "class=mps.nvidia.com memory=7Gi compute=50")
+	w.Taint("gpu-3b-00", "xid-79")
+	return w
+}
+
+func TestANodeHasTheSumsOfItsGPUs(t *testing.T) {
+	c := cluster(shared(t))
+	rows := c.NodeRows(c.Nodes())
+	if len(rows) != 1 {
+		t.Fatalf("got %d nodes", len(rows))
+	}
+	n := rows[0]
+	var taints int
+	for _, g := range n.GPUs {
+		taints += len(g.Taints)
+	}
+	got := []any{n.Name, n.Published(), n.Models, n.Claims, taints, Gibibytes(n.Memory), Gibibytes(n.MemoryPromised), n.Compute, n.ComputePromised, n.Incomplete}
+	want := []any{"a", 4, []string{"Tesla T4"}, []string{"default/half", "default/whole"}, 1, "58.3Gi", "21.6Gi", int64(400), int64(150), false}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestRowsHaveTheUseThatAgentsReport(t *testing.T) {
+	memory, half := uint64(1<<30), 0.5
+	labels := agentv1.Labels{Namespace: "default", Claim: "half", Device: "gpu-3b-00", Pod: "half", Container: "main"}
+	c := cluster(shared(t))
+	for _, h := range Holders(c.Nodes(), "default", nil) {
+		if h.Claim == "half" {
+			labels.Container = h.Container
+		}
+	}
+	used := Uses{"a": {Rows: []agentv1.Row{{Labels: labels, MemoryUsedBytes: &memory, SMUsed: &half}, {Labels: agentv1.Labels{Device: "gpu-86-00", Namespace: "other"}, MemoryUsedBytes: &memory}}}}
+	text := func(u Use) string {
+		if u.Memory == nil {
+			return "-"
+		}
+		return Gibibytes(*u.Memory)
+	}
+	var got []string
+	for _, g := range GPUs(c.Nodes(), used) {
+		got = append(got, g.Name+" "+text(g.Use))
+	}
+	for _, h := range Holders(c.Nodes(), "", used) {
+		got = append(got, h.Claim+" "+text(h.Use))
+	}
+	for _, u := range Usages(c.Nodes(), time.Now(), used) {
+		got = append(got, u.Namespace+" "+text(u.Use))
+	}
+	want := []string{"gpu-18-00 -", "gpu-3b-00 1.0Gi", "gpu-86-00 1.0Gi", "gpu-af-00 -", "half 1.0Gi", "whole -", "default 1.0Gi"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestWhatHoldersSay(t *testing.T) {
+	limit := resource.MustParse("7Gi")
+	for name, tc := range map[string]struct {
+		holder                                Holder
+		compute, heldBy, ofProcess, container string
+	}{
+		"alone":    {Holder{}, "-", "-", "", ""},
+		"a share":  {Holder{Compute: 50, Share: &v1alpha1.ShareData{Strategy: "MPS", MemoryEnforcement: "hard", ComputeEnforcement: "soft", MemoryLimit: &limit}}, "50%", "mps, memory hard, compute soft", "7.0Gi", ""},
+		"monitors": {Holder{Admin: true, Share: &v1alpha1.ShareData{ContainerMemoryLimit: &limit}}, "-", "monitors", "", "7.0Gi"},
+	} {
+		process, container := tc.holder.Limits()
+		if diff := cmp.Diff([]string{tc.compute, tc.heldBy, tc.ofProcess, tc.container}, []string{tc.holder.ComputeText(), tc.holder.HeldBy(), process, container}); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestClaimsAndTheirRequests(t *testing.T) {
+	w := shared(t)
+	waits := fleettest.Claim("waits", "class=mps.nvidia.com memory=100Gi cel=true")
+	waits.Spec.Devices.Requests = append(waits.Spec.Devices.Requests, resourceapi.DeviceRequest{
+		Name: "either", FirstAvailable: []resourceapi.DeviceSubRequest{{Name: "all", DeviceClassName: "gpu.nvidia.com", AllocationMode: resourceapi.DeviceAllocationModeAll}},
+	})
+	w.Claims = append(w.Claims, waits)
+	c := cluster(w)
+	var got []string
+	for _, row := range c.Claims() {
+		got = append(got, strings.Join(slices.Concat([]string{row.Name, row.State}, row.Pods), " "))
+		for _, d := range row.Devices {
+			got = append(got, d.Node+" "+d.Device)
+		}
+	}
+	for _, r := range Requests(waits)[1:] {
+		got = append(got, strings.Join([]string{r.Name, r.Class, r.Devices, r.Amounts, r.Selectors}, " "))
+	}
+	want := []string{"half in use half", "a gpu-3b-00", "waits waits", "whole in use whole", "a gpu-18-00", "either/all gpu.nvidia.com all - -"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if r := Requests(waits)[0]; r.Amounts != "memory 100Gi" || r.Selectors != "true" {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestWaitingPodsHaveClaims(t *testing.T) {
+	w := shared(t)
+	for _, name := range []string{"late", "early"} {
+		pod := fleettest.Pod(name)
+		pod.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "no node"}}}
+		w.Pods = append(w.Pods, pod)
+	}
+	other := fleettest.Pod("other")
+	other.Spec.ResourceClaims, other.Status.Phase = nil, corev1.PodPending
+	w.Pods = append(w.Pods, other)
+	want := []WaitingPod{{"default", "early", "", "no node"}, {"default", "late", "", "no node"}}
+	if diff := cmp.Diff(want, cluster(w).WaitingPods()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestAnExplanationHasTheWarningsOfItsPod(t *testing.T) {
+	w := shared(t)
+	now := time.Now()
+	q := Question{Namespace: "default", Name: "whole", Nodes: 1, Limit: time.Minute}
+	at := func(ago time.Duration) metav1.Time { return metav1.NewTime(now.Add(-ago)) }
+	event := corev1.Event{Reason: "FailedPrepareDynamicResources", Message: "no such file", LastTimestamp: at(22 * time.Minute)}
+	pod := w.Pods[0]
+	for name, tc := range map[string]struct {
+		evidence Evidence
+		started  bool
+		fact     string
+	}{
+		"events":                 {Evidence{Warnings: []corev1.Event{event}}, false, "event FailedPrepareDynamicResources, 22m ago: no such file"},
+		"before the pod's start": {Evidence{Warnings: []corev1.Event{event}}, true, "event FailedPrepareDynamicResources, 22m ago, ended 21m ago: no such file"},
+		"no right":               {Evidence{NoEvents: true}, false, "you have no right to list events, which may have the reason"},
+	} {
+		pod.Status.ContainerStatuses = nil
+		if tc.started {
+			pod.Status.Phase = corev1.PodRunning
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: at(21 * time.Minute)}}}}
+		} else {
+			pod.Status.Phase = corev1.PodPending
+		}
+		tc.evidence.Now = now
+		e, err := cluster(w).Explain(t.Context(), q, tc.evidence)
+		if err != nil || !slices.Contains(e.Facts, tc.fact) {
+			t.Errorf("%s: got %+v, %v", name, e, err)
+		}
+		if slices.ContainsFunc(e.Advice, func(a string) bool { return strings.Contains(a, "waiting") }) {
+			t.Errorf("%s: an event of the past has the advice %q", name, e.Advice)
+		}
+	}
+	q.Name = "claim/none"
+	if _, err := cluster(w).Explain(t.Context(), q, Evidence{}); !errors.Is(err, gpu.ErrNotFound) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rows
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// OrDash returns the text, or a dash if it is empty.
+func OrDash(s string) string { return cmp.Or(s, "-") }
+
+// Gibibytes prints an amount of memory in Gi with one decimal.
+func Gibibytes(q resource.Quantity) string {
+	const unit = 1 << 30
+	return Tenths(float64(q.Value())/unit) + "Gi"
+}
+
+// Tenths prints a number with one decimal. Only nothing is 0.0.
+func Tenths(number float64) string {
+	if number > 0 && number < 0.05 {
+		return "<0.1"
+	}
+	return fmt.Sprintf("%.1f", number)
+}
+
+// List returns the names as a text; the first ones and a number if they are many.
+func List(names []string) string {
+	const most = 10
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/migconfig"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// recordKey is the key of the node's record.
+const recordKey = "followed"
+
+// Records store the configuration that the node follows. They outlive the process and the boot.
+type Records interface {
+	// Read returns the record of key. The error wraps [fs.ErrNotExist] if there is none.
+	Read(key string) ([]byte, error)
+	// Write replaces the record of key.
+	Write(key string, payload []byte) error
+}
+
+// NodeConfigOptions are the inputs of a [NodeConfig] that do not change.
+type NodeConfigOptions struct {
+	// Table gets the configuration that the node follows.
+	Table *state.Table[state.Configuration]
+	// Standard is the configuration of a node whose labels select no other one.
+	Standard catalog.NodeConfig
+	// Named is set if there are named configurations: [NodeConfig.SetNamed] is called.
+	Named bool
+	// Layouts is set if there are layouts: [NodeConfig.SetLayouts] is called.
+	Layouts bool
+	// LayoutLabel is set if [v1alpha1.LabelMIGConfig] names the layout.
+	LayoutLabel bool
+	// Records have the record of an earlier process; nil if the node has none.
+	Records Records
+}
+
+// NodeConfig is the writer of [state.State.Configuration]. Its methods may be called from any
+// goroutine.
+//
+// The inputs select a configuration: the one that [v1alpha1.LabelConfig] names, or else the
+// standard one, with the offer of [v1alpha1.LabelOffer] and the layout of
+// [v1alpha1.LabelMIGConfig] if the node has those labels. The node follows it once it is
+// valid on the node and recorded. Until then the node follows the earlier source:
+//
+//	selected, valid, recorded  →  the selected configuration
+//	else, earlier in this process  →  the last one
+//	else, by an earlier process  →  the one in the record
+//	else  →  nothing: the node offers only devices that claims hold
+//
+// A configuration or layout that is not valid has no effect on nodes that do not select it.
+type NodeConfig struct {
+	NodeConfigOptions
+	mu      sync.Mutex
+	labels  input[map[string]string]
+	named   input[catalog.NodeConfigs]
+	layouts input[migconfig.File]
+
+	selected  *catalog.NodeConfig // last configuration that the inputs selected; nil before
+	selectErr error               // why the inputs select none now
+	followed  catalog.NodeRecord
+	followErr error  // why the node does not follow selected
+	recorded  []byte // text of the record
+}
+
+// input is the last good value of an input, and why there is no later one.
+type input[T any] struct {
+	value T
+	err   error
+	known bool
+}
+
+func (i *input[T]) set(value T, err error) {
+	if i.err, i.known = err, true; err == nil {
+		i.value = value
+	}
+}
+
+// NewNodeConfig returns the configuration of a node whose inputs are not known yet. It
+// follows the record; a damaged record, or one of another release, counts as none.
+func NewNodeConfig(o NodeConfigOptions) *NodeConfig {
+	c := &NodeConfig{NodeConfigOptions: o}
+	defer c.write()
+	c.named.known, c.layouts.known = !o.Named, !o.Layouts
+	c.followed.Config = o.Standard.HoldBack()
+	if o.Records == nil {
+		return c
+	}
+	text, err := o.Records.Read(recordKey)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c
+	}
+	var followed catalog.NodeRecord
+	if err == nil {
+		followed, err = catalog.DecodeNodeRecord(text, o.Standard)
+	}
+	if err != nil {
+		c.followErr = fmt.Errorf("the record of the node's configuration cannot be used: %w", err)
+		return c
+	}
+	c.followed, c.recorded = followed, text
+	return c
+}
+
+// SetNode takes the labels of the node, or the error of reading it.
+func (c *NodeConfig) SetNode(node Node, err error) {
+	if err != nil {
+		err = fmt.Errorf("the node's labels are out of reach: %w", err)
+	}
+	c.set(func() { c.labels.set(node.Labels, err) })
+}
+
+// SetNamed takes the named configurations, or the error of reading their file.
+func (c *NodeConfig) SetNamed(configs catalog.NodeConfigs, err error) {
+	c.set(func() { c.named.set(configs, err) })
+}
+
+// SetLayouts takes the layouts of MIG devices, or the error of reading their file.
+func (c *NodeConfig) SetLayouts(layouts migconfig.File, err error) {
+	c.set(func() { c.layouts.set(layouts, err) })
+}
+
+// set changes an input and derives the selected configuration.
+func (c *NodeConfig) set(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+	if !c.isKnown() {
+		return
+	}
+	config, err := c.choose()
+	if c.selectErr = err; err == nil {
+		c.selected = &config
+	}
+	c.write()
+}
+
+// isKnown reports whether every input was set. Callers hold mu.
+func (c *NodeConfig) isKnown() bool { return c.labels.known && c.named.known && c.layouts.known }
+
+// write writes the table and returns its value. Callers hold mu.
+func (c *NodeConfig) write() state.Configuration {
+	now := state.Configuration{Selected: c.selected, Followed: c.followed, Known: c.isKnown(), Problem: c.problem()}
+	c.Table.Set(now)
+	return now
+}
+
+// choose returns the configuration that the inputs select.
+func (c *NodeConfig) choose() (catalog.NodeConfig, error) {
+	config, labels := c.Standard, c.labels.value
+	if c.labels.err != nil && labels == nil {
+		return config, c.labels.err
+	}
+	var err error
+	if name, labelled := labels[v1alpha1.LabelConfig]; labelled {
+		if config, err = c.named.value.Config(name); err != nil {
+			return config, fmt.Errorf("the node's label %s=%s is not followed: %w", v1alpha1.LabelConfig, name, err)
+		}
+	}
+	if offer, labelled := labels[v1alpha1.LabelOffer]; labelled {
+		if config.Offer, err = catalog.ParseOfferLabel(offer); err != nil {
+			return config, fmt.Errorf("the node's label %s=%s is not followed: %w; write words with a dot between them, such as share.mig", v1alpha1.LabelOffer, offer, err)
+		}
+	}
+	if name, labelled := labels[v1alpha1.LabelMIGConfig]; labelled && c.LayoutLabel && name != "" {
+		config.Layout = name
+	}
+	if config.Layout == "" || !config.Offer.Partitions() {
+		return config, nil
+	}
+	if config.MIG.Static {
+		return config, fmt.Errorf("MIG configuration %q: %w: an administrator makes the MIG devices of this node (--mig=static)", config.Layout, gpu.ErrInvalid)
+	}
+	config.MIG.Config, err = c.layouts.value.Config(config.Layout)
+	return config, err
+}
+
+// Selected returns the configuration that the inputs select, and every problem of the
+// inputs.
+func (c *NodeConfig) Selected() (catalog.NodeConfig, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.selected == nil {
+		return catalog.NodeConfig{}, c.problem()
+	}
+	return *c.selected, errors.Join(c.inputErr(), c.unusedErr())
+}
+
+// Follow makes the node follow the selected configuration if it is valid for the node's
+// GPUs. It returns the configuration that the node follows. It returns an error if the
+// record cannot be written; the caller tries again later.
+func (c *NodeConfig) Follow(node gpu.Node) (state.Configuration, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := c.follow(node)
+	return c.write(), err
+}
+
+// follow is Follow for callers that hold mu.
+func (c *NodeConfig) follow(node gpu.Node) error {
+	if c.selected == nil || c.selected.MIG.Config != nil && len(node.GPUs) == 0 {
+		return nil // which layout the GPUs would have is not known
+	}
+	next := catalog.NodeRecord{Config: *c.selected}
+	if next.Layout, c.followErr = next.Config.MIG.Layout(node); c.followErr != nil {
+		return nil //nolint:nilerr // inputErr returns it
+	}
+	if err := c.record(next); err != nil {
+		c.followErr = err
+		return err
+	}
+	c.followed, c.followErr = next, nil
+	return nil
+}
+
+// record writes the record, unless it is on disk already. The agents of a rolling update
+// may write at the same time: both follow the same inputs.
+func (c *NodeConfig) record(next catalog.NodeRecord) error {
+	if c.Records == nil {
+		return nil
+	}
+	text, err := next.Encode()
+	if err != nil || bytes.Equal(text, c.recorded) {
+		return err
+	}
+	if err := c.Records.Write(recordKey, text); err != nil {
+		return fmt.Errorf("record the configuration of the node: %w", err)
+	}
+	c.recorded = text
+	return nil
+}
+
+// problem returns why an input is not followed, and the node's offer meanwhile. It
+// returns nil if all inputs are valid. Callers hold mu.
+func (c *NodeConfig) problem() error {
+	used, unused := c.inputErr(), c.unusedErr()
+	switch config := c.followed.Config; {
+	case used == nil && unused == nil:
+		return nil
+	case used == nil:
+		return fmt.Errorf("%w; this node does not use it", unused)
+	case config.HeldOnly:
+		return fmt.Errorf("%w; meanwhile the node offers only devices that claims hold", errors.Join(used, unused))
+	case config.Layout != "":
+		return fmt.Errorf("%w; the node still offers %q with the layout %q", errors.Join(used, unused), config.Offer, config.Layout)
+	default:
+		return fmt.Errorf("%w; the node still offers %q", errors.Join(used, unused), config.Offer)
+	}
+}
+
+// inputErr returns the problems that concern this node.
+func (c *NodeConfig) inputErr() error {
+	labels := c.labels.err
+	if errors.Is(c.selectErr, labels) {
+		labels = nil
+	}
+	return errors.Join(labels, c.named.err, c.layouts.err, c.selectErr, c.followErr)
+}
+
+// unusedErr returns the errors of the configurations and layouts that this node does not
+// use.
+func (c *NodeConfig) unusedErr() error {
+	var errs []error
+	for _, err := range append(c.named.value.Invalid(), c.layouts.value.Invalid()...) {
+		if !errors.Is(c.selectErr, err) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+)
+
+// Claims reads what claims hold and have changed from the disk. It waits for no scan.
+type Claims interface {
+	// Held returns the claims that hold devices, in order of namespace, name and UID.
+	Held(ctx context.Context) ([]claim.Claim, error)
+	// SwitchedModes returns the GPUs whose MIG mode claims have switched on.
+	SwitchedModes(ctx context.Context) (map[gpu.PCIAddress]bool, error)
+	// ExclusiveGPUs returns the GPUs that claims have put into EXCLUSIVE_PROCESS.
+	ExclusiveGPUs(ctx context.Context) (map[gpu.PCIAddress]bool, error)
+	// KeptPartitions returns the UUIDs of the MIG devices that stay without claims.
+	KeptPartitions(ctx context.Context) (map[string]bool, error)
+}
+
+// Ledger is the writer of [state.State.Claimed]. Its methods may be called from any goroutine.
+type Ledger struct {
+	claims Claims
+	table  *state.Table[state.Claimed]
+
+	reading sync.Mutex // one read at a time, so that the last one is written last
+
+	mu sync.Mutex
+	// unneeded are the claims that the API did not need at its last answer. refused are
+	// the claims that could not be unprepared because of their processes.
+	unneeded, refused map[types.UID]bool
+	// strangers are the devices on which a pod without a claim computed in the last round.
+	strangers map[kind.Name]bool
+}
+
+// New returns the writer of the table.
+func New(claims Claims, table *state.Table[state.Claimed]) *Ledger {
+	return &Ledger{claims: claims, table: table, unneeded: map[types.UID]bool{}, refused: map[types.UID]bool{}}
+}
+
+// Read reads the claims from the disk, writes the table, and returns its value. If it
+// cannot read a value, it keeps the last one.
+func (l *Ledger) Read(ctx context.Context) state.Claimed {
+	l.reading.Lock()
+	defer l.reading.Unlock()
+	now := l.table.Get()
+	if claims, err := l.claims.Held(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot read the devices that claims hold, will retry")
+	} else {
+		now.Held, now.InUse, now.Taken = heldBy(claims), l.inUse(claims), takenBy(claims)
+	}
+	keep(ctx, &now.MIGModes, l.claims.SwitchedModes, "Cannot read the MIG modes that claims use, will retry")
+	keep(ctx, &now.Exclusive, l.claims.ExclusiveGPUs, "Cannot read the compute modes that claims use, will retry")
+	keep(ctx, &now.Kept, l.claims.KeptPartitions, "Cannot read the MIG devices without claims, will retry")
+	l.table.Set(now)
+	return now
+}
+
+// keep replaces a value by what read returns, or logs failure and keeps the value.
+func keep[M any](ctx context.Context, value *M, read func(context.Context) (M, error), failure string) {
+	now, err := read(ctx)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, failure)
+		return
+	}
+	*value = now
+}
+
+// Changed marks the table as stale: a claim holds other devices than before.
+func (l *Ledger) Changed() { l.table.Touch() }
+
+// SetContested replaces the findings of the last comparison with the API: claims that hold
+// devices which they need or do not need, and processes of pods without a claim. A claim in
+// neither list could not be compared, and the last finding about it stays.
+func (l *Ledger) SetContested(needed, unneeded []types.UID, strangers []claim.Stranger) {
+	l.mu.Lock()
+	defer l.Changed()
+	defer l.mu.Unlock()
+	for _, uid := range needed {
+		delete(l.unneeded, uid)
+	}
+	for _, uid := range unneeded {
+		l.unneeded[uid] = true
+	}
+	l.strangers = map[kind.Name]bool{}
+	for _, s := range strangers {
+		l.strangers[s.Device] = true
+	}
+}
+
+// SetRefused sets whether a claim could not be unprepared because of its processes.
+func (l *Ledger) SetRefused(uid types.UID, refused bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if refused {
+		l.refused[uid] = true
+	} else {
+		delete(l.refused, uid)
+	}
+}
+
+// inUse returns the contested devices. A device ceases to be contested when no claim holds it
+// any more.
+func (l *Ledger) inUse(held []claim.Claim) catalog.InUse {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := catalog.InUse{}
+	for _, marks := range []map[types.UID]bool{l.unneeded, l.refused} {
+		maps.DeleteFunc(marks, func(uid types.UID, _ bool) bool {
+			return !slices.ContainsFunc(held, func(h claim.Claim) bool { return h.UID == uid })
+		})
+	}
+	for _, h := range held {
+		isUnneeded := l.unneeded[h.UID] || l.refused[h.UID]
+		for _, d := range h.Devices {
+			switch {
+			case !d.Name.OnGPU():
+			case isUnneeded:
+				now[d.Name] = v1alpha1.InUseTaintUnneededClaim
+			case l.strangers[d.Name] && now[d.Name] == "":
+				now[d.Name] = v1alpha1.InUseTaintForeignProcess
+			}
+		}
+	}
+	return now
+}
+
+// heldBy returns the devices of the claims, and for each whether its allocation has a share
+// ID.
+func heldBy(claims []claim.Claim) catalog.Held {
+	held := catalog.Held{}
+	for _, c := range claims {
+		for _, d := range c.Devices {
+			held[d.Name] = held[d.Name] || d.ShareID != nil
+		}
+	}
+	return held
+}
+
+// takenBy returns the memory that claims take of devices. It leaves out shares of unknown
+// size, of claims without a readable record.
+func takenBy(claims []claim.Claim) catalog.Taken {
+	taken := catalog.Taken{}
+	for _, held := range claims {
+		for _, d := range held.Devices {
+			if d.Name.Kind.Takes() != kind.TakesMemory || d.Terms.IsUnknown() {
+				continue
+			}
+			name := d.Name.String()
+			of := taken[name]
+			of.Whole = of.Whole || d.Terms.Share == nil
+			of.Bytes += d.Terms.Memory()
+			taken[name] = of
+		}
+	}
+	return taken
+}

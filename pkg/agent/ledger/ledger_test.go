@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/ledger"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+)
+
+// claims is a fake of [ledger.Claims] that have changed no modes.
+type claims struct {
+	held func() ([]claim.Claim, error)
+}
+
+func (c claims) Held(context.Context) ([]claim.Claim, error) { return c.held() }
+
+func (claims) SwitchedModes(context.Context) (map[gpu.PCIAddress]bool, error) { return nil, nil }
+
+func (claims) ExclusiveGPUs(context.Context) (map[gpu.PCIAddress]bool, error) { return nil, nil }
+
+func (claims) KeptPartitions(context.Context) (map[string]bool, error) { return nil, nil }
+
+func TestADeviceIsContestedUntilNoClaimHoldsIt(t *testing.T) {
+	var held []claim.Claim
+	var failed error
+	for i, uid := range []types.UID{"a", "b", "c"} {
+		name := kind.Whole(gpu.PCIAddress{Bus: uint8(i)})
+		held = append(held, claim.Claim{Ref: claim.Ref{UID: uid}, Devices: []claim.Device{{Name: name}, {Name: kindtest.Name("node-gpus")}}})
+	}
+	s := state.New(state.Features{})
+	c := ledger.New(claims{held: func() ([]claim.Claim, error) { return held, failed }}, &s.Claimed)
+	want := func(when string, devices map[uint8]string) {
+		t.Helper()
+		all := catalog.InUse{}
+		for bus, value := range devices {
+			all[kind.Whole(gpu.PCIAddress{Bus: bus})] = value
+		}
+		if diff := cmp.Diff(all, c.Read(t.Context()).InUse); diff != "" {
+			t.Errorf("contested %s (-want +got):\n%s", when, diff)
+		}
+	}
+	want("before the first round", nil)
+	c.SetContested([]types.UID{"b", "c"}, []types.UID{"a"}, []claim.Stranger{{Device: kindtest.Name("gpu-01-00")}})
+	want("after it", map[uint8]string{0: "unneeded-claim", 1: "foreign-process"})
+	c.SetRefused("c", true)
+	want("while the processes of a claim keep it", map[uint8]string{0: "unneeded-claim", 1: "foreign-process", 2: "unneeded-claim"})
+	c.SetContested(nil, nil, nil)
+	want("after a round without the API", map[uint8]string{0: "unneeded-claim", 2: "unneeded-claim"})
+	failed = errors.New("the disk is gone")
+	want("while the records cannot be read", map[uint8]string{0: "unneeded-claim", 2: "unneeded-claim"})
+	failed = nil
+	c.SetContested([]types.UID{"a"}, nil, nil)
+	c.SetRefused("c", false)
+	want("when the claims are needed", nil)
+	c.SetContested(nil, []types.UID{"a"}, nil)
+	released := held
+	held = held[1:]
+	want("when the claim is released", nil)
+	held = released
+	want("when the claim is prepared again", nil)
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"reflect"
+	"sync"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/notify"
+)
+
+// State has the tables of a node. Its methods, and those of its tables, may be called from
+// any goroutine.
+type State struct {
+	Hardware      Table[Hardware]
+	Conditions    Table[Conditions]
+	Claimed       Table[Claimed]
+	Configuration Table[Configuration]
+	Features      Table[Features]
+
+	mu      sync.Mutex // guards all tables
+	changes notify.Subscribers
+}
+
+// New returns the state of a node of which only the features are known.
+func New(features Features) *State {
+	s := &State{}
+	s.Hardware.of, s.Conditions.of, s.Claimed.of, s.Configuration.of, s.Features.of = s, s, s, s, s
+	s.Features.value = features
+	return s
+}
+
+// Table is one part of the state. Only its writer calls Set and Touch.
+type Table[V any] struct {
+	of       *State
+	value    V
+	revision uint64
+}
+
+// Get returns the value, which must not be changed.
+func (t *Table[V]) Get() V {
+	t.of.mu.Lock()
+	defer t.of.mu.Unlock()
+	return t.value
+}
+
+// Set replaces the value. Subscribers are notified if it differs from the last one.
+func (t *Table[V]) Set(value V) {
+	t.of.mu.Lock()
+	changed := !reflect.DeepEqual(t.value, value)
+	if changed {
+		t.value = value
+		t.revision++
+	}
+	t.of.mu.Unlock()
+	if changed {
+		t.of.changes.Notify()
+	}
+}
+
+// Touch notifies subscribers that the value is stale: its writer would read another one.
+func (t *Table[V]) Touch() {
+	t.of.mu.Lock()
+	t.revision++
+	t.of.mu.Unlock()
+	t.of.changes.Notify()
+}
+
+// Revisions count the changes of each table.
+type Revisions struct {
+	Hardware, Conditions, Claimed, Configuration, Features uint64
+}
+
+// Revisions returns the present revisions.
+func (s *State) Revisions() Revisions {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.revisions()
+}
+
+// revisions is Revisions for callers that hold mu.
+func (s *State) revisions() Revisions {
+	return Revisions{s.Hardware.revision, s.Conditions.revision, s.Claimed.revision, s.Configuration.revision, s.Features.revision}
+}
+
+// Snapshot is the state at one time. Its values must not be changed.
+type Snapshot struct {
+	Hardware      Hardware
+	Conditions    Conditions
+	Claimed       Claimed
+	Configuration Configuration
+	Features      Features
+	Revisions     Revisions
+}
+
+// Snapshot returns the present state.
+func (s *State) Snapshot() Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Snapshot{s.Hardware.value, s.Conditions.value, s.Claimed.value, s.Configuration.value, s.Features.value, s.revisions()}
+}
+
+// Subscribe returns a channel that has an item after each change of a table, until cancel is
+// called.
+func (s *State) Subscribe() (changed <-chan struct{}, cancel func()) { return s.changes.Subscribe() }

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+)
+
+// changed reports whether the channel has an item.
+func changed(channel <-chan struct{}) bool {
+	select {
+	case <-channel:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestSubscribersAreNotifiedOfOtherValuesOnly(t *testing.T) {
+	s := state.New(state.Features{OldVersion: "v1.34.0"})
+	signal, cancel := s.Subscribe()
+	defer cancel()
+	before := s.Revisions()
+	s.Features.Set(state.Features{OldVersion: "v1.34.0"})
+	s.Conditions.Set(state.Conditions{})
+	if changed(signal) || s.Revisions() != before {
+		t.Errorf("equal values count as a change: %+v", s.Revisions())
+	}
+	s.Conditions.Set(state.Conditions{Repairs: errors.New("no such GPU")})
+	if now := s.Revisions(); !changed(signal) || now.Conditions != before.Conditions+1 || now.Features != before.Features {
+		t.Errorf("revisions %+v after a change of the conditions; before %+v", now, before)
+	}
+	s.Conditions.Set(state.Conditions{Repairs: errors.New("no such GPU")})
+	if changed(signal) {
+		t.Error("an equal error counts as a change")
+	}
+	s.Claimed.Touch()
+	if now := s.Revisions(); !changed(signal) || now.Claimed != before.Claimed+1 {
+		t.Errorf("revisions %+v after the claims are stale", now)
+	}
+}
+
+func TestASnapshotDoesNotChange(t *testing.T) {
+	s := state.New(state.Features{})
+	s.Hardware.Set(state.HardwareOf(gpu.Node{DriverVersion: "570"}))
+	before := s.Snapshot()
+	s.Hardware.Set(state.HardwareOf(gpu.Node{DriverVersion: "615"}))
+	if before.Hardware.DriverVersion != "570" || s.Snapshot().Hardware.DriverVersion != "615" {
+		t.Errorf("versions %s and %s", before.Hardware.DriverVersion, s.Snapshot().Hardware.DriverVersion)
+	}
+}
+
+// A node is published as it would be without claims.
+func TestTheChangesOfClaimsAreLeftOut(t *testing.T) {
+	address := gpu.PCIAddress{Bus: 1}
+	profile := gpu.Profile{Slices: 1, MemoryGB: 10}
+	mig := gpu.GPU{
+		Address: address, ComputeMode: gpu.ComputeModeExclusiveProcess,
+		MIG: gpu.MIG{Enabled: true, PendingEnabled: true, Partitions: []gpu.Partition{
+			{Profile: profile, Placement: gpu.Placement{Start: 0, Size: 1}, UUID: "MIG-held"},
+			{Profile: profile, Placement: gpu.Placement{Start: 1, Size: 1}, UUID: "MIG-kept"},
+			{Profile: profile, Placement: gpu.Placement{Start: 2, Size: 1}, UUID: "MIG-administrator"},
+		}},
+	}
+	whole := mig
+	whole.MIG.Partitions = mig.MIG.Partitions[:2]
+	theirs := state.Changes{
+		Held: catalog.Held{kind.Partition(address, profile, 0): false}, Kept: map[string]bool{"MIG-kept": true},
+		MIGModes: map[gpu.PCIAddress]bool{address: true}, Exclusive: map[gpu.PCIAddress]bool{address: true},
+	}
+	for name, tc := range map[string]struct {
+		gpu     gpu.GPU
+		changes state.Changes
+		want    gpu.GPU
+	}{
+		"a node without claims":             {mig, state.Changes{}, mig},
+		"claims and an administrator share": {mig, theirs, gpu.GPU{Address: address, ComputeMode: gpu.ComputeModeDefault, MIG: gpu.MIG{Enabled: true, PendingEnabled: true, Partitions: mig.MIG.Partitions[2:]}}},
+		"only claims":                       {whole, theirs, gpu.GPU{Address: address, ComputeMode: gpu.ComputeModeDefault}},
+		"an administrator's modes": {whole, state.Changes{Held: theirs.Held, Kept: theirs.Kept},
+			gpu.GPU{Address: address, ComputeMode: gpu.ComputeModeExclusiveProcess, MIG: gpu.MIG{Enabled: true, PendingEnabled: true}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := state.New(state.Features{})
+			read := slices.Clone(tc.gpu.MIG.Partitions)
+			s.Hardware.Set(state.Hardware{Scanned: true, Succeeded: true, GPUs: []state.Sighting{{GPU: tc.gpu, Changes: tc.changes}}})
+			if diff := cmp.Diff([]gpu.GPU{tc.want}, s.Snapshot().Node().GPUs); diff != "" {
+				t.Errorf("published (-want +got):\n%s", diff)
+			}
+			if got, err := s.GPU(t.Context(), address); err != nil || !cmp.Equal(tc.want, got.GPU) {
+				t.Errorf("for claims: %v, %v", cmp.Diff(tc.want, got.GPU), err)
+			}
+			if diff := cmp.Diff(read, s.Hardware.Get().GPUs[0].GPU.MIG.Partitions); diff != "" {
+				t.Errorf("the hardware was changed (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A claim may come or go while the GPUs are read.
+func TestChangesDuringAScan(t *testing.T) {
+	one, two := gpu.PCIAddress{Bus: 1}, gpu.PCIAddress{Bus: 2}
+	before := state.Changes{Held: catalog.Held{kind.Whole(one): false}, Kept: map[string]bool{"MIG-1": true}, MIGModes: map[gpu.PCIAddress]bool{one: true}}
+	after := state.Changes{Held: catalog.Held{kind.Whole(two): true}, Exclusive: map[gpu.PCIAddress]bool{two: true}}
+	want := state.Changes{
+		Held: catalog.Held{kind.Whole(one): false, kind.Whole(two): true}, Kept: map[string]bool{"MIG-1": true},
+		MIGModes: map[gpu.PCIAddress]bool{one: true}, Exclusive: map[gpu.PCIAddress]bool{two: true},
+	}
+	if diff := cmp.Diff(want, state.During(before, after)); diff != "" {
+		t.Errorf("during the scan (-want +got):\n%s", diff)
+	}
+}
+
+// NVIDIA's namespaces require a GPU that is not in MIG mode.
+func TestAGPUInMIGModeHasNoNamespaces(t *testing.T) {
+	whole, mig := gpu.PCIAddress{Bus: 1}, gpu.PCIAddress{Bus: 2}
+	s := state.New(state.Features{})
+	s.Conditions.Set(state.Conditions{MPSNamespaces: true})
+	s.Hardware.Set(state.Hardware{Scanned: true, Succeeded: true, GPUs: []state.Sighting{
+		{GPU: gpu.GPU{Address: whole}}, {GPU: gpu.GPU{Address: mig, MIG: gpu.MIG{Enabled: true}}},
+	}})
+	for address, want := range map[gpu.PCIAddress]bool{whole: true, mig: false} {
+		if g, err := s.GPU(t.Context(), address); err != nil || g.MPSNamespaces != want {
+			t.Errorf("GPU at %s has namespaces: %t, %v; want %t", address, g.MPSNamespaces, err, want)
+		}
+	}
+}
+
+func TestANodeThatCannotLimitMemoryHasNoLimits(t *testing.T) {
+	s := state.New(state.Features{NoMemoryLimits: errors.New("cgroups of version 1")})
+	s.Hardware.Set(state.HardwareOf(gpu.Node{GPUs: []gpu.GPU{{UUID: "old", NoMemoryLimits: "the driver is old"}, {UUID: "new", MemoryLimits: true}}}))
+	var got []string
+	for _, g := range s.Snapshot().Node().GPUs {
+		if g.MemoryLimits {
+			t.Errorf("GPU %s has memory limits", g.UUID)
+		}
+		got = append(got, g.NoMemoryLimits)
+	}
+	if diff := cmp.Diff([]string{"the driver is old", "cgroups of version 1"}, got); diff != "" {
+		t.Errorf("reasons (-want +got):\n%s", diff)
+	}
+}

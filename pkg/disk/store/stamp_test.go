@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store_test
+
+import (
+	"errors"
+	"io/fs"
+	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
+)
+
+func TestVersionsHaveDifferentStamps(t *testing.T) {
+	s, err := store.Open(t.TempDir(), store.Disk{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Stamp("key"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a record that is not there: %v, want %v", err, fs.ErrNotExist)
+	}
+	var last store.Stamp
+	for _, payload := range []string{"one", "two", "three"} {
+		if err := s.Write("key", []byte(payload)); err != nil {
+			t.Fatal(err)
+		}
+		stamp, err := s.Stamp("key")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stamp == last {
+			t.Errorf("%s has the stamp of the version before", payload)
+		}
+		if again, err := s.Stamp("key"); err != nil || again != stamp {
+			t.Errorf("%s: stamp %v, then %v, %v", payload, stamp, again, err)
+		}
+		last = stamp
+	}
+}
+
+func TestAStampOfAStrangeKey(t *testing.T) {
+	s, err := store.Open(t.TempDir(), store.Disk{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Stamp("../key"); err == nil {
+		t.Error("it was looked for outside of the directory")
+	}
+}

@@ -1,6 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-
-// Package gpurows makes the rows that the commands of kubectl gpu print and its pages show.
-// They are pure functions of a cluster's objects; the JSON and YAML of the commands are these
-// types.
-package gpurows

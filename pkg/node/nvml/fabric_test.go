@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvml_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/simerr"
+)
+
+// fabricOf is what a snapshot reports of a GPU's fabric.
+type fabricOf struct {
+	State  gpu.FabricState
+	Fabric *gpu.Fabric
+}
+
+func readFabric(t *testing.T, l *nvml.Library, index int) fabricOf {
+	t.Helper()
+	g := snapshot(t, l).GPUs[index]
+	return fabricOf{g.FabricState, g.Fabric}
+}
+
+func TestTheFabricOfEachModel(t *testing.T) {
+	rack := &gpu.Fabric{ClusterUUID: "5d6e29b4-1d0c-4c8e-9f3a-72b1c0ffee72", CliqueID: 32766}
+	for model, want := range map[string]fabricOf{
+		// Behind NVSwitch, from Hopper on; the fabric ends at the machine.
+		"dgx-h100": {State: gpu.FabricCompleted},
+		"hgx-h200": {State: gpu.FabricCompleted},
+		"dgx-b200": {State: gpu.FabricCompleted},
+		// A rack's.
+		"gb200": {State: gpu.FabricCompleted, Fabric: rack},
+		// Behind NVSwitch before Hopper, bridged, linked without switches, alone.
+		"dgx-a100": {}, "a30-bridge": {}, "dgx1-v100": {}, "l40s": {}, "t4": {}, "rtx-pro-6000": {}, "mixed-a30-l40s": {},
+	} {
+		if diff := cmp.Diff(want, readFabric(t, nvml.New(simulate(t, model).NVML()), 0)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", model, diff)
+		}
+	}
+}
+
+func TestAHopperGPUThatJoinsNoFabric(t *testing.T) {
+	m, err := nvmlsim.LoadModel("dgx-h100")
+	must(t, err)
+	m.Fabric = nil
+	sim := create(t, m)
+	if diff := cmp.Diff(fabricOf{}, readFabric(t, nvml.New(sim.NVML()), 0)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if err := sim.SetFabric(0, nvmlsim.FabricFailed); !errors.Is(err, simerr.ErrNotSupported) {
+		t.Errorf("error %v, want %v", err, simerr.ErrNotSupported)
+	}
+}
+
+func TestAFabricThatIsNotCompleted(t *testing.T) {
+	for _, state := range []gpu.FabricState{gpu.FabricNotStarted, gpu.FabricInProgress, gpu.FabricFailed} {
+		t.Run(string(state), func(t *testing.T) {
+			sim := simulate(t, "gb200")
+			l := nvml.New(sim.NVML())
+			before := readFabric(t, l, 1)
+			must(t, sim.SetFabric(1, nvmlsim.FabricState(state)))
+			if diff := cmp.Diff(fabricOf{State: state}, readFabric(t, l, 1)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(before, readFabric(t, l, 0)); diff != "" {
+				t.Errorf("the other GPU (-want +got):\n%s", diff)
+			}
+			err := sim.AddProcess(1, nvmlsim.Process{PID: 7})
+			if !errors.Is(err, simerr.ErrNotReady) || !strings.Contains(err.Error(), "802") {
+				t.Errorf("a CUDA process: %v, want error 802", err)
+			}
+			must(t, sim.SetFabric(1, nvmlsim.FabricCompleted))
+			if diff := cmp.Diff(before, readFabric(t, l, 1)); diff != "" {
+				t.Errorf("once it is completed (-want +got):\n%s", diff)
+			}
+			must(t, sim.AddProcess(1, nvmlsim.Process{PID: 7}))
+		})
+	}
+}
+
+func TestAResetRegistersAnew(t *testing.T) {
+	sim := simulate(t, "gb200")
+	l := nvml.New(sim.NVML())
+	before := readFabric(t, l, 0)
+	must(t, sim.SetFabric(0, nvmlsim.FabricFailed))
+	must(t, sim.ResetGPU(0))
+	if diff := cmp.Diff(before, readFabric(t, l, 0)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestACliqueThatChanges(t *testing.T) {
+	sim := simulate(t, "gb200")
+	l := nvml.New(sim.NVML())
+	must(t, sim.SetClique(2, 5))
+	if got := readFabric(t, l, 2).Fabric.CliqueID; got != 5 {
+		t.Errorf("clique %d, want 5", got)
+	}
+	if err := simulate(t, "dgx-h100").SetClique(2, 5); !errors.Is(err, simerr.ErrNotSupported) {
+		t.Errorf("a clique within one machine: %v, want %v", err, simerr.ErrNotSupported)
+	}
+}
+
+func TestAFabricThatIsNotReportedIsAbsent(t *testing.T) {
+	sim := simulate(t, "gb200")
+	lib := withoutSymbol{sim.NVML(), "nvmlDeviceGetGpuFabricInfo"}
+	if diff := cmp.Diff(fabricOf{}, readFabric(t, nvml.New(lib), 0)); diff != "" {
+		t.Errorf("an old library (-want +got):\n%s", diff)
+	}
+	fail(t, sim, "DeviceGetGpuFabricInfo", 0, gonvml.ERROR_NOT_SUPPORTED)
+	if diff := cmp.Diff(fabricOf{}, readFabric(t, nvml.New(sim.NVML()), 0)); diff != "" {
+		t.Errorf("not supported (-want +got):\n%s", diff)
+	}
+}
