@@ -67,7 +67,7 @@ func instanceText(t *testing.T, model string, printed []byte) string {
 		t.Fatal(err)
 	}
 	var text strings.Builder
-	text.WriteString("# ResourceSlices of a simulated " + model + " with the agent's defaults, without UUIDs.\n# Written by make instance-slices; docs/admin/on-autoscalers.md has their use.\n")
+	text.WriteString("# ResourceSlices of a simulated " + model + " with the agent's defaults, without UUIDs.\n# Written by make instance-slices; docs/admin/programs.md has their use.\n")
 	for _, slice := range list.Items {
 		slice.ObjectMeta = metav1.ObjectMeta{Name: strings.TrimSuffix(slice.GenerateName, "-")}
 		for i := range slice.Spec.Devices {
