@@ -33,7 +33,7 @@ func (o *options) newDoctor() *cobra.Command {
 		Short: "Check the cluster and its nodes: findings, their meaning, and the remedy. It changes nothing",
 		Long: "Check API server, classes, policies, agents, slices and claims, and the settings of the nodes, which the agents report. " +
 			"It changes nothing. The exit status is 1 if it finds a problem. " +
-			gpu.Page("docs/admin/doctor.md#check-a-cluster") + " lists the pages with a section for each code of a finding.",
+			gpu.Page("docs/admin/findings.md") + " has a section for each code of a finding.",
 		RunE: func(cmd *cobra.Command, nodes []string) error {
 			c, err := o.examined(cmd.Context(), nodes)
 			if err != nil {

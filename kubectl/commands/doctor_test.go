@@ -123,7 +123,7 @@ warning swap-on node a 1.0Gi of swap
 swap-on: node a
 meaning host memory of programs may be on disk when the GPU needs it, and the kubelet does not start with swap unless its configuration admits it
 remedy run swapoff --all and remove swap from /etc/fstab, unless the kubelet's memorySwap is set on purpose
-read https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/admin/findings-nodes.md#swap-on
+read https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/admin/findings.md#swap-on
 
 problems: 0, warnings: 1, unknown: 0, ok: 46`)
 }
@@ -213,7 +213,7 @@ func TestDoctorMutesCodes(t *testing.T) {
 	if out, problems := run(t, client, "doctor", "--ignore", "swap-on,xid-79"); strings.TrimSpace(out) != "problems: 0, warnings: 0, unknown: 0, ok: 46, muted: 1" || problems != "" {
 		t.Errorf("got %q, %q", out, problems)
 	}
-	if out, _ := run(t, client, "doctor", "--ignore", "swap-on", "-o", "json"); !strings.Contains(out, `"code": "swap-on"`) || !strings.Contains(out, `"muted": true`) || !strings.Contains(out, `"read": "https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/admin/findings-nodes.md#swap-on"`) {
+	if out, _ := run(t, client, "doctor", "--ignore", "swap-on", "-o", "json"); !strings.Contains(out, `"code": "swap-on"`) || !strings.Contains(out, `"muted": true`) || !strings.Contains(out, `"read": "https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/admin/findings.md#swap-on"`) {
 		t.Errorf("json: %s", out)
 	}
 	if out, problems := run(t, client, "doctor", "--ignore", "swap"); !strings.Contains(problems, `no finding has the code "swap"`) {

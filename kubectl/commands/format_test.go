@@ -126,8 +126,8 @@ func withoutSentences(t *testing.T, text string) []byte {
 
 func TestFindingsForPrograms(t *testing.T) {
 	findings := []doctor.Finding{
-		{Check: "swap", Code: "swap-on", Object: "node a", State: doctor.Warning, Found: "8Gi of swap", Meaning: "m", Remedy: "r", Read: "https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/admin/findings-nodes.md#swap-on"},
-		{Check: "swap", Code: "swap-on", Object: "node b", State: doctor.Warning, Found: "8Gi of swap", Meaning: "m", Remedy: "r", Read: "https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/admin/findings-nodes.md#swap-on"},
+		{Check: "swap", Code: "swap-on", Object: "node a", State: doctor.Warning, Found: "8Gi of swap", Meaning: "m", Remedy: "r", Read: "https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/admin/findings.md#swap-on"},
+		{Check: "swap", Code: "swap-on", Object: "node b", State: doctor.Warning, Found: "8Gi of swap", Meaning: "m", Remedy: "r", Read: "https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/admin/findings.md#swap-on"},
 		{Check: "ecc", Code: "ecc-off", Object: "node a", State: doctor.Warning, Found: "off", Muted: true},
 		{Check: "server", Object: "cluster", State: doctor.OK, Found: "v1.37.1"},
 	}

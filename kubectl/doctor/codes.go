@@ -25,9 +25,6 @@ type Code struct {
 	Read string
 }
 
-// document lists the documents with a section for each code.
-const document = "docs/admin/doctor.md"
-
 // Codes returns all codes in the order of the documents. The causes for which new claims do not
 // get a GPU are codes of the check "health", and those of shares of the check "limits".
 func Codes() []Code {
@@ -40,12 +37,12 @@ func Codes() []Code {
 func causes() []Code {
 	var all []Code
 	for _, c := range cause.All() {
-		code := Code{Name: section(c.Code), Check: "health", State: stateOf(c), Summary: c.Meaning, Read: "user/taints.md#taints"}
+		code := Code{Name: section(c.Code), Check: "health", State: stateOf(c), Summary: c.Meaning, Read: "user/troubleshooting.md#causes"}
 		switch {
 		case c.Key == v1alpha1.TaintUnhealthy:
 			code.Read = "admin/failed-gpus.md#gpus-that-fail"
 		case c.OfShare():
-			code.Check, code.Read = "limits", "user/share-events.md"
+			code.Check, code.Read = "limits", "user/events.md#when-a-share-does-not-start"
 		}
 		all = append(all, code)
 	}
@@ -70,7 +67,7 @@ func isCode(name string) bool {
 func Mute(findings []Finding, muted []string) error {
 	for _, code := range muted {
 		if !isCode(code) {
-			return fmt.Errorf("%w: no finding has the code %q; %s lists the codes", gpu.ErrInvalid, code, gpu.Page(document))
+			return fmt.Errorf("%w: no finding has the code %q; %s lists the codes", gpu.ErrInvalid, code, gpu.Page(documentOfFindings))
 		}
 	}
 	for i, f := range findings {
@@ -97,7 +94,7 @@ var codes = []Code{
 	{"server-version-unknown", "server", Unknown, "the API server reports a version that is none", "admin/install.md#before"},
 	{"server-too-old", "server", Problem, "the API server is older than Kubernetes 1.34", "admin/install.md#before"},
 	{"server-without-shares", "server", Warning, "the API server is older than Kubernetes 1.36, so GPUs are not shared", "admin/install.md#before"},
-	{"server-without-counters", "server", Warning, "the API server is older than Kubernetes 1.36.2, so nodes offer no MIG devices and no time slices", "admin/runtimes.md"},
+	{"server-without-counters", "server", Warning, "the API server is older than Kubernetes 1.36.2, so nodes offer no MIG devices and no time slices", "admin/support.md#kubernetes"},
 	{"resources-missing", "resources", Problem, "the API server does not serve resource.k8s.io/v1", "admin/install.md#before"},
 	{"taint-rules-not-served", "resources", Warning, "the API server does not serve DeviceTaintRules", "admin/install.md#before"},
 	{"shares-not-published", "shares", Warning, "no published device can be shared", "admin/install.md#before"},
@@ -120,14 +117,14 @@ var codes = []Code{
 	{"rollout-on-delete", "rollouts", Warning, "pods of an older release run until they are deleted", "admin/install.md"},
 	{"pods-not-created", "rollouts", Problem, "selected nodes have no pod of the driver", "admin/install.md#check-the-installation"},
 	{"pod-not-scheduled", "rollouts", Problem, "the scheduler does not place a pod of the driver on its node", "admin/install.md#check-the-installation"},
-	{"supervisor-not-ready", "supervisors", Problem, "the MPS supervisor of a node is not ready", "user/share-events.md"},
-	{"supervisor-missing", "supervisors", Problem, "the agent of a node expects an MPS supervisor, and the node has none", "user/share-events.md"},
+	{"supervisor-not-ready", "supervisors", Problem, "the MPS supervisor of a node is not ready", "user/events.md#when-a-share-does-not-start"},
+	{"supervisor-missing", "supervisors", Problem, "the agent of a node expects an MPS supervisor, and the node has none", "user/events.md#when-a-share-does-not-start"},
 	{"node-not-ready", "nodes", Problem, "a node with GPUs is not ready, so what it publishes is old", ""},
 	{"slices-of-missing-node", "slices", Problem, "devices of a node are published, and the node does not exist", ""},
 	{"node-without-agent", "slices", Problem, "devices of a node are published, and no agent runs there", "admin/operate.md#troubleshooting"},
 	{"node-without-devices", "slices", Problem, "the agent of a node is ready, and publishes no devices", "admin/operate.md#troubleshooting"},
 	{"pool-incomplete", "pools", Problem, "some slices of a node's pool are missing", ""},
-	{codeRule, "health", Warning, "a DeviceTaintRule taints a GPU, or a release of the driver with causes that this one does not know", "user/taints.md#taints"},
+	{codeRule, "health", Warning, "a DeviceTaintRule taints a GPU, or a release of the driver with causes that this one does not know", "user/troubleshooting.md#causes"},
 	{"gpus-missing", "peers", Warning, "a node publishes fewer GPUs of a product than other nodes with it", "admin/operate.md#troubleshooting"},
 	{"driver-releases-differ", "driver-releases", Warning, "nodes with GPUs of one product have different releases of the NVIDIA driver", ""},
 
@@ -142,24 +139,24 @@ var codes = []Code{
 	{"claim-of-missing-pod", "consumers", Problem, "a claim is reserved for a pod that does not exist", ""},
 	{"claim-of-ended-pod", "consumers", Problem, "a claim is reserved for a pod that has ended", ""},
 	{"pod-not-terminated", "consumers", Problem, "a pod with devices does not end. It is a warning if only finalizers keep it", "user/troubleshooting.md#the-pod-stays-terminating"},
-	{"memory-unlimited", "limits", Warning, "a container of a claim computes without its memory limit", "user/share-events.md"},
-	{"memory-limit-not-checked", "limits", Unknown, "the agent cannot check whether each container of a claim has its memory limit", "user/share-events.md"},
-	{"claim-not-named", "containers", Warning, "no container of a pod names one of the pod's claims, so none gets its devices", "user/concepts.md"},
+	{"memory-unlimited", "limits", Warning, "a container of a claim computes without its memory limit", "user/events.md#when-a-share-does-not-start"},
+	{"memory-limit-not-checked", "limits", Unknown, "the agent cannot check whether each container of a claim has its memory limit", "user/events.md#when-a-share-does-not-start"},
+	{"claim-not-named", "containers", Warning, "no container of a pod names one of the pod's claims, so none gets its devices", "user/choose.md#from-a-claim-to-a-gpu"},
 	{"two-shares-in-container", "containers", Warning, "a container names two shares that MPS limits, and gets the limits of one", "user/share-guarantees.md#what-it-does-not-guarantee"},
 	{"share-rounded-up", "containers", Warning, "a claim holds more than it requests, because the scheduler rounds shares up", "user/share.md"},
 
-	{"nvidia-dra-driver", "drivers", Problem, "NVIDIA's own DRA driver publishes the GPUs of the node too", "admin/migrate-from-nvidia-dra.md"},
-	{"driver-of-same-name", "drivers", Problem, "another driver of the same name serves the node", "admin/two-drivers.md#two-drivers-on-one-node"},
-	{"gpu-published-twice", "drivers", Problem, "another driver publishes the same GPUs", "admin/two-drivers.md"},
+	{"nvidia-dra-driver", "drivers", Problem, "NVIDIA's own DRA driver publishes the GPUs of the node too", "admin/migration.md#from-nvidias-dra-driver"},
+	{"driver-of-same-name", "drivers", Problem, "another driver of the same name serves the node", "admin/migration.md#two-drivers-on-one-node"},
+	{"gpu-published-twice", "drivers", Problem, "another driver publishes the same GPUs", "admin/migration.md#two-drivers-in-one-cluster"},
 	{"device-plugin-on-node", "device-plugins", Warning, "NVIDIA's device plugin runs on a node of the driver", "admin/migrate-from-device-plugin.md"},
 	{"pod-without-claim", "runtime-classes", Warning, "a pod with NVIDIA's RuntimeClass has no claim, and may see all GPUs of its node", "admin/device-plugin-differences.md"},
 	{"kubelet-too-old", "kubelets", Problem, "a kubelet is older than 1.34", "admin/install.md#before"},
-	{"cdi-off", "kubelets", Problem, "CDI is off in the container runtime", "admin/runtimes.md"},
-	{"cdi-may-be-off", "kubelets", Warning, "CDI is off in the container runtime unless its configuration enables it", "admin/runtimes.md"},
-	{"runtime-without-cdi", "kubelets", Problem, "the container runtime has no CDI", "admin/runtimes.md"},
-	{"cdi-folder-not-read", "kubelets", Problem, "the container runtime does not read the folder of the agent's CDI specs", "admin/runtimes.md"},
-	{"shm-may-be-replaced", "kubelets", Warning, "the container runtime may replace the /dev/shm of MPS shares", "admin/runtimes.md#cri-o"},
-	{"runtime-unknown", "kubelets", Unknown, "the container runtime is one that the check does not know", "admin/runtimes.md"},
+	{"cdi-off", "kubelets", Problem, "CDI is off in the container runtime", "admin/support.md#container-runtimes"},
+	{"cdi-may-be-off", "kubelets", Warning, "CDI is off in the container runtime unless its configuration enables it", "admin/support.md#container-runtimes"},
+	{"runtime-without-cdi", "kubelets", Problem, "the container runtime has no CDI", "admin/support.md#container-runtimes"},
+	{"cdi-folder-not-read", "kubelets", Problem, "the container runtime does not read the folder of the agent's CDI specs", "admin/support.md#container-runtimes"},
+	{"shm-may-be-replaced", "kubelets", Warning, "the container runtime may replace the /dev/shm of MPS shares", "admin/support.md#cri-o"},
+	{"runtime-unknown", "kubelets", Unknown, "the container runtime is one that the check does not know", "admin/support.md#container-runtimes"},
 	{"huge-pages-not-counted", "kubelets", Warning, "the kubelet reports fewer huge pages than the kernel has", ""},
 
 	{"facts-not-readable", "facts", Unknown, "you have no right to read facts about nodes", "admin/rights.md#facts-about-a-node"},
@@ -184,10 +181,10 @@ var codes = []Code{
 	{"iommu-translates", "iommu", Warning, "the IOMMU translates the addresses of a GPU", "user/topology.md"},
 	{"gpu-rdma-missing", "peermem", Warning, "network adapters cannot reach the memory of GPUs", "user/topology.md"},
 	{"memlock-small", "memlock", Warning, "containers can lock too little memory for RDMA", "user/topology.md"},
-	{"cgroup-v1", "cgroup", Warning, "a node has cgroups of version 1", "user/share-levels.md"},
-	{"cgroup-without-dmem", "cgroup", Warning, "the kernel cannot limit the GPU memory of cgroups", "user/share-levels.md"},
+	{"cgroup-v1", "cgroup", Warning, "a node has cgroups of version 1", "user/share-guarantees.md#the-levels"},
+	{"cgroup-without-dmem", "cgroup", Warning, "the kernel cannot limit the GPU memory of cgroups", "user/share-guarantees.md#the-levels"},
 	{"thp-never", "transparent-huge-pages", Warning, "transparent huge pages are off", ""},
 	{"swap-on", "swap", Warning, "a node swaps", ""},
 	{"cpu-governor", "governor", Warning, "CPUs may run below their highest frequency", ""},
-	{"kernel-log-unknown", "kernel-log", Warning, "the agent cannot read the kernel's log, or not find its processes", "admin/program-faults.md"},
+	{"kernel-log-unknown", "kernel-log", Warning, "the agent cannot read the kernel's log, or not find its processes", "admin/causes.md#faults-of-programs"},
 }

@@ -6,24 +6,19 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 )
 
-// The documents with a section for each code. The alert GPUUnhealthy of the chart names those of
-// the faults and XIDs too.
+// The documents with a section for each code. The alert GPUUnhealthy of the chart names the one
+// of the causes too.
 const (
-	documentOfFaults  = "docs/admin/causes-faults.md"
-	documentOfXIDs    = "docs/admin/causes-xids.md"
-	documentOfUse     = "docs/admin/causes-use.md"
-	documentOfCluster = "docs/admin/findings-cluster.md"
-	documentOfClaims  = "docs/admin/findings-claims.md"
-	documentOfNodes   = "docs/admin/findings-nodes.md"
+	documentOfCauses   = "docs/admin/causes.md"
+	documentOfFindings = "docs/admin/findings.md"
 )
 
 // Section returns the address of the section that explains a code, such as the one of
-// docs/admin/findings-nodes.md#swap-on. It returns "" if no finding can have the code.
+// docs/admin/findings.md#swap-on. It returns "" if no finding can have the code.
 func Section(code string) string {
 	name := section(code)
 	if i := slices.IndexFunc(Codes(), func(c Code) bool { return c.Name == name }); i >= 0 {
@@ -34,29 +29,10 @@ func Section(code string) string {
 
 // Document returns the document with the section about the code.
 func (c Code) Document() string {
-	if i := slices.IndexFunc(cause.All(), func(of cause.Cause) bool { return of.Anchor() == c.Name }); c.Check == "health" && i >= 0 {
-		return documentOfCause(cause.All()[i])
+	if c.Check == "health" && slices.ContainsFunc(cause.All(), func(of cause.Cause) bool { return of.Anchor() == c.Name }) {
+		return documentOfCauses
 	}
-	switch c.Check {
-	case "", "server", "resources", "shares", "classes", "missing-classes", "selectors", "extended-resources", "policies", "agents", "versions", "rollouts", "supervisors":
-		return documentOfCluster
-	case "claims", "prepared", "consumers", "limits", "containers":
-		return documentOfClaims
-	default:
-		return documentOfNodes
-	}
-}
-
-// documentOfCause returns the document with the section about a cause.
-func documentOfCause(c cause.Cause) string {
-	switch {
-	case c.Key != v1alpha1.TaintUnhealthy:
-		return documentOfUse
-	case strings.HasPrefix(c.Value, "xid-"):
-		return documentOfXIDs
-	default:
-		return documentOfFaults
-	}
+	return documentOfFindings
 }
 
 // section returns the section of the document that explains a code. Causes that this release

@@ -26,7 +26,7 @@ func TestAGPUWithoutItsAgentIsNotOK(t *testing.T) {
 		// A node that should have GPUs.
 		"b": {Problem: rows.Reason{Code: rows.CodeNoAgent}},
 	}})
-	const unknown = `docs/admin/findings-cluster.md#agent-not-ready" rel="noreferrer">agent not ready</a> since 4d4h ago`
+	const unknown = `docs/admin/findings.md#agent-not-ready" rel="noreferrer">agent not ready</a> since 4d4h ago`
 	for target, want := range map[string][]string{
 		"/":                       {"? unknown:<wbr", unknown, "? not published:<wbr", `#node-without-agent" rel="noreferrer">no agent</a>`, "<dt>Health unknown</dt><dd>5</dd>", "<dt>Free</dt><dd>0</dd>"},
 		"/?q=not+published":       {`data-key="b"`},

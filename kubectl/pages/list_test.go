@@ -146,7 +146,7 @@ func TestTaintsHaveLinksAndAges(t *testing.T) {
 	}
 	site := pages(t, &world{World: w})
 	for _, target := range []string{"/", "/nodes/a", "/nodes/a/gpus/gpu-3b-00"} {
-		if _, text := open(t, site, target); !strings.Contains(text, `<a href="https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/admin/causes-xids.md#xid-79" rel="noreferrer">xid-79</a>, 12m`) {
+		if _, text := open(t, site, target); !strings.Contains(text, `<a href="https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/admin/causes.md#xid-79" rel="noreferrer">xid-79</a>, 12m`) {
 			t.Errorf("%s: no link and age of the taint in %s", target, text)
 		}
 	}

@@ -256,7 +256,7 @@ func TestFindings(t *testing.T) {
 	site := pages(t, &world{World: w})
 	text := inspected(t, site, "/findings", "xid-79")
 	for _, want := range []string{
-		`class="badge problem"`, `docs/admin/causes-xids.md#xid-79" rel="noreferrer">xid-79</a>`, `<a href="/nodes/a">a</a>`, "restart the node", `<a href="/findings?state=warning">`, "fallen off the bus",
+		`class="badge problem"`, `docs/admin/causes.md#xid-79" rel="noreferrer">xid-79</a>`, `<a href="/nodes/a">a</a>`, "restart the node", `<a href="/findings?state=warning">`, "fallen off the bus",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in %s", want, text)

@@ -184,7 +184,7 @@ func TestThePageOfAPodHasTheSectionsOfExplain(t *testing.T) {
 	w.Pods, w.Claims = append(w.Pods, late), append(w.Claims, fleettest.Claim("late", ""))
 	site := pages(t, &world{World: w})
 	for target, want := range map[string][]string{
-		"/pods/default/training": {`<li><a href="/claims">Claims</a></li>`, "Cause", "Repair, by the administrator of the node", "Containers", ">gpu-1b-00</a>", `⚠ <a href="` + gpu.Page("docs/admin/causes-xids.md")},
+		"/pods/default/training": {`<li><a href="/claims">Claims</a></li>`, "Cause", "Repair, by the administrator of the node", "Containers", ">gpu-1b-00</a>", `⚠ <a href="` + gpu.Page("docs/admin/causes.md")},
 		"/pods/default/late":     {`<li><a href="/pods">Waiting</a></li>`, "Other nodes", "does not match"},
 	} {
 		_, text := open(t, site, target)

@@ -197,7 +197,7 @@ func (e *explaining) addNeighbours(d fleet.Device, own *resourceapi.ResourceClai
 		}
 		addOnce(&e.Causes, fmt.Sprintf("%s on the GPU of %s uses %s, more than the %s that it was promised: memory may run out before the limits here",
 			who, d.ID.Device, amount(bytes(use[n])), amount(bytes(promised[n]))))
-		addOnce(&e.Advice, fmt.Sprintf("have the administrator of node %s end that program, or offer limits that the driver keeps: %s", d.ID.Pool, gpu.Page("docs/user/share-levels.md#the-levels")))
+		addOnce(&e.Advice, fmt.Sprintf("have the administrator of node %s end that program, or offer limits that the driver keeps: %s", d.ID.Pool, gpu.Page("docs/user/share-guarantees.md#the-levels")))
 	}
 }
 

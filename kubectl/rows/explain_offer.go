@@ -86,7 +86,7 @@ func (e *explaining) offer(word string, selectors []resourceapi.DeviceSelector) 
 				continue
 			}
 			if offered || named && !e.isCommon(g, profile) {
-				return fmt.Sprintf("an administrator adds the MIG profile %s to those of node %s: %s", profile, node.Name, gpu.Page("docs/admin/mig-further-profiles.md#further-mig-profiles"))
+				return fmt.Sprintf("an administrator adds the MIG profile %s to those of node %s: %s", profile, node.Name, gpu.Page("docs/admin/mig.md#further-profiles"))
 			}
 			return fmt.Sprintf("an administrator offers such devices on node %s: kubectl label node %s %s=%s --overwrite",
 				node.Name, node.Name, v1alpha1.LabelOffer, OfferWith(node, e.labelOf(node.Name), word))

@@ -31,7 +31,7 @@ func (e *explaining) addStart(pod *corev1.Pod, claims []*resourceapi.ResourceCla
 	if driver := e.cluster.Driver; e.State == StateCreating && pod.Status.Phase == corev1.PodPending && e.cluster.Objects.HasOtherDriver(driver, node, claims...) {
 		e.Causes = append(e.Causes, fmt.Sprintf("two drivers of the name %s run on node %s", driver, node))
 		e.Advice = append(e.Advice, fmt.Sprintf("remove one of the drivers of the name %s from node %s: the kubelet calls only the one that registered last, so the pod may stay in ContainerCreating: %s",
-			driver, node, gpu.Page("docs/admin/two-drivers.md#two-drivers-on-one-node")))
+			driver, node, gpu.Page("docs/admin/migration.md#two-drivers-on-one-node")))
 	}
 	e.addRefusals(node, claims)
 	if slices.ContainsFunc(claims, func(c *resourceapi.ResourceClaim) bool { return len(e.cluster.devicesOf(c)) > 0 }) {

@@ -10,7 +10,7 @@ import (
 )
 
 // Section returns the address of the section about a reason, such as the one of
-// docs/admin/causes-xids.md#xid-79. It returns "" for the taint of another party.
+// docs/admin/causes.md#xid-79. It returns "" for the taint of another party.
 func (r Reason) Section() string {
 	switch {
 	case r.Code == CodeNoAgent:

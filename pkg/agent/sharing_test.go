@@ -391,7 +391,7 @@ func TestSharesOfANodeWithoutASupervisorArePlain(t *testing.T) {
 	if data := reported(t, n, plain); data.Share == nil || data.Share.Strategy != "Plain" || data.Share.Enforcement != "none" {
 		t.Errorf("status.devices says %+v of the share", data.Share)
 	}
-	if got := a.prepare(t, mps)["uid-mps"]; !strings.Contains(got.Error, "no MPS daemons run on this node; see https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/user/share-events.md") {
+	if got := a.prepare(t, mps)["uid-mps"]; !strings.Contains(got.Error, "no MPS daemons run on this node; see https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/user/events.md") {
 		t.Errorf("error %q, want it to name the cause and a document", got.Error)
 	}
 }

@@ -112,7 +112,7 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 		"part of a percent":     {pieces: []piece{{device: "gpu-00-00", memory: "20Gi", compute: "500m"}}, is: gpu.ErrInvalid, says: "500m percent of compute"},
 		"several for one request": {
 			pieces: []piece{{device: "gpu-00-00", memory: "20Gi", request: "r"}, {device: "gpu-01-00", memory: "20Gi", request: "r"}}, is: gpu.ErrInvalid,
-			says: "2 MPS shares for one request, and a container can be client of one MPS daemon only; see https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/user/share-events.md",
+			says: "2 MPS shares for one request, and a container can be client of one MPS daemon only; see https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/user/events.md",
 		},
 		"together more than the GPU": {
 			pieces: []piece{{device: "gpu-00-00", memory: "50Gi"}, {device: "gpu-00-00", memory: "40Gi"}}, is: gpu.ErrInvalid,

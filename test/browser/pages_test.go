@@ -437,7 +437,7 @@ func TestAnAgentThatStops(t *testing.T) {
 			if wide := eval[bool](b, `innerWidth < 760 && document.documentElement.scrollWidth > innerWidth + 1`); wide {
 				t.Errorf("%s scrolls sideways at a width of %d", path, width)
 			}
-			if link := eval[string](b, `document.querySelector("main .unknown a").getAttribute("href")`); !strings.HasSuffix(link, "docs/admin/findings-cluster.md#agent-not-ready") {
+			if link := eval[string](b, `document.querySelector("main .unknown a").getAttribute("href")`); !strings.HasSuffix(link, "docs/admin/findings.md#agent-not-ready") {
 				t.Errorf("%s: the reason is a link to %q", path, link)
 			}
 		}

@@ -122,7 +122,7 @@ func TestAgentsAreNotReadTwice(t *testing.T) {
 func TestRulesAreTheFileWithOtherRunbooks(t *testing.T) {
 	const runbooks = "https://wiki.example.com/gpus"
 	r := mustRender(t, cluster{}, "monitoring: {rules: {enabled: true, runbooks: '"+runbooks+"'}}")
-	file := strings.ReplaceAll(chartFile(t, "files/rules.yaml"), "https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/admin/alerts.md", runbooks)
+	file := strings.ReplaceAll(chartFile(t, "files/rules.yaml"), "https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/admin/monitoring.md", runbooks)
 	if !strings.Contains(file, "runbook_url: "+runbooks+"#gpuagentdown\n") {
 		t.Fatal("the file has no link to the runbook of GPUAgentDown")
 	}

@@ -20,6 +20,8 @@ type Page struct {
 	Name string
 	// File is the document, relative to the top of the repository.
 	File string
+	// Part is the index of the page's commands in markdown.Parts.
+	Part int
 	// Model of the simulated node, by name or file.
 	Model string
 	// Flags of the agent beyond the usual ones.
@@ -58,12 +60,12 @@ func Pages() []Page {
 			Layouts:    "demo/course/mig/layouts.yaml",
 			Namespaces: []string{"training", "serving", "notebooks", "combinations", "hours", "gpu-hours"},
 		},
-		{Name: "dra", File: "demo/course/dra/README.md", Model: "dgx-a100", Flags: []string{"--offer=share,timeslice"}, Namespaces: []string{"ml-team"}},
+		{Name: "dra", File: "demo/course/README.md", Model: "dgx-a100", Flags: []string{"--offer=share,timeslice"}, Namespaces: []string{"ml-team"}},
 		{Name: "four-gpus", File: "demo/course/four-gpus/README.md", Model: "demo/course/four-gpus/four-pcie.yaml", Flags: []string{"--attributes=standard,pcieSwitch"}, Namespaces: []string{"pairs"}},
-		{Name: "war-story", File: "demo/course/war-story/README.md", Model: "dgx1-v100", Namespaces: []string{"war-story"}},
+		{Name: "war-story", File: "demo/course/README.md", Part: 1, Model: "dgx1-v100", Namespaces: []string{"war-story"}},
 		{Name: "training", File: "demo/training/README.md", Model: "dgx-a100", Namespaces: []string{"training"}},
-		{Name: "prefill-decode", File: "demo/prefill-decode/README.md", Model: "dgx-h100", Namespaces: []string{"prefill-decode"}},
-		{Name: "acceptance", File: "demo/acceptance/README.md", Model: "dgx-h100", Driver: true, Namespaces: []string{"acceptance"}},
+		{Name: "prefill-decode", File: "demo/training/README.md", Part: 1, Model: "dgx-h100", Namespaces: []string{"prefill-decode"}},
+		{Name: "acceptance", File: "demo/training/README.md", Part: 2, Model: "dgx-h100", Driver: true, Namespaces: []string{"acceptance"}},
 	}
 }
 
@@ -77,10 +79,10 @@ func layout(offer []string, name string) map[string]any {
 	return map[string]any{"offer": offer, "timeslice": map[string]any{"slots": 12}, "mig": map[string]any{"layout": name}}
 }
 
-// Find returns the page of a document, and false if there is none.
-func Find(file string) (Page, bool) {
+// Find returns the page of a part of a document, and false if there is none.
+func Find(file string, part int) (Page, bool) {
 	for _, p := range Pages() {
-		if p.File == file {
+		if p.File == file && p.Part == part {
 			return p, true
 		}
 	}

@@ -48,15 +48,15 @@ func practise(ctx context.Context, cluster *harness.Cluster, page course.Page) (
 		return nil, err
 	}
 	parts := markdown.Parts(fences)
-	if len(parts) != 1 {
-		return nil, fmt.Errorf("%s: its commands are for %d shells, want 1", page.File, len(parts))
+	if page.Part >= len(parts) {
+		return nil, fmt.Errorf("%s: its commands are for %d shells, and the page %s is number %d", page.File, len(parts), page.Name, page.Part+1)
 	}
 	say("running the commands of %s", page.File)
 	bin, err := filepath.Abs(cluster.Bin)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, "bash", "-c", markdown.Script(parts[0]))
+	cmd := exec.CommandContext(ctx, "bash", "-c", markdown.Script(parts[page.Part]))
 	cmd.Dir = cluster.Root
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stdout
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+cluster.Kubeconfig, "PATH="+strings.Join([]string{cluster.BinDir, bin, os.Getenv("PATH")}, ":"))

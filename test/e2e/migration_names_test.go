@@ -25,7 +25,7 @@ spec:
   extendedResourceName: nvidia.com/mig-1g.10gb
 `
 
-// The recipes of docs/admin/extended-resources.md for an extended resource that two classes
+// The recipes of docs/admin/device-plugin-differences.md#one-name-one-class for an extended resource that two classes
 // have had.
 func TestMigrationOfTheNameOfAnExtendedResource(t *testing.T) {
 	ns := namespaceFor(t, "names")

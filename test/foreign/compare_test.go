@@ -23,14 +23,14 @@ func TestBothDriversAreMeasured(t *testing.T) {
 		Ours, Theirs float64
 	}
 	must(t, json.Unmarshal(out, &rows))
-	text, err := os.ReadFile(filepath.Join(cluster.Root, "docs/user/compare.md"))
+	text, err := os.ReadFile(filepath.Join(cluster.Root, "docs/user/measured.md"))
 	must(t, err)
 	for _, row := range rows {
 		if row.Ours <= 0 || (row.Theirs <= 0 && row.Figure != "calls of NVML for a claim") {
 			t.Errorf("%s: ours %g, NVIDIA's %g", row.Figure, row.Ours, row.Theirs)
 		}
 		if !strings.Contains(string(text), "| "+row.Figure+" |") {
-			t.Errorf("docs/user/compare.md has no row %q", row.Figure)
+			t.Errorf("docs/user/measured.md has no row %q", row.Figure)
 		}
 	}
 	if len(rows) < 12 {

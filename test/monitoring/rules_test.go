@@ -27,7 +27,7 @@ import (
 const (
 	rulesFile = "../../deployments/helm/gpu-dra-driver/files/rules.yaml"
 	document  = "../../docs/admin/monitoring.md"
-	alertsDoc = "../../docs/admin/alerts.md"
+	alertsDoc = "../../docs/admin/monitoring.md"
 	// interval is the time between samples, and between evaluations.
 	interval = time.Minute
 )
@@ -297,7 +297,8 @@ func TestTheBillOfTheDocument(t *testing.T) {
 
 // The link in the alert is to the page with the section about the cause.
 func TestTheAlertAboutAFaultLinksToItsCause(t *testing.T) {
-	for cause, document := range map[string]string{"xid-79": "causes-xids.md", "lost": "causes-faults.md", "recovery-gpu-reset": "causes-faults.md"} {
+	const document = "causes.md"
+	for _, cause := range []string{"xid-79", "lost", "recovery-gpu-reset"} {
 		series := held(`gpu_dra_device_healthy{node="a",device="gpu-1b-00",uuid="GPU-1",cause="`+cause+`"}`, 0)
 		alerts := alertsAt(t, rulesFile, series, time.Hour)["GPUUnhealthy"]
 		if len(alerts) != 1 {
@@ -315,7 +316,7 @@ func TestTheAlertAboutAFaultLinksToItsCause(t *testing.T) {
 func TestEachAlertHasARunbook(t *testing.T) {
 	text := read(t, alertsDoc)
 	for name, runbook := range runbooks(t) {
-		if !strings.HasSuffix(runbook, "/docs/admin/alerts.md#"+strings.ToLower(name)) {
+		if !strings.HasSuffix(runbook, "/docs/admin/monitoring.md#"+strings.ToLower(name)) {
 			t.Errorf("the runbook of %s is %s", name, runbook)
 		}
 		if !strings.Contains(text, "\n## "+name+"\n") {

@@ -5,19 +5,17 @@ package main
 import (
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 )
 
 // inBrackets is a command in the text of a remedy.
 var inBrackets = regexp.MustCompile(`\(((?:kubectl|nvidia-smi|dmesg)[^)]*)\)`)
 
-// remedy is a text that many causes have. A document has it once, below a heading.
+// remedy is a text that many causes have, also an effect or an end. A document has it once, below a
+// heading.
 type remedy struct {
 	heading, text string
 }
@@ -28,6 +26,10 @@ func remedies() []remedy {
 		{"Start the pod elsewhere", cause.Unhealthy("recovery-gpu-reset").User},
 		{"Reset the GPU", cause.Unhealthy("recovery-gpu-reset").Admin},
 		{"Restart the node", cause.Unhealthy("recovery-node-reboot").Admin},
+		{"Programs fail", cause.Unhealthy("lost").Effect},
+		{"Programs hang", cause.Unhealthy("timeout").Effect},
+		{"When the request ends", cause.Unhealthy("recovery-gpu-reset").Ends},
+		{"After a reload", cause.Unhealthy("xid-46").Ends},
 	}
 }
 
@@ -36,32 +38,54 @@ func (r remedy) link() string {
 	return "[" + strings.ToLower(r.heading[:1]) + r.heading[1:] + "](#" + strings.ReplaceAll(strings.ToLower(r.heading), " ", "-") + ")"
 }
 
-// causesOf returns the regions of a document about causes: a section for each of its causes. The
-// headings are the anchors of the causes. The region "remedies" is there if the causes are faults.
-func causesOf(document string) map[string]string {
-	of := slices.DeleteFunc(cause.All(), func(c cause.Cause) bool { return doctor.Section(c.Anchor()) != gpu.Page(document+"#"+c.Anchor()) })
-	// The introduction of the document says it if all users do the same.
-	sameForUsers := !slices.ContainsFunc(of, func(c cause.Cause) bool { return c.User != of[0].User })
-	var sections []string
-	for _, c := range of {
-		text := fmt.Sprintf("### %s\n\n%s. %s.\n\n", c.Anchor(), asSentence(c.Meaning), asSentence(commands(c.Effect)))
-		if taint := taintOf(c); taint != "" {
-			text += fmt.Sprintf("- Taint: %s.\n", taint)
+// causesOf returns the regions of the document about causes: a section for each cause, in three
+// groups, the remedies that many have, and the faults of programs. The headings are the anchors of
+// the causes. The introduction of the document says what users do about most causes of a group.
+func causesOf() map[string]string {
+	groups := map[string][]string{}
+	for _, c := range cause.All() {
+		group, usual := "use", ""
+		switch {
+		case c.OfShare():
+			continue
+		case c.Key == v1alpha1.TaintUnhealthy && strings.HasPrefix(c.Value, "xid-"):
+			group, usual = "xids", remedies()[0].text
+		case c.Key == v1alpha1.TaintUnhealthy:
+			group, usual = "faults", remedies()[0].text
 		}
-		if !sameForUsers {
-			text += fmt.Sprintf("- User: %s.\n", linked(c.User))
-		}
-		sections = append(sections, text+fmt.Sprintf("- Administrator: %s.\n- It ends when %s.\n", linked(c.Admin), c.Ends))
+		groups[group] = append(groups[group], sectionOf(c, usual))
 	}
-	regions := map[string]string{"causes": strings.Join(sections, "\n")}
-	if of[0].Key == v1alpha1.TaintUnhealthy {
-		var texts []string
-		for _, r := range remedies() {
-			texts = append(texts, fmt.Sprintf("### %s\n\n%s.\n", r.heading, asSentence(commands(r.text))))
-		}
-		regions["remedies"] = strings.Join(texts, "\n")
+	var texts []string
+	for _, r := range remedies() {
+		texts = append(texts, fmt.Sprintf("### %s\n\n%s.\n", r.heading, asSentence(commands(r.text))))
+	}
+	regions := map[string]string{"remedies": strings.Join(texts, "\n"), "programs": faultsOfPrograms()}
+	for group, sections := range groups {
+		regions[group] = strings.Join(sections, "\n")
 	}
 	return regions
+}
+
+// sectionOf returns the section about a cause. It leaves out the usual remedy of users, and that
+// programs run on.
+func sectionOf(c cause.Cause, usual string) string {
+	text := fmt.Sprintf("### %s\n\n%s.", c.Anchor(), asSentence(c.Meaning))
+	goesOn := cause.Unhealthy("permission-denied")
+	if c.Effect != goesOn.Effect {
+		text += " " + asSentence(linked(c.Effect)) + "."
+	}
+	if taint := taintOf(c); taint != "" {
+		text += fmt.Sprintf(" Taint: %s.", taint)
+	}
+	text += "\n"
+	if c.User != usual && (c.Effect != goesOn.Effect || c.User != goesOn.User) {
+		text += fmt.Sprintf("Users: %s.\n", linked(c.User))
+	}
+	ends := linked(c.Ends)
+	if ends == c.Ends {
+		ends = "when " + ends
+	}
+	return text + fmt.Sprintf("%s. Ends %s.\n", asSentence(linked(c.Admin)), ends)
 }
 
 // faultsOfPrograms returns the table of the XIDs that end a program only.
@@ -69,7 +93,9 @@ func faultsOfPrograms() string {
 	var table strings.Builder
 	table.WriteString("| XID | what it means | what the owner of the program does |\n|---|---|---|\n")
 	for _, f := range cause.Faults() {
-		fmt.Fprintf(&table, "| %d | %s | %s |\n", f.XID, f.Meaning, f.User)
+		// The introduction says it of all of them.
+		meaning := strings.TrimSuffix(f.Meaning, "; the GPU is well")
+		fmt.Fprintf(&table, "| %d | %s | %s |\n", f.XID, meaning, f.User)
 	}
 	return table.String()
 }
@@ -102,21 +128,8 @@ func taintOf(c cause.Cause) string {
 // commands sets the commands in a text as code.
 func commands(text string) string { return inBrackets.ReplaceAllString(text, "(`$1`)") }
 
-// asSentence returns a clause with a capital.
-func asSentence(clause string) string { return strings.ToUpper(clause[:1]) + clause[1:] }
-
-// documentsOf returns the documents with sections about codes, sorted: about causes, and about the
-// other findings.
-func documentsOf() (ofCauses, ofFindings []string) {
-	causes := cause.All()
-	for _, c := range doctor.Codes() {
-		if c.Check == "health" && slices.ContainsFunc(causes, func(of cause.Cause) bool { return of.Anchor() == c.Name }) {
-			ofCauses = append(ofCauses, c.Document())
-		} else {
-			ofFindings = append(ofFindings, c.Document())
-		}
-	}
-	slices.Sort(ofCauses)
-	slices.Sort(ofFindings)
-	return slices.Compact(ofCauses), slices.Compact(ofFindings)
+// asSentence returns a clause with a capital, also in the text of a link.
+func asSentence(clause string) string {
+	at := len(clause) - len(strings.TrimPrefix(clause, "["))
+	return clause[:at] + strings.ToUpper(clause[at:at+1]) + clause[at+1:]
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -19,37 +18,28 @@ import (
 
 // documents returns the generated regions of each document, by their names.
 func (v vocabulary) documents() map[string]map[string]string {
-	all := map[string]map[string]string{
+	return map[string]map[string]string{
 		"docs/user/attributes.md": {
-			"attributes": v.attributes(v.publishedAttributes(kind.LevelLean), v.publishedAttributes(kind.LevelStandard)),
+			"types":      v.deviceTypes(),
+			"attributes": v.publishedByDefault(),
 			"further":    v.attributes(v.publishedAttributes(kind.LevelAll)),
+			"capacities": v.table("capacity", "devices", withPrefix(v.names, "Capacity"), asList),
 		},
-		"docs/user/capacities.md": {"capacities": v.table("capacity", "devices", withPrefix(v.names, "Capacity"), asList)},
-		"docs/user/taints.md":     {"taints": v.table("taint", "value", withPrefix(v.names, "Taint"), v.markdown)},
+		"docs/user/troubleshooting.md": {"taints": v.table("taint", "value", withPrefix(v.names, "Taint"), v.markdown)},
 		"docs/user/claim-reference.md": {
-			"types":         v.deviceTypes(),
-			"kinds":         v.kinds(),
 			"configuration": v.configuration(),
+			"status":        v.status(),
+			"metadata":      v.metadata(),
+			"environment":   v.environment(),
 		},
-		"docs/user/container-reference.md": {
-			"status":      v.status(),
-			"metadata":    v.attributes(withPrefix(v.names, "Metadata")),
-			"environment": v.environment(),
-		},
+		"docs/admin/causes.md": causesOf(),
+		findingsDocument:       findings(),
 		"docs/admin/names.md": {
 			"labels":      v.table("label", "on", withPrefix(v.names, "Label"), v.markdown),
 			"taints":      v.taints(),
 			"annotations": v.table("annotation", "on", withPrefix(v.names, "Annotation"), v.markdown),
 		},
 	}
-	ofCauses, ofFindings := documentsOf()
-	for _, document := range ofCauses {
-		all[document] = causesOf(document)
-	}
-	for _, document := range ofFindings {
-		all[document] = map[string]string{"findings": findingsOf(document)}
-	}
-	return all
 }
 
 // publishedAttributes returns the attributes that a level adds to the one before.
@@ -70,24 +60,37 @@ func standardAttributes() []name {
 	}
 }
 
-// attributes returns the table of attributes. With several groups it says which ones are in
-// the first, the level lean.
-func (v vocabulary) attributes(groups ...[]name) string {
+// attributes returns the table of attributes.
+func (v vocabulary) attributes(names []name) string {
 	rows := [][]string{{"attribute", "type", "example", "meaning"}}
-	if len(groups) > 1 {
-		rows[0] = append(rows[0], "lean")
-	}
-	for i, names := range groups {
-		for _, n := range names {
-			of, example, _ := strings.Cut(n.detail, ": ")
-			row := []string{code(n.value), of, code(example), v.markdown(n.meaning)}
-			if len(groups) > 1 {
-				row = append(row, map[bool]string{true: "yes"}[i == 0])
-			}
-			rows = append(rows, row)
-		}
+	for _, n := range names {
+		of, example, _ := strings.Cut(n.detail, ": ")
+		rows = append(rows, []string{code(n.value), of, code(example), v.markdown(n.meaning)})
 	}
 	return table(rows)
+}
+
+// publishedByDefault returns the table of the attributes of the level standard, and which ones the level
+// lean has.
+func (v vocabulary) publishedByDefault() string {
+	lean, others := v.publishedAttributes(kind.LevelLean), v.publishedAttributes(kind.LevelStandard)
+	return v.attributes(slices.Concat(lean, others)) + fmt.Sprintf("\nThe level `%s` ends before %s.\n", kind.LevelLean, code(others[0].value))
+}
+
+// metadata returns the table of the attributes that only containers have. One with the meaning of a
+// field of the status refers to it.
+func (v vocabulary) metadata() string {
+	fields := map[string]string{}
+	for _, n := range v.fieldsOf(reflect.TypeFor[v1alpha1.DeviceData](), "") {
+		fields[ifAbsent.ReplaceAllString(n.meaning, "")] = n.value
+	}
+	names := slices.Clone(withPrefix(v.names, "Metadata"))
+	for i, n := range names {
+		if field := fields[n.meaning]; field != "" {
+			names[i].meaning = `"` + field + `" of the status`
+		}
+	}
+	return v.attributes(names)
 }
 
 // environment returns the table of environment variables, each with the GPU 1b-00.
@@ -120,17 +123,13 @@ func (v vocabulary) taints() string {
 
 // deviceTypes returns the table of the kinds of devices.
 func (v vocabulary) deviceTypes() string {
-	rows := [][]string{{"type", "meaning", "device", "offered by", "capacities"}}
+	rows := [][]string{{"type", "meaning", "device", "offered by"}}
 	for _, n := range withPrefix(v.names, "DeviceType") {
-		k := kind.Kind(n.value)
-		offer, capacities := "always", "none"
-		if k.Offer() != "" {
-			offer = code(k.Offer())
+		offer := "always"
+		if of := kind.Kind(n.value).Offer(); of != "" {
+			offer = code(of)
 		}
-		if names := v.capacitiesOf(k); len(names) > 0 {
-			capacities = asList(strings.Join(names, ", "))
-		}
-		rows = append(rows, []string{code(n.value), v.markdown(n.meaning), code(n.detail), offer, capacities})
+		rows = append(rows, []string{code(n.value), v.markdown(n.meaning), code(n.detail), offer})
 	}
 	return table(rows)
 }
@@ -150,25 +149,11 @@ func (v vocabulary) capacitiesOf(k kind.Kind) []string {
 // documents.
 var configurations = []reflect.Type{reflect.TypeFor[v1alpha1.GpuConfig](), reflect.TypeFor[v1alpha1.MigConfig](), reflect.TypeFor[v1alpha1.ShareConfig]()}
 
-func (v vocabulary) kinds() string {
-	rows := [][]string{{"kind", "configures", "fields"}}
-	for _, of := range configurations {
-		var fields []string
-		for _, field := range v1alpha1.Fields(metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: of.Name()}) {
-			fields = append(fields, field.Name)
-		}
-		comment, _, _ := strings.Cut(v.types[of.Name()], "\n\n")
-		text := strings.TrimPrefix(meaning(of.Name(), comment), of.Name()+" configures ")
-		rows = append(rows, []string{code(of.Name()), v.markdown(text), asList(strings.Join(fields, ", "))})
-	}
-	return table(rows)
-}
-
 func (v vocabulary) configuration() string {
 	rows := [][]string{{"field", "values", "default", "meaning"}}
 	for _, n := range v.configurationFields() {
-		values, ifAbsent, _ := strings.Cut(n.detail, "; default: ")
-		rows = append(rows, []string{code(n.value), v.markdown(values), v.markdown(ifAbsent), v.markdown(n.meaning)})
+		values, byDefault, _ := strings.Cut(n.detail, "; default: ")
+		rows = append(rows, []string{code(n.value), v.markdown(values), v.markdown(byDefault), v.markdown(n.meaning)})
 	}
 	return table(rows)
 }
@@ -186,10 +171,14 @@ func (v vocabulary) configurationFields() []name {
 	return fields
 }
 
+// ifAbsent matches the end of a comment that says when the field is absent.
+var ifAbsent = regexp.MustCompile(`(; absent |\. It is absent ).*$`)
+
+// status returns the table of the fields of a DeviceData. The page says once when fields are absent.
 func (v vocabulary) status() string {
 	rows := [][]string{{"field", "meaning"}}
 	for _, n := range v.fieldsOf(reflect.TypeFor[v1alpha1.DeviceData](), "") {
-		rows = append(rows, []string{code(n.value), v.markdown(n.meaning)})
+		rows = append(rows, []string{code(n.value), v.markdown(ifAbsent.ReplaceAllString(n.meaning, ""))})
 	}
 	return table(rows)
 }

@@ -5,37 +5,56 @@ package main
 import (
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 )
 
-// findingsOf returns a section for each code of kubectl gpu doctor that a document explains, except
-// for causes.
-func findingsOf(document string) string {
-	causes := cause.All()
-	var out strings.Builder
+// findingsDocument has a section for each code of kubectl gpu doctor, except for causes of taints.
+const findingsDocument = "docs/admin/findings.md"
+
+// findings returns the regions of the document about findings: of the cluster, of claims and of
+// nodes.
+func findings() map[string]string {
+	groups := map[string][]string{}
 	for _, c := range doctor.Codes() {
-		isCause := slices.ContainsFunc(causes, func(other cause.Cause) bool { return other.Anchor() == c.Name })
-		if c.Document() != document || c.Check == "health" && isCause {
-			continue
+		if c.Document() == findingsDocument {
+			group := groupOf(c.Check)
+			groups[group] = append(groups[group], findingOf(c))
 		}
-		of := "any check"
-		if c.Check != "" {
-			of = "the check " + code(c.Check)
-		}
-		fmt.Fprintf(&out, "### %s\n\nA %s of %s: %s.", c.Name, c.State, of, c.Summary)
-		if c.Read != "" {
-			file, _, _ := strings.Cut(c.Read, "#")
-			relative, err := filepath.Rel(filepath.Dir(document), "docs/"+c.Read)
-			if err != nil {
-				panic(err) // both are relative
-			}
-			fmt.Fprintf(&out, "\nRead [%s](%s).", filepath.Base(file), relative)
-		}
-		out.WriteString("\n\n")
 	}
-	return strings.ReplaceAll(strings.TrimSuffix(out.String(), "\n"), "A unknown of", "An unknown result of")
+	regions := map[string]string{}
+	for group, sections := range groups {
+		regions[group] = strings.Join(sections, "\n")
+	}
+	return regions
+}
+
+// groupOf returns the region with the findings of a check.
+func groupOf(check string) string {
+	switch check {
+	case "", "server", "resources", "shares", "classes", "missing-classes", "selectors", "extended-resources", "policies", "agents", "versions", "rollouts", "supervisors":
+		return "cluster"
+	case "claims", "prepared", "consumers", "limits", "containers":
+		return "claims"
+	default:
+		return "nodes"
+	}
+}
+
+// findingOf returns the section about a code.
+func findingOf(c doctor.Code) string {
+	text := fmt.Sprintf("### %s\n\n%s", c.Name, asSentence(string(c.State)))
+	if c.Check != "" {
+		text += ", " + code(c.Check)
+	}
+	text += ": " + c.Summary + "."
+	if c.Read != "" {
+		relative, err := filepath.Rel(filepath.Dir(findingsDocument), "docs/"+c.Read)
+		if err != nil {
+			panic(err) // both are relative
+		}
+		text += fmt.Sprintf(" [More](%s).", relative)
+	}
+	return text + "\n"
 }

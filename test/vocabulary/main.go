@@ -46,7 +46,6 @@ func generate(root string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	documents["docs/admin/program-faults.md"] = map[string]string{"faults": faultsOfPrograms()}
 	documents["docs/admin/mig-profiles.md"] = map[string]string{"profiles": profiles}
 	figures, err := readReports(root)
 	if err != nil {

@@ -38,14 +38,15 @@ func migProfiles() (string, error) {
 
 // migProfilesOf returns the table of the MIG profiles of a GPU.
 func migProfilesOf(kind nvmlsim.Kind) string {
-	rows := [][]string{{"profile", "memory", "SMs", "memory slices", "copy engines", "decoders", "at most"}}
+	rows := [][]string{{
+		"profile", "memory", fmt.Sprintf("SMs of %d", kind.Multiprocessors), fmt.Sprintf("slices of %d", kind.MIG.MemorySlices),
+		"copy, decode", "most",
+	}}
 	for _, p := range kind.MIG.Profiles {
 		rows = append(rows, []string{
 			code(p.Name),
 			fmt.Sprintf("%.1fGi", float64(p.MemoryMiB)/1024),
-			fmt.Sprintf("%d of %d", p.Multiprocessors, kind.Multiprocessors),
-			fmt.Sprintf("%d of %d", p.Size, kind.MIG.MemorySlices),
-			fmt.Sprint(p.CopyEngines), fmt.Sprint(p.Decoders), fmt.Sprint(p.Max),
+			fmt.Sprint(p.Multiprocessors), fmt.Sprint(p.Size), fmt.Sprintf("%d/%d", p.CopyEngines, p.Decoders), fmt.Sprint(p.Max),
 		})
 	}
 	return table(rows)

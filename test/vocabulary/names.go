@@ -39,13 +39,11 @@ type vocabulary struct {
 	values map[string]string
 	// fields are the fields of all types, by "Type.Field".
 	fields map[string]name
-	// types are the comments of all types.
-	types map[string]string
 }
 
 // readVocabulary reads the package below the root.
 func readVocabulary(root string) (vocabulary, error) {
-	v := vocabulary{values: map[string]string{}, fields: map[string]name{}, types: map[string]string{}}
+	v := vocabulary{values: map[string]string{}, fields: map[string]name{}}
 	files, err := filepath.Glob(filepath.Join(root, packageDir, "*.go"))
 	if err != nil {
 		return v, err
@@ -70,7 +68,7 @@ func readVocabulary(root string) (vocabulary, error) {
 						return v, fmt.Errorf("%s: %s: %w", path, spec.Names[0].Name, err)
 					}
 				case *ast.TypeSpec:
-					v.addType(group, spec)
+					v.addType(spec)
 				}
 			}
 		}
@@ -101,13 +99,8 @@ func (v *vocabulary) addConstant(group *ast.GenDecl, spec *ast.ValueSpec, isName
 	return nil
 }
 
-// addType adds the comments of a type and of its fields.
-func (v *vocabulary) addType(group *ast.GenDecl, spec *ast.TypeSpec) {
-	comment := spec.Doc
-	if comment == nil {
-		comment = group.Doc
-	}
-	v.types[spec.Name.Name] = comment.Text()
+// addType adds the comments of the fields of a type.
+func (v *vocabulary) addType(spec *ast.TypeSpec) {
 	object, ok := spec.Type.(*ast.StructType)
 	if !ok {
 		return

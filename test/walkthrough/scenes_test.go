@@ -29,7 +29,7 @@ type scene struct {
 	applied []string
 	// installed says that the driver runs, on hardware of model, or of the reader's.
 	installed bool
-	// exercises says that the driver runs on the node of the page in test/course.
+	// exercises says that the driver runs on the node of the page in test/course, for each part of the document.
 	exercises bool
 	model     string
 	// driver says that the simulated kernel driver runs, which limits the memory of containers.
@@ -41,6 +41,8 @@ type scene struct {
 	programs bool
 	// printed lists texts that the commands print, with one space between words.
 	printed []string
+	// later are the scenes of the later parts of the document, if they differ from the first.
+	later []scene
 }
 
 // scenes of the documents with commands. A document that needs none is missing.
@@ -50,10 +52,6 @@ var scenes = map[string]scene{
 		"made a dgx-h100 with 8 GPUs in",
 		"GPU_DRA_NODE_NAME",
 	}},
-	"demo/acceptance/README.md": {exercises: true, printed: []string{
-		"7, NVIDIA H100 80GB HBM3, GPU-6766c132-1bbf-5e86-98c9-504d8dcd4067, 81559 MiB, Enabled, Enabled, Disabled",
-		"GPU7 NV18 NV18 NV18 NV18 NV18 NV18 NV18 X",
-	}},
 	"demo/compare-sharing/README.md": {installed: true, model: "demo/compare-sharing/eight-a100-40gb.yaml", driver: true, printed: []string{
 		"gpu-07-00 A100-SXM4-40GB shared 2 ██████████ 39.0Gi/39.4Gi ██████████ 100% ok",
 		"gpu-bd-00 A100-SXM4-40GB shared 2 ██████████ 39.0Gi/39.4Gi ██████████ 100% ok",
@@ -61,10 +59,12 @@ var scenes = map[string]scene{
 		"8 16",
 		"19.5Gi 50% ok mps, memory driver, compute daemon",
 	}},
-	"demo/course/dra/README.md": {exercises: true, printed: []string{
+	"demo/course/README.md": {exercises: true, printed: []string{
 		"CEL runtime error: no such key: memory",
 		"memory is a capacity: write device.capacity['gpu.nvidia.com'].memory",
 		"ml-team training-job main training-gpu",
+		"GPU2 SYS SYS X NV1 20-39,60-79",
+		"GPU3 NV2 NV1 NV2 X 20-39,60-79",
 	}},
 	"demo/course/four-gpus/README.md": {exercises: true, printed: []string{
 		"gpu-18-00 X PIX SYS SYS 0 pci0000:15 -",
@@ -89,13 +89,9 @@ var scenes = map[string]scene{
 		"mig-4g-40gb-0 39.2Gi",
 		"pod/by-night condition met",
 	}},
-	"demo/course/war-story/README.md": {exercises: true, printed: []string{
-		"GPU2 SYS SYS X NV1 20-39,60-79",
-		"GPU3 NV2 NV1 NV2 X 20-39,60-79",
-	}},
-	"demo/fleet/README.md":     {printed: []string{"gpu-9a-00 A100 80GB PCIe timeslice 6", "serving 20 2.3 180.0Gi 240% 0", "job.batch/pretrain unchanged"}},
-	"demo/fractions/README.md": {printed: []string{"gpu-07-00 19.0Gi 25% ok mps, memory cooperative, compute cooperative"}},
-	"demo/held/README.md": {printed: []string{
+	"demo/fractions/README.md": {printed: []string{
+		"gpu-07-00 19.0Gi 25% ok mps, memory cooperative, compute cooperative",
+		"eight-gpus has started by itself",
 		"greedy/main gpu-1b-00 10240Mi driver --greedy --no-mps --processes 3 8854Mi",
 		"well-behaved/main gpu-1b-00 20480Mi driver --memory 18Gi 18432Mi 25% -",
 		"gpu-1b-00 10.0Gi - ok mps, memory driver, compute daemon 10.0Gi - -",
@@ -103,16 +99,9 @@ var scenes = map[string]scene{
 		"gpu-1b-00 10.0Gi - ok mps, memory cooperative, compute cooperative 79.1Gi - -",
 		"greedy/main gpu-1b-00 10240Mi cooperative --greedy --no-mps --processes 3 79622Mi",
 		"well-behaved/main gpu-1b-00 20480Mi cooperative --memory 18Gi 0Mi - MPS_CONNECTION_FAILED",
-	}},
-	"demo/mig/README.md": {printed: []string{"eight-gpus has started by itself"}},
-	"demo/prefill-decode/README.md": {exercises: true, printed: []string{
-		"prefill-decode prefill main linked",
-		"prefill-decode decode main linked",
-		"GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-5e6fa99f-a183-5d14-85a9-178650ee9f60)",
-	}},
-	"demo/tenancy/README.md": {installed: true, printed: []string{
-		"requests.nvidia.com/gpu 2 2",
-		`"/dev/nvidia7"`,
+		"gpu-9a-00 A100 80GB PCIe timeslice 6",
+		"serving 20 2.3 180.0Gi 240% 0",
+		"job.batch/pretrain unchanged",
 	}},
 	"demo/topology/README.md": {printed: []string{
 		"gpu-0b-00 NV2 NV1 NV2 X SYS SYS SYS NV1 0 pci0000:00 demo/any-four-extended-resources-",
@@ -131,11 +120,18 @@ var scenes = map[string]scene{
 		"Guaranteed",
 		"GPU3 NV12 NV12 NV12 X 16-31,144-159",
 		`"GPU_CPUS_07_00": "48-63,176-191"`,
+		"prefill-decode prefill main linked",
+		"prefill-decode decode main linked",
+		"GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-5e6fa99f-a183-5d14-85a9-178650ee9f60)",
+		"7, NVIDIA H100 80GB HBM3, GPU-6766c132-1bbf-5e86-98c9-504d8dcd4067, 81559 MiB, Enabled, Enabled, Disabled",
+		"GPU7 NV18 NV18 NV18 NV18 NV18 NV18 NV18 X",
 	}},
-	"demo/whole-gpu/README.md":                  {installed: true, printed: []string{"cannot allocate all claims", "productName"}},
+	"demo/whole-gpu/README.md": {installed: true, printed: []string{
+		"cannot allocate all claims", "productName", "pod/cuda condition met",
+	}},
 	"deployments/container/README.md":           {printed: []string{"gpu-kubelet-plugin:v0.1.0: digest:"}},
 	"deployments/helm/gpu-dra-driver/README.md": {installed: true},
-	"docs/admin/runtimes.md":                    {installed: true},
+	"docs/admin/support.md":                     {installed: true},
 	"docs/admin/rights.md":                      {installed: true},
 	"docs/admin/ai-conformance.md":              {installed: true, printed: []string{"gpu-1b-00 570.124.6 12.8.0"}},
 	"docs/user/attributes.md":                   {installed: true, printed: []string{`"persistenceMode": {`}},
@@ -143,6 +139,7 @@ var scenes = map[string]scene{
 		"Pulled: 127.0.0.1",
 		"pod/first condition met",
 		`"/dev/nvidia0"`,
+		"team/gpu-mps-supervisor:v0.1.0",
 	}},
 	"docs/dev/simulator.md": {printed: []string{"LOST"}},
 	"docs/admin/install.md": {printed: []string{
@@ -152,9 +149,6 @@ var scenes = map[string]scene{
 		"request fewer devices: no node has so many",
 		"dgx-h100 with 8 GPUs in",
 	}},
-	"docs/user/kubectl.md": {installed: true, printed: []string{
-		"gpu-df-00 H100 80GB HBM3 free 0 ░░░░░░░░░░ 0.0Gi/79.0Gi ░░░░░░░░░░ 0% ok",
-	}},
 	"docs/user/look.md": {installed: true, printed: []string{
 		"gpu-df-00 H100 80GB HBM3 free 0 ░░░░░░░░░░ 0.0Gi/79.0Gi ░░░░░░░░░░ 0% ok",
 		"gpu-9d-00 79.0Gi 100% ok -",
@@ -162,80 +156,79 @@ var scenes = map[string]scene{
 		"demo 7 7.0 553.3Gi 700% 0",
 		"gpu-df-00 NV18 NV18 NV18 NV18 NV18 NV18 NV18 X 1 pci0000:d9 -",
 	}},
-	"docs/user/output.md": {installed: true, printed: []string{"GPUList"}},
+	"docs/user/kubectl.md": {installed: true, printed: []string{
+		"gpu-df-00 H100 80GB HBM3 free 0 ░░░░░░░░░░ 0.0Gi/79.0Gi ░░░░░░░░░░ 0% ok",
+		"GPUList",
+	}},
 	"docs/user/explain.md": {installed: true, printed: []string{
 		"held by claim demo/by-memory-gpu-",
 		"request fewer devices: no node has so many",
 		"exit status 2",
+		"gpu-1b-00 X NV18",
+		"problems: 0, warnings: ",
 	}},
-	"demo/classes/README.md": {installed: true, printed: []string{
-		"pod/cuda condition met",
-	}},
-	"docs/admin/multi-node.md": {installed: true, printed: []string{
+	"docs/admin/links-and-power.md": {installed: true, printed: []string{
 		"8",
 	}},
-	"docs/admin/outside-monitors.md": {installed: true, printed: []string{
-		"example.com/dcgm",
-		"deleted",
-	}},
-	"docs/admin/plan.md": {installed: true, printed: []string{
+	"docs/admin/pools.md": {installed: true, printed: []string{
 		"serving deployment/server 20 20 dgx-a100-0000 (20)",
 		"GPUs in use: 4 of 8, before: 0",
 	}},
-	"docs/admin/doctor.md": {installed: true, printed: []string{
+	"docs/admin/operate.md": {installed: true, printed: []string{
 		"Read it before you publish it",
 		"problems: 0, warnings: ",
 	}},
-	"docs/admin/failed-gpus.md":                {installed: true, applied: []string{"demo/whole-gpu/one-gpu.yaml"}, printed: []string{"is drained: no claim has it"}},
+	"docs/admin/failed-gpus.md":                {installed: true, applied: []string{"demo/whole-gpu/one-gpu.yaml"}, printed: []string{"is drained: no claim has it", "example.com/dcgm", "deleted"}},
 	"docs/admin/migrate-from-device-plugin.md": {pulled: true, printed: []string{"Phase: Succeeded"}},
-	"docs/admin/migrate-from-nvidia-dra.md":    {installed: true, printed: []string{"name: gpu-1b-00"}},
-	"docs/admin/extended-resources.md":         {installed: true, printed: []string{"nvidia.com/gpu gpu.nvidia.com"}},
+	"docs/admin/migration.md":                  {installed: true, printed: []string{"name: gpu-1b-00"}},
+	"docs/admin/device-plugin-differences.md":  {installed: true, printed: []string{"nvidia.com/gpu gpu.nvidia.com"}},
 	"docs/admin/policy.md":                     {installed: true, applied: []string{"docs/admin/policy.md"}, printed: []string{"10Gi"}},
 	"docs/admin/sharing.md":                    {installed: true},
-	"docs/admin/tenancy.md":                    {installed: true, applied: []string{"demo/tenancy/team-class.yaml"}},
-	"docs/user/troubleshooting.md":             {installed: true, applied: []string{"demo/whole-gpu/nine-gpus.yaml"}, printed: []string{"cannot allocate all claims"}},
-	"docs/user/choose.md":                      {installed: true, offer: "share,timeslice", printed: []string{"share.nvidia.com 10.0Gi gpu-dra-"}},
-	"docs/admin/on-gpu-operator.md": {pulled: true, printed: []string{
+	"docs/admin/tenancy.md": {installed: true, printed: []string{
+		"requests.nvidia.com/gpu 2 2",
+		`"/dev/nvidia7"`,
+	}},
+	"docs/user/troubleshooting.md": {installed: true, applied: []string{"demo/whole-gpu/nine-gpus.yaml"}, printed: []string{"cannot allocate all claims"}},
+	"docs/user/choose.md":          {installed: true, offer: "share,timeslice", printed: []string{"share.nvidia.com 10.0Gi gpu-dra-"}},
+	"docs/admin/platforms.md": {pulled: true, printed: []string{
 		`daemon set "gpu-dra-driver-agent" successfully rolled out`,
-	}},
-	"docs/admin/on-air-gapped.md": {pulled: true, printed: []string{
-		"team/gpu-mps-supervisor:v0.1.0",
-	}},
-	"docs/admin/on-openshift.md": {printed: []string{
 		"kind: SecurityContextConstraints",
 	}},
-	"docs/user/jupyter.md": {installed: true, offer: "share,timeslice", programs: true, printed: []string{
+	"docs/user/course.md": {installed: true, printed: []string{
+		"cannot allocate all claims",
+		"request fewer devices: no node has so many",
+		"describe node has no nvidia.com/gpu",
+	}},
+	"docs/user/programs.md": {installed: true, model: "dgx-h100-r615", programs: true, later: []scene{
+		{installed: true, offer: "share,mig", programs: true},
+		{installed: true, programs: true},
+		{installed: true, offer: "share,timeslice", programs: true},
+	}, printed: []string{
+		"20.0Gi 50% ok mps, memory driver, compute daemon",
+		`"containerMemoryLimit":"20Gi"`,
+		"-mig-1g-10gb-0 9.7Gi - ok -", `"uuid":"MIG-`,
+		"gpu-9d-00 NV18 NV18 NV18 NV18 X NV18 NV18 NV18 1 pci0000:97",
+		"GPU_NUMA_NODE_1B_00=0",
+		"/dev/nvidia3",
 		"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=4096M",
 		"TF_FORCE_GPU_ALLOW_GROWTH=true",
 		"demo notebook notebook notebook-gpu-",
 		"8.0Gi - ok mps, memory cooperative, compute cooperative",
 		"demo notebook-slot notebook notebook-slot-gpu-",
 	}},
-	"docs/user/mistakes.md": {installed: true, printed: []string{
-		"cannot allocate all claims",
-		"request fewer devices: no node has so many",
-		"describe node has no nvidia.com/gpu",
-	}},
 	"docs/user/quickstart.md": {pulled: true, pushed: true, printed: []string{
 		"demo first main first-gpu-",
 		"10.0Gi - ok mps, memory cooperative, compute cooperative",
 		"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
-		"pod demo/waits: Pending",
-		"exit status 2",
 	}},
-	"docs/user/slow.md": {installed: true, printed: []string{"gpu-1b-00 X NV18", "problems: 0, warnings: "}},
-	"docs/user/torchrun.md": {installed: true, programs: true, printed: []string{
-		"gpu-9d-00 NV18 NV18 NV18 NV18 X NV18 NV18 NV18 1 pci0000:97",
-		"GPU_NUMA_NODE_1B_00=0",
-		"/dev/nvidia3",
-	}},
-	"docs/user/triton.md": {installed: true, offer: "share,mig", programs: true, printed: []string{
-		"-mig-1g-10gb-0 9.7Gi - ok -", `"uuid":"MIG-`,
-	}},
-	"docs/user/vllm.md": {installed: true, model: "dgx-h100-r615", programs: true, printed: []string{
-		"20.0Gi 50% ok mps, memory driver, compute daemon",
-		`"containerMemoryLimit":"20Gi"`,
-	}},
+}
+
+// part returns the scene of a part of the document, from 0.
+func (s scene) part(i int) scene {
+	if i > 0 && i <= len(s.later) {
+		return s.later[i-1]
+	}
+	return s
 }
 
 // common says that the scene is only the driver on the reader's hardware.
@@ -244,8 +237,8 @@ func (s scene) common() bool {
 	return reflect.DeepEqual(s, scene{installed: true})
 }
 
-// set brings an empty cluster into the scene of a document.
-func (s scene) set(ctx context.Context, t *testing.T, file string) {
+// set brings an empty cluster into the scene of a part of a document.
+func (s scene) set(ctx context.Context, t *testing.T, file string, part int) {
 	t.Helper()
 	if s.pulled {
 		must(t, pull(ctx, file))
@@ -270,9 +263,9 @@ func (s scene) set(ctx context.Context, t *testing.T, file string) {
 		must(t, err)
 	}
 	if s.exercises {
-		page, ok := course.Find(file)
+		page, ok := course.Find(file, part)
 		if !ok {
-			t.Fatalf("test/course has no page %s", file)
+			t.Fatalf("test/course has no part %d of %s", part, file)
 		}
 		_, err := page.Start(ctx, cluster)
 		must(t, err)

@@ -65,14 +65,15 @@ type stage struct {
 func (s *stage) follow(t *testing.T, file string) {
 	scene, all := scenes[file], fences(t, file)
 	t.Cleanup(func() { must(t, s.clear(context.WithoutCancel(t.Context()))) })
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	parts := markdown.Parts(all)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(len(parts))*10*time.Minute)
 	defer cancel()
 	var printed strings.Builder
-	for i, part := range markdown.Parts(all) {
+	for i, part := range parts {
 		if i > 0 {
 			must(t, s.clear(ctx))
 		}
-		s.set(ctx, t, file)
+		s.set(ctx, t, file, i)
 		out, err := desk.run(ctx, file, part, t.Output())
 		if err != nil {
 			t.Fatal(err)
@@ -91,13 +92,13 @@ func (s *stage) follow(t *testing.T, file string) {
 	}
 }
 
-// set brings an empty cluster into the scene of a document.
-func (s *stage) set(ctx context.Context, t *testing.T, file string) {
+// set brings an empty cluster into the scene of a part of a document.
+func (s *stage) set(ctx context.Context, t *testing.T, file string, part int) {
 	t.Helper()
 	if s.installed != nil {
 		return // only common scenes are left
 	}
-	scenes[file].set(ctx, t, file)
+	scenes[file].part(part).set(ctx, t, file, part)
 	if !scenes[file].common() {
 		return
 	}

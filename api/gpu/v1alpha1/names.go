@@ -5,7 +5,7 @@ package v1alpha1
 // This file holds every name that users, administrators and other programs read
 // or write: in ResourceSlices, claims, DeviceClasses, nodes and the metadata of
 // containers. Tables of the documents and the chart are generated from the comments
-// here, also from those behind the names: see docs/dev/add-a-thing.md.
+// here, also from those behind the names: see docs/dev/first-change.md.
 
 // GroupName is the API group of this driver. It begins the names of the driver's
 // taints, labels and annotations, and does not change with the driver's name.

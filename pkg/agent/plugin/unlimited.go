@@ -61,7 +61,7 @@ func limitConditions(device string, uid types.UID, checks []claim.LimitCheck) []
 			if slices.Contains(u.Claims, uid) {
 				return []condition{{
 					kind: v1alpha1.ConditionMemoryUnlimited, reason: v1alpha1.ReasonNoHook,
-					message: fmt.Sprintf("the container of process %d computes without its memory limit: its runtime has not run the driver's hook, or the driver has lost the limit; see %s", u.PID, gpu.Page("docs/user/share-events.md#when-a-share-does-not-start")),
+					message: fmt.Sprintf("the container of process %d computes without its memory limit: its runtime has not run the driver's hook, or the driver has lost the limit; see %s", u.PID, gpu.Page("docs/user/events.md#when-a-share-does-not-start")),
 				}}
 			}
 		}

@@ -128,7 +128,7 @@ func Check(s State, u Use) []Problem {
 		}
 	}
 	if u.Sharing == ByMPS && !s.MPS {
-		add(NoMPS, "", "", fmt.Errorf("strategy MPS: %w: no MPS daemons run on this node; see %s", gpu.ErrNotSupported, gpu.Page("docs/user/share-events.md#when-a-share-does-not-start")))
+		add(NoMPS, "", "", fmt.Errorf("strategy MPS: %w: no MPS daemons run on this node; see %s", gpu.ErrNotSupported, gpu.Page("docs/user/events.md#when-a-share-does-not-start")))
 	} else if u.Sharing == ByMPS && !g.MPSLimits() {
 		add(NoMPS, "", "", fmt.Errorf("strategy MPS: %w: the GPU has compute capability %d.%d, and MPS limits its clients from 7.0 (Volta) on; a ShareConfig with the strategy Plain shares it without limits",
 			gpu.ErrNotSupported, g.ComputeCapability.Major, g.ComputeCapability.Minor))

@@ -143,7 +143,7 @@ func TestProblemsSayWhatToDo(t *testing.T) {
 		"a prohibited GPU":         {func(f *use.State) { f.ComputeMode = gpu.ComputeModeProhibited }, use.Alone, gpu.ErrNotSupported, "the compute mode of the GPU is Prohibited, in which no process can use it; an administrator changes it with nvidia-smi -i 0000:1b:00.0 -c DEFAULT"},
 		"an exclusive GPU":         {func(f *use.State) { f.ComputeMode = gpu.ComputeModeExclusiveProcess }, use.Plain, gpu.ErrNotSupported, "-c DEFAULT, or the configuration says MPS"},
 		"a GPU in MIG mode":        {func(f *use.State) { f.MIG.Enabled = true }, use.Alone, gpu.ErrNotSupported, "switch it back with nvidia-smi -i 0000:1b:00.0 -mig 0"},
-		"a node without MPS":       {func(f *use.State) { f.MPS = false }, use.ByMPS, gpu.ErrNotSupported, "no MPS daemons run on this node; see https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/user/share-events.md"},
+		"a node without MPS":       {func(f *use.State) { f.MPS = false }, use.ByMPS, gpu.ErrNotSupported, "no MPS daemons run on this node; see https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/user/events.md"},
 		"a GPU of a pod":           {func(f *use.State) { f.External = allocated }, use.Alone, gpu.ErrInUse, "it is free when that pod has ended"},
 		"a GPU without MPS limits": {func(f *use.State) { f.ComputeCapability = gpu.Version{Major: 6, Minor: 1} }, use.ByMPS, gpu.ErrNotSupported, "compute capability 6.1"},
 	} {

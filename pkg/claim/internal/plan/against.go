@@ -122,7 +122,7 @@ func (in Inputs) checkCapacity(p Plan, name kind.Name, others []Holder) error {
 	case clients > 0 && beforeClients+clients > admitted:
 		return Refuse(
 			fmt.Errorf("%w: MPS admits %d processes to the device at a time; shares for %d are held by %s, and this claim is for %d more; see %s",
-				gpu.ErrNoCapacity, admitted, beforeClients, otherClaims(len(holding)), clients, gpu.Page("docs/user/share-events.md#when-a-share-does-not-start")),
+				gpu.ErrNoCapacity, admitted, beforeClients, otherClaims(len(holding)), clients, gpu.Page("docs/user/events.md#when-a-share-does-not-start")),
 			"holders", holding)
 	}
 	return nil

@@ -53,11 +53,11 @@ func (d deviceRequest) checkRequired(device Device) error {
 	memory, compute := device.Enforcement()
 	if !memory.AtLeast(device.Require) {
 		return fmt.Errorf("require: %w: the memory of the share is held at the level %s on this node, and the ShareConfig requires %s: %s; see %s",
-			gpu.ErrNotSupported, memory, device.Require, d.whyNoLimits(), gpu.Page("docs/user/share-events.md#when-a-share-does-not-start"))
+			gpu.ErrNotSupported, memory, device.Require, d.whyNoLimits(), gpu.Page("docs/user/events.md#when-a-share-does-not-start"))
 	}
 	if least, held := device.holdsCompute(); !held {
 		return fmt.Errorf("require: %w: the compute of the share is held at the level %s on this node, and the ShareConfig requires %s; see %s",
-			gpu.ErrNotSupported, compute, least, gpu.Page("docs/user/share-events.md#when-a-share-does-not-start"))
+			gpu.ErrNotSupported, compute, least, gpu.Page("docs/user/events.md#when-a-share-does-not-start"))
 	}
 	return nil
 }

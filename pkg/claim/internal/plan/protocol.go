@@ -52,7 +52,7 @@ func (p Plan) following(others []Holder, adopted bool) (Plan, error) {
 		p.Devices[i] = device.inNamespace(namespace)
 		if _, held := p.Devices[i].holdsCompute(); !held {
 			return p, Refuse(fmt.Errorf("device %s: require: %w with MPS shares that were prepared without namespaces; they hold compute less strictly than the ShareConfig requires; see %s",
-				device.Name, gpu.ErrInUse, gpu.Page("docs/user/share-events.md#when-a-share-does-not-start")), "holder", holder.Claim)
+				device.Name, gpu.ErrInUse, gpu.Page("docs/user/events.md#when-a-share-does-not-start")), "holder", holder.Claim)
 		}
 	}
 	return p, nil

@@ -66,7 +66,7 @@ func (in Inputs) useShare(device *Device, d deviceRequest, all []deviceRequest) 
 		if units := d.name.Kind.Units().Capacity; d.name.Kind.NeedsMPS() {
 			return fmt.Errorf("%w: %d %s in one request, and a container can be client of one MPS daemon only; ask for one, or for more of one GPU in a claim with capacity: {requests: {%s: %d}}", gpu.ErrInvalid, n, units, units, n)
 		}
-		return fmt.Errorf("%w: %d MPS shares for one request, and a container can be client of one MPS daemon only; see %s", gpu.ErrInvalid, n, gpu.Page("docs/user/share-events.md#when-a-share-does-not-start"))
+		return fmt.Errorf("%w: %d MPS shares for one request, and a container can be client of one MPS daemon only; see %s", gpu.ErrInvalid, n, gpu.Page("docs/user/events.md#when-a-share-does-not-start"))
 	}
 	if err := d.checkProcesses(config.Processes); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (in Inputs) checkPlain(d deviceRequest) error {
 		return nil
 	}
 	return fmt.Errorf("strategy Plain: %w: the node keeps its GPUs in %s while they have MPS shares (--exclusive-compute), and other processes cannot use them then; see %s",
-		gpu.ErrNotSupported, gpu.ComputeModeExclusiveProcess, gpu.Page("docs/user/share-events.md#when-a-share-does-not-start"))
+		gpu.ErrNotSupported, gpu.ComputeModeExclusiveProcess, gpu.Page("docs/user/events.md#when-a-share-does-not-start"))
 }
 
 // checkProcesses returns an error if a share declares more processes than its part of

@@ -1,5 +1,5 @@
 // Module 1.37.2 pins the Kubernetes binaries of a test cluster of release 1.37.2.
-// Clusters of other releases are described in docs/dev/releases-of-kubernetes.md.
+// Clusters of other releases are described in docs/dev/simulator.md.
 module github.com/gpu-dra/gpu-dra-driver/test/cluster/kubernetes/1.37.2
 
 go 1.26.0
