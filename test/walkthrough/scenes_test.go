@@ -73,7 +73,7 @@ var scenes = map[string]scene{
 		"GPU0 X PIX 16-31,48-63",
 		"no such group of devices meets the constraints of the claim",
 		"GPUs in use: 32 of 32, before: 0 deployment/notebook: 4 of 8 pods stay Pending",
-		"GPUs in use: 20 of 20, before: 0",
+		"GPUs in use: 20 of 24, before: 0",
 	}},
 	"demo/course/lab/README.md": {exercises: true, printed: []string{
 		"Tesla T4, GPU-7c0f4fc6-47f4-5a24-956f-08af0426161b, 15360 MiB",
@@ -172,7 +172,6 @@ var scenes = map[string]scene{
 	}},
 	"docs/admin/pools.md": {installed: true, printed: []string{
 		"serving deployment/server 20 20 dgx-a100-0000 (20)",
-		"GPUs in use: 4 of 8, before: 0",
 	}},
 	"docs/admin/operate.md": {installed: true, printed: []string{
 		"Read it before you publish it",

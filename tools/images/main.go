@@ -22,7 +22,7 @@ type image struct {
 	name string
 	// programs are files below the folder of programs; each becomes /usr/bin/NAME. The first is the entry point.
 	programs []string
-	// onHost are those that the container copies to the host and that run there, with any C library or none.
+	// onHost are the programs that the container copies to the host.
 	onHost []string
 	// tag is a second tag, for manifests of this repository that name no version.
 	tag  string
