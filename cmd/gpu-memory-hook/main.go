@@ -11,7 +11,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/memoryhook"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/memoryhook"
 )
 
 func main() {

@@ -36,7 +36,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/livefile"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/memoryhook"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/memoryhook"
 	mpsclient "github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/cdi"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/containerlimits"
