@@ -23,8 +23,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/home"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/node/memoryhook"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/containerlimits"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/memoryhook"
 	gpunvml "github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup/cgrouptest"

@@ -7,6 +7,8 @@
 //	cluster, node files ──┼→ state → controller → plugin → kubelet
 //	claims   → ledger ────┘
 //
+// Next to them, attribution and usage find what containers use, and telemetry and viewers show it.
+//
 // It decides nothing about GPUs or claims, and knows flags only to name them in
 // errors.
 package agent

@@ -15,8 +15,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/home"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/node/memoryhook"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/containerlimits"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/memoryhook"
 )
 
 // hookToInstall returns the nvidia-cdi-hook in the folder of this program, as in the

@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/node/memoryhook"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/containerlimits"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/memoryhook"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup/cgrouptest"
 	"github.com/gpu-dra/gpu-dra-driver/test/mountns"
 )

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/node/memoryhook"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/containerlimits"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/memoryhook"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup/cgrouptest"
 )
 

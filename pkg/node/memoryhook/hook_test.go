@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/node/memoryhook"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/containerlimits"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/memoryhook"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup/cgrouptest"
 )
 

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kubectl is the house of "kubectl gpu". It reads API objects and asks agents over HTTP, never
+// hardware or the disk of an agent.
+//
+//	commands   reads with the rights of the user, and prints
+//	  pages    the same for a browser
+//	    rows   what commands print and pages show
+//	    cordon, doctor
+//	      fleet    holders, free devices and misses, by the scheduler's own allocator
+//
+// Of the driver it imports api, pkg/gpu, and pkg/catalog for the devices of models.
+package kubectl
