@@ -21,7 +21,7 @@ func header(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Join(strings.TrimSpace(string(out)), "pkg/node/nvml")
+	return filepath.Join(strings.TrimSpace(string(out)), "pkg/nvml")
 }
 
 // declared lists the functions that nvml.h declares.
