@@ -143,13 +143,9 @@ func below(root string, pid int) (string, error) {
 	return "", fmt.Errorf("cgroup of process %d: %w in this cgroup namespace", pid, gpu.ErrNotFound)
 }
 
-// emptyReadings is the number of lists without a process that make a cgroup of version 1 empty. The kernel drops a process that ends while it is listed, and its new child is
-// behind the end of the list: one list in a thousand of a program that forks all the time is empty.
-const emptyReadings = 10
-
 // HasProcesses reports whether the cgroup with the folder, or one below it, has a process. A
 // process that has ended and waits for its parent does not count. The error wraps [gpu.ErrNotFound] if there is no such cgroup. Sources:
-// cgroup.events; with version 1, which lacks it, cgroup.procs of all of them.
+// cgroup.events; with version 1 cgroup.procs of all of them.
 func HasProcesses(folder string) (bool, error) {
 	text, err := file.Read(filepath.Join(folder, "cgroup.events"))
 	switch {
@@ -157,18 +153,13 @@ func HasProcesses(folder string) (bool, error) {
 		return slices.Contains(strings.Split(string(text), "\n"), "populated 1"), nil
 	case errors.Is(err, fs.ErrNotExist):
 		found := false
-		for reading := 0; reading < emptyReadings && !found; reading++ {
-			err = walk(folder, func(of string) error {
-				pids, err := processes(of)
-				if found = len(pids) > 0; found {
-					return fs.SkipAll
-				}
-				return err
-			})
-			if err != nil {
-				break
+		err = walk(folder, func(of string) error {
+			pids, err := processes(of)
+			if found = len(pids) > 0; found {
+				return fs.SkipAll
 			}
-		}
+			return err
+		})
 		if err == nil {
 			return found, nil
 		}
