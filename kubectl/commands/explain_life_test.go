@@ -139,6 +139,8 @@ func TestExplainSaysWhatKeepsTheProgramsOfAShareFromComputing(t *testing.T) {
 		{v1alpha1.ConditionShareInterrupted, v1alpha1.ReasonMPSEnded, time.Hour, 3, []string{
 			"the MPS daemon of the share or its server ended (mps-interrupted, for 12m)", "for the program: the programs of the share that ran then fail at their next CUDA call", "kubectl delete pod half --namespace default",
 		}},
+		// In the second of the end.
+		{v1alpha1.ConditionShareInterrupted, v1alpha1.ReasonMPSEnded, 12 * time.Minute, 3, []string{"(mps-interrupted, for 12m)"}},
 		{v1alpha1.ConditionShareInterrupted, v1alpha1.ReasonMPSEnded, time.Minute, 0, nil},
 		{v1alpha1.ConditionShareUnserved, v1alpha1.ReasonMPSNotRunning, time.Minute, 3, []string{"the MPS daemon of the share does not run, and cannot be started (mps-not-running, for 12m)"}},
 		{v1alpha1.ConditionShareWaits, v1alpha1.ReasonOtherUser, time.Minute, 2, []string{"a program waits for shares of another user of this GPU (mps-other-user, for 12m)", "run the pods that share the GPU as one user (runAsUser)"}},

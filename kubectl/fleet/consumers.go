@@ -70,11 +70,11 @@ func Consumers(claim *resourceapi.ResourceClaim, pods []*corev1.Pod) []*corev1.P
 }
 
 // RanAt reports whether a container of the pod ran at a time. One that was started again since
-// does not count.
+// does not count. Times have whole seconds, so one that was started in the same second counts.
 func RanAt(pod *corev1.Pod, at time.Time) bool {
 	return slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
 		runs, ended := s.State.Running, s.State.Terminated
-		return runs != nil && runs.StartedAt.Time.Before(at) || ended != nil && ended.StartedAt.Time.Before(at) && !ended.FinishedAt.Time.Before(at)
+		return runs != nil && !runs.StartedAt.Time.After(at) || ended != nil && !ended.StartedAt.Time.After(at) && !ended.FinishedAt.Time.Before(at)
 	})
 }
 
