@@ -74,7 +74,7 @@ func Consumers(claim *resourceapi.ResourceClaim, pods []*corev1.Pod) []*corev1.P
 func RanAt(pod *corev1.Pod, at time.Time) bool {
 	return slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
 		runs, ended := s.State.Running, s.State.Terminated
-		return runs != nil && !runs.StartedAt.Time.After(at) || ended != nil && !ended.StartedAt.Time.After(at) && !ended.FinishedAt.Time.Before(at)
+		return runs != nil && !runs.StartedAt.After(at) || ended != nil && !ended.StartedAt.After(at) && !ended.FinishedAt.Time.Before(at)
 	})
 }
 
