@@ -153,7 +153,7 @@ var scenes = map[string]scene{
 		"gpu-df-00 H100 80GB HBM3 free 0 ░░░░░░░░░░ 0.0Gi/79.0Gi ░░░░░░░░░░ 0% ok",
 		"gpu-9d-00 79.0Gi 100% ok -",
 		"share.nvidia.com 20.0Gi gpu-dra-",
-		"demo 7 7.0 553.3Gi 700% 0",
+		"demo 7 7.0 553.2Gi 700% 0",
 		"gpu-df-00 NV18 NV18 NV18 NV18 NV18 NV18 NV18 X 1 pci0000:d9 -",
 	}},
 	"docs/user/kubectl.md": {installed: true, printed: []string{
