@@ -161,7 +161,7 @@ func replaceAgent(t *testing.T) {
 		want = "1"
 	}
 	must(t, harness.Until(ctx, func(ctx context.Context) (bool, string, error) {
-		// The rollout of an upgrade may replace the pod once more, so an error is not the end.
+		// The rollout of an upgrade may replace the pod again, so an error is not the end.
 		metrics, err := agent.Metrics(ctx)
 		return strings.Contains(metrics, "gpu_dra_node_config_problem "+want+"\n"), fmt.Sprintf("gpu_dra_node_config_problem is not %s (%v)", want, err), nil
 	}))
