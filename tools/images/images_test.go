@@ -6,6 +6,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -106,20 +107,13 @@ func TestADynamicProgramGetsItsLibrariesAndNoneRunsOnAHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, library := range runtimeLibraries() {
-		if !slices.ContainsFunc(slicesOf(files), func(name string) bool { return filepath.Base(name) == library }) {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(files)), func(name string) bool { return filepath.Base(name) == library }) {
 			t.Errorf("no %s", library)
 		}
 	}
 	if _, err := (image{programs: []string{"sh"}, onHost: []string{"sh"}}).contents("/bin"); err == nil || !strings.Contains(err.Error(), "statically") {
 		t.Errorf("a dynamic program for the host: error %v", err)
 	}
-}
-
-func slicesOf(files map[string]file) (names []string) {
-	for name := range files {
-		names = append(names, name)
-	}
-	return names
 }
 
 func TestEveryProgramIsInAnImage(t *testing.T) {
