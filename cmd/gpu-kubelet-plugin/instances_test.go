@@ -25,8 +25,8 @@ func ofOneMachine() []resourceapi.QualifiedName {
 	return []resourceapi.QualifiedName{"uuid", "fabricClusterUUID", "fabricCliqueID"}
 }
 
-// "make instance-slices" sets INSTANCE_SLICES to the folder for a file of each kind of machine, for
-// autoscalers that simulate machines that do not exist yet. Without it one kind is tried.
+// INSTANCE_SLICES is the folder for a file of each kind of machine, for autoscalers that simulate
+// machines that do not exist yet. Without it one kind is tried.
 func TestTheSlicesForAutoscalersNameNoMachine(t *testing.T) {
 	folder, models := os.Getenv("INSTANCE_SLICES"), instances()
 	if folder == "" {
@@ -65,7 +65,7 @@ func instanceText(t *testing.T, model string, printed []byte) string {
 		t.Fatal(err)
 	}
 	var text strings.Builder
-	text.WriteString("# ResourceSlices of a simulated " + model + " with the agent's defaults, without UUIDs.\n# Written by make instance-slices.\n")
+	text.WriteString("# ResourceSlices of a simulated " + model + " with the agent's defaults, without UUIDs.\n# Written by TestTheSlicesForAutoscalers.\n")
 	for _, slice := range list.Items {
 		slice.ObjectMeta = metav1.ObjectMeta{Name: strings.TrimSuffix(slice.GenerateName, "-")}
 		for i := range slice.Spec.Devices {

@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
-// The models are scans of the simulator's models: make golden rewrites them.
+// The models are scans of the simulator's models: make generate rewrites them.
 func TestModelsMatchTheSimulator(t *testing.T) {
 	all, err := filepath.Glob(filepath.Join("..", "..", "simulator", "nvmlsim", "models", "*.yaml"))
 	if err != nil || len(all) == 0 {
@@ -46,7 +46,7 @@ func TestModelsMatchTheSimulator(t *testing.T) {
 		want, err := os.ReadFile(golden) //nolint:gosec // a file of the tree
 		must(t, err)
 		if diff := cmp.Diff(string(want), text); diff != "" {
-			t.Errorf("%s is not the scan of the model (-want +got): run make golden\n%s", golden, diff)
+			t.Errorf("%s is not the scan of the model (-want +got): run make generate\n%s", golden, diff)
 		}
 	}
 }

@@ -144,7 +144,7 @@ func TestFieldsInASysdump(t *testing.T) {
 	want, err := os.ReadFile(golden) //nolint:gosec // a file of the tree
 	must(t, err)
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("the fields of a sysdump (-want +got), make golden accepts them:\n%s", diff)
+		t.Errorf("the fields of a sysdump (-want +got), make generate accepts them:\n%s", diff)
 	}
 	for field := range found {
 		for _, secret := range []string{"Parameters", "Data{", "Labels", "Annotations", "ManagedFields", "NetworkData", ".Env[].Value", "Addresses", "Images", "MachineID"} {

@@ -90,7 +90,7 @@ func goldenCases() map[string]goldenCase {
 	return cases
 }
 
-// "make golden" regenerates the files. The list that --print-slices writes is
+// "make generate" regenerates the files. The list that --print-slices writes is
 // written for other tests to the folder WRITE_SLICES.
 func TestSlicesOfEachModelAndOffer(t *testing.T) {
 	t.Parallel()
@@ -128,7 +128,7 @@ func TestSlicesOfEachModelAndOffer(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(string(want), text); diff != "" {
-				t.Errorf("%s is out of date; run make golden (-want +got):\n%s", file, diff)
+				t.Errorf("%s is out of date; run make generate (-want +got):\n%s", file, diff)
 			}
 		})
 	}

@@ -304,7 +304,7 @@ func TestTheTableOfShapes(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else if diff := cmp.Diff(want, string(text)); diff != "" {
-		t.Errorf("%s is out of date; run make golden (-want +got):\n%s", file, diff)
+		t.Errorf("%s is out of date; run make generate (-want +got):\n%s", file, diff)
 	}
 }
 

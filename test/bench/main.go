@@ -55,7 +55,7 @@ func main() {
 	flag.IntVar(&o.bursts, "bursts", 30, "times that 8 claims, and as many partitions as there are, are prepared at once")
 	flag.IntVar(&o.starts, "starts", 5, "starts of the agent, between which the rounds and bursts are divided")
 	flag.StringVar(&o.against, "against", "", "compare with `FILE`, the agent of another commit, and measure nothing else")
-	flag.BoolVar(&o.compare, "compare", false, "compare with NVIDIA's DRA driver, which make foreign builds, and measure nothing else")
+	flag.BoolVar(&o.compare, "compare", false, "compare with NVIDIA's DRA driver, which make .build/bin/foreign/built builds, and measure nothing else")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -23,7 +23,7 @@ const staticValues = "namespace: {create: true}"
 
 const staticHead = `# gpu-dra-driver without helm: kubectl apply -f install.yaml
 # It is deployments/helm/gpu-dra-driver with its default values and images without
-# a registry. Made by ` + "`make manifests`" + `; do not edit.
+# a registry. Made by ` + "`make generate`" + `; do not edit.
 `
 
 // The static manifest is in full. testdata/golden shows how the rendering with the
@@ -125,6 +125,6 @@ func golden(t *testing.T, path, got string) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s is not what the chart renders; `make manifests` writes it anew (-want +got):\n%s", path, diff)
+		t.Errorf("%s is not what the chart renders; `make generate` writes it anew (-want +got):\n%s", path, diff)
 	}
 }

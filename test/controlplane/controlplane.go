@@ -137,7 +137,7 @@ func (c *ControlPlane) start(ctx context.Context, bin, name string, args ...stri
 	d.cmd.Stdout, d.cmd.Stderr = log, log
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := d.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w; make cluster-up builds it", name, err)
+		return nil, fmt.Errorf("start %s: %w; .build/bin/cluster up builds it", name, err)
 	}
 	go func() {
 		defer close(d.ended)

@@ -2,7 +2,7 @@
 
 // Package course lists the pages of exercises in demo/ and the simulated node of each.
 //
-// The commands of a page run in two places: test/demo runs them for `make demo-course`, and
+// The commands of a page run in two places: test/demo runs them for `make demo STORY=course`, and
 // test/walkthrough runs them as a test. Both start the same node from here.
 package course
 

@@ -223,7 +223,7 @@ The cluster goes on running. To explore it:
 
 To take it down and leave nothing behind:
 
-  make cluster-down CLUSTER=%s
+  .build/bin/cluster down --name %s
 `, c.Kubeconfig, c.Bin, c.BinDir, sim, a.SimDir(), harness.Namespace, c.Name)
 }
 

@@ -16,13 +16,13 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
-var kueue = flag.String("kueue", "", "folder with Kueue's controller and chart, which `make test-kueue` makes; without it the test of Kueue is skipped")
+var kueue = flag.String("kueue", "", "folder with Kueue's controller and chart, which `make judges` makes; without it the test of Kueue is skipped")
 
 // The scheduler preempts no pod for a device. Kueue counts GPU memory instead, and evicts
 // jobs of lower priority.
 func TestKueuePreemptsByGPUMemory(t *testing.T) {
 	if *kueue == "" {
-		t.Skip("it needs Kueue, which takes minutes to build: make test-kueue")
+		t.Skip("it needs Kueue, which takes minutes to build: make judges")
 	}
 	nothingLeft(t)
 	installKueue(t)

@@ -28,7 +28,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/harness"
 )
 
-var prometheusProgram = flag.String("prometheus", "../../.build/bin/prometheus", "Prometheus, which `make prometheus` builds")
+var prometheusProgram = flag.String("prometheus", "../../.build/bin/prometheus", "Prometheus, which `make .build/bin/prometheus` builds")
 
 // The chart's PodMonitor, rules and dashboard, with a real Prometheus and the metrics of the agent.
 func TestMonitoringOfTheChart(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestBothDriversAreMeasured runs a short `make compare`. Its table in the documents must have
+// TestBothDriversAreMeasured runs a short `make bench BENCH=-compare`. Its table in the documents must have
 // the same figures.
 func TestBothDriversAreMeasured(t *testing.T) {
 	command := exec.CommandContext(t.Context(), "go", "run", "./test/bench", "-bin", cluster.Bin, "-compare", "-kubeconfig", cluster.Kubeconfig, "-rounds", "4", "-bursts", "4", "-starts", "2", "-o", "json")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package foreign has NVIDIA's own programs judge the simulated hardware and this driver.
-// They run on the node of a real cluster, as `make foreign` builds them.
+// They run on the node of a real cluster, as `make .build/bin/foreign/built` builds them.
 package foreign
 
 import (
@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	bin  = flag.String("bin", "../../.build/bin", "folder with the binaries that `make build foreign` makes")
+	bin  = flag.String("bin", "../../.build/bin", "folder with the binaries that `make .build/bin/foreign/built` makes")
 	keep = flag.Bool("keep", false, "leave the cluster running afterwards")
 	name = flag.String("cluster", "foreign", "name of the cluster to bring up")
 )

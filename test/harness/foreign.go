@@ -19,7 +19,7 @@ import (
 type Foreign struct {
 	// Name among the programs on the node, and of the log.
 	Name string
-	// Program is one of the programs that `make foreign` builds.
+	// Program is one of the programs that `make .build/bin/foreign/built` builds.
 	Program string
 	// Machine is the driver root of the simulated node.
 	Machine string
@@ -72,7 +72,7 @@ shift
 exec chroot /mnt env "$@"`
 
 // Command returns the command that runs the program, which replaces its process. bin is the
-// folder that `make build foreign` fills.
+// folder that `make .build/bin/foreign/built` fills.
 func (f Foreign) Command(bin string) []string {
 	folder := filepath.Join(bin, "foreign")
 	args := []string{
@@ -89,7 +89,7 @@ func (f Foreign) Command(bin string) []string {
 // and examples.
 func (c *Cluster) ForeignSource() string { return filepath.Join(c.Bin, "foreign", "source") }
 
-// ForeignProgram is the path of a program that `make foreign` builds.
+// ForeignProgram is the path of a program that `make .build/bin/foreign/built` builds.
 func (c *Cluster) ForeignProgram(name string) string { return filepath.Join(c.Bin, "foreign", name) }
 
 // StartForeign starts a program of NVIDIA's, and does not wait for anything. One of

@@ -91,7 +91,7 @@ func makeTest(t *testing.T, steps string) makeRun {
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	cmd := exec.CommandContext(ctx, "make", "-f", makefile, "-o", "need-test", "test",
+	cmd := exec.CommandContext(ctx, "make", "-f", makefile, "NEEDS=there", "test",
 		"MAKE=make -f "+makefile, "BUILD="+dir)
 	cmd.Dir = root
 	// This test can be a part of make test.

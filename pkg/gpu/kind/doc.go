@@ -7,7 +7,7 @@
 //
 // The other packages read the table and do not name kinds. To add a kind, add its names
 // to package v1alpha1, a file with its rules and an entry in the table in kind.go, and
-// its values to the chart; then run "make generate manifests".
+// its values to the chart; then run "make generate".
 //
 // Package kind is pure: it reads values of package gpu and does no I/O.
 package kind
