@@ -30,7 +30,7 @@ TOOLS := $(addprefix $(BIN)/,helm golangci-lint prometheus foreign/built)
 
 .PHONY: build
 build: image-programs ## Build all programs into .build/bin, and the simulator into .build/bin/sim
-	CGO_ENABLED=1 go build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/sim/ ./test/seconddriver
+	CGO_ENABLED=1 go build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/sim/ ./test/e2e/seconddriver
 	@# The plugin of kubectl runs on the computers of users.
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/kubectl-gpu
 	@cp cmd/kubectl-gpu/kubectl_complete-gpu $(BIN)/
@@ -71,21 +71,21 @@ $(BIN)/golangci-lint: tools/go.mod tools/go.sum
 	go -C tools build -trimpath -o $(abspath $@) github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 # Without the service discovery of clouds.
-$(BIN)/prometheus: test/monitoring/go.mod test/monitoring/go.sum
+$(BIN)/prometheus: test/judges/monitoring/go.mod test/judges/monitoring/go.sum
 	$(say) "building Prometheus"
 	@mkdir -p $(@D)
-	$(CLUSTER_ENV) go -C test/monitoring build -tags remove_all_sd -ldflags '-s -w' -o $(abspath $@) github.com/prometheus/prometheus/cmd/prometheus
+	$(CLUSTER_ENV) go -C test/judges/monitoring build -tags remove_all_sd -ldflags '-s -w' -o $(abspath $@) github.com/prometheus/prometheus/cmd/prometheus
 
 # NVIDIA's device plugin and DRA driver judge the simulator and us. The link named source is to the chart of the
 # DRA driver and the templates that its programs read.
-$(BIN)/foreign/built: $(wildcard test/foreign/*/go.mod test/foreign/*/go.sum) | need-cc
+$(BIN)/foreign/built: $(wildcard test/judges/foreign/*/go.mod test/judges/foreign/*/go.sum) | need-cc
 	$(say) "building NVIDIA's device plugin and DRA driver"
 	@mkdir -p $(@D)
-	CGO_ENABLED=1 go -C test/foreign/deviceplugin build -trimpath -buildvcs=false -ldflags '-s -w' -o $(abspath $(@D))/ tool
-	CGO_ENABLED=1 go -C test/foreign/dradriver build -trimpath -buildvcs=false -ldflags '-s -w' -o $(abspath $(@D))/ tool
+	CGO_ENABLED=1 go -C test/judges/foreign/deviceplugin build -trimpath -buildvcs=false -ldflags '-s -w' -o $(abspath $(@D))/ tool
+	CGO_ENABLED=1 go -C test/judges/foreign/dradriver build -trimpath -buildvcs=false -ldflags '-s -w' -o $(abspath $(@D))/ tool
 	@# This one runs in a container that has nothing else, so it is static.
-	$(CLUSTER_ENV) go -C test/foreign/dradriver build -ldflags '-s -w' -o $(abspath $(@D))/ sigs.k8s.io/dra-driver-nvidia-gpu/cmd/compute-domain-daemon
-	ln -sfn "$$(go -C test/foreign/dradriver list -m -f '{{.Dir}}' sigs.k8s.io/dra-driver-nvidia-gpu)" $(@D)/source
+	$(CLUSTER_ENV) go -C test/judges/foreign/dradriver build -ldflags '-s -w' -o $(abspath $(@D))/ sigs.k8s.io/dra-driver-nvidia-gpu/cmd/compute-domain-daemon
+	ln -sfn "$$(go -C test/judges/foreign/dradriver list -m -f '{{.Dir}}' sigs.k8s.io/dra-driver-nvidia-gpu)" $(@D)/source
 	@touch $@
 
 # STORY is a folder of demo: whole-gpu, mig, fractions, held, fleet, topology, course, or a page of
@@ -143,13 +143,13 @@ test-nightly: need-root-cc-python-chromium ## What judges the driver by other pr
 
 # Tests that only read the tree. The race detector makes them ten times slower and
 # cannot find anything in them.
-TREE_TESTS    := $(addprefix ./test/,docs imports language markdown repository vocabulary)
+TREE_TESTS    := $(addprefix ./test/tree/,docs imports language repository vocabulary)
 # Packages without a goroutine, in which the race detector finds nothing either, and the command that
 # starts the agent: the agent's own package is tested with it.
 PURE_TESTS    := ./pkg/catalog ./cmd/gpu-kubelet-plugin
 # Property tests that make fewer random checks under the race detector.
 CHECK_TESTS   := ./pkg/claim
-CLUSTER_TESTS := $(addprefix ./test/,admission e2e foreign images rights scheduler walkthrough)
+CLUSTER_TESTS := ./test/judges/foreign ./test/e2e $(addprefix ./test/e2e/,admission images rights scheduler walkthrough)
 
 .PHONY: unit
 unit: need-go-cc-python unit-plain unit-race ## Unit, golden and property tests with the race detector; needs no root
@@ -160,7 +160,7 @@ unit-plain: need-cc-python
 	CGO_ENABLED=1 go test $(TEST_FLAGS) $(TREE_TESTS) $(PURE_TESTS) $(CHECK_TESTS)
 	$(say) "unit tests of the simulator with the race detector, and of the tools"
 	@# Go's cache of test results does not track files outside a test's module, so every test of a
-	@# nested module runs with -count=1. test/repository checks that.
+	@# nested module runs with -count=1. test/tree/repository checks that.
 	CGO_ENABLED=1 go -C simulator test -count=1 $(TEST_FLAGS) -race -p 3 -parallel 4 ./...
 	go -C tools test -count=1 $(TEST_FLAGS) ./...
 
@@ -176,10 +176,11 @@ unit-race: need-cc
 module-cluster: need-root build
 module-browser: need-cc-chromium
 module-browser: CLUSTER_ENV := CGO_ENABLED=1
+module-%: MODULE = $(wildcard test/$* test/judges/$*)
 module-%: $(BIN)/golangci-lint
-	$(say) "the tests of test/$*"
-	$(CLUSTER_ENV) go -C test/$* test -count=1 $(TEST_FLAGS) ./...
-	cd test/$* && $(CLUSTER_ENV) $(abspath $(BIN)/golangci-lint) run --allow-parallel-runners --config $(abspath .golangci.yml) ./...
+	$(say) "the tests of $(MODULE)"
+	$(CLUSTER_ENV) go -C $(MODULE) test -count=1 $(TEST_FLAGS) ./...
+	cd $(MODULE) && $(CLUSTER_ENV) $(abspath $(BIN)/golangci-lint) run --allow-parallel-runners --config $(abspath .golangci.yml) ./...
 
 # Each takes a cluster that is up already, and leaves it unchanged.
 ON_CLUSTER := go test -count=1 $(TEST_FLAGS) -timeout 2h -v -run '$(or $(RUN),.)'
@@ -190,25 +191,25 @@ on-cluster: need-root images $(BIN)/helm ## Tests on one cluster (TESTS="schedul
 	@trap '$(BIN)/cluster down --name test' EXIT; trap 'exit 130' INT TERM; failed=; set -x; \
 	$(BIN)/cluster up --name test; \
 	for test in $(TESTS); do case $$test in \
-	  scheduler) $(ON_CLUSTER) ./test/scheduler -bin $(abspath $(BUILD)/cluster) ;; \
-	  images) $(ON_CLUSTER) ./test/images -bin $(abspath $(BIN)) -images $(abspath $(BUILD)/images) -cluster test ;; \
-	  readme) $(ON_CLUSTER) ./test/walkthrough -bin $(abspath $(BIN)) -cluster test -run TestTheDocuments/README.md ;; \
+	  scheduler) $(ON_CLUSTER) ./test/e2e/scheduler -bin $(abspath $(BUILD)/cluster) ;; \
+	  images) $(ON_CLUSTER) ./test/e2e/images -bin $(abspath $(BIN)) -images $(abspath $(BUILD)/images) -cluster test ;; \
+	  readme) $(ON_CLUSTER) ./test/e2e/walkthrough -bin $(abspath $(BIN)) -cluster test -run TestTheDocuments/README.md ;; \
 	  gpu-node) $(MAKE) --no-print-directory $(BUILT) test-gpu-node STORIES='^(smoke|limits|fault|killed)$$' ;; \
-	  *) $(ON_CLUSTER) ./test/$$test -bin $(abspath $(BIN)) -cluster test ;; \
+	  *) $(ON_CLUSTER) ./test/e2e/$$test -bin $(abspath $(BIN)) -cluster test ;; \
 	esac || failed=yes; done; [ -z "$$failed" ]
 
 E2E := go test -count=1 $(TEST_FLAGS) -timeout 3h -v ./test/e2e -bin $(abspath $(BIN))
 
-# Kueue's release is pinned in test/kueue. Its module has its chart.
+# Kueue's release is pinned in test/judges/kueue. Its module has its chart.
 KUEUE := $(BUILD)/kueue
 .PHONY: judges
 judges: need-root images $(BIN)/helm $(BIN)/foreign/built ## NVIDIA's DRA driver, compute domains and Kueue with simulated machines, on a real cluster
 	$(say) "NVIDIA's programs on simulated machines"
-	go test -count=1 $(TEST_FLAGS) -v ./test/foreign -bin $(abspath $(BIN))
+	go test -count=1 $(TEST_FLAGS) -v ./test/judges/foreign -bin $(abspath $(BIN))
 	$(say) "building Kueue into $(KUEUE)"
 	@mkdir -p $(KUEUE)
-	$(CLUSTER_ENV) go -C test/kueue build -ldflags '-s -w' -o ../../$(KUEUE)/manager sigs.k8s.io/kueue/cmd/kueue
-	ln -sfn "$$(go -C test/kueue list -m -f '{{.Dir}}' sigs.k8s.io/kueue)/charts/kueue" $(KUEUE)/chart
+	$(CLUSTER_ENV) go -C test/judges/kueue build -ldflags '-s -w' -o $(abspath $(KUEUE))/manager sigs.k8s.io/kueue/cmd/kueue
+	ln -sfn "$$(go -C test/judges/kueue list -m -f '{{.Dir}}' sigs.k8s.io/kueue)/charts/kueue" $(KUEUE)/chart
 	$(say) "Kueue on a real cluster"
 	$(E2E) -timeout 20m -run '^TestKueue' -kueue $(abspath $(KUEUE))
 
@@ -239,7 +240,7 @@ e2e-%: need-root images $(TOOLS)
 gpu-node: images $(BIN)/helm ## Pack a Kubernetes node with the driver, which runs its stories on any machine with a GPU
 	CGO_ENABLED=1 go test -c -trimpath -ldflags '-s -w' -o $(BIN)/gpu-conformance ./test/gpu
 	$(say) "packing $(BUILD)/gpu-node"
-	test/gpunode/pack.sh $(BIN) $(BUILD)/images $(subst +,_,$(VERSION)) $(BUILD)
+	test/gpu/node/pack.sh $(BIN) $(BUILD)/images $(subst +,_,$(VERSION)) $(BUILD)
 	rm -f $(BUILD)/gpu-node.tar.xz.*
 	[ -n "$(FOLDER_ONLY)" ] || tar -C $(BUILD) -c gpu-node | xz -T0 -6 | split --bytes=50M --numeric-suffixes - $(BUILD)/gpu-node.tar.xz.
 
@@ -247,7 +248,7 @@ gpu-node: images $(BIN)/helm ## Pack a Kubernetes node with the driver, which ru
 test-gpu-node: FOLDER_ONLY := yes
 test-gpu-node: need-root gpu-node ## Run the packed node, with simulated GPUs, on a machine that has nothing else (STORIES=regexp)
 	$(say) "the node that travels, in an empty root without a network"
-	test/gpunode/empty-root.sh $(BUILD)/gpu-node -stories '$(or $(STORIES),.)'
+	test/gpu/node/empty-root.sh $(BUILD)/gpu-node -stories '$(or $(STORIES),.)'
 
 .PHONY: scale
 scale: build ## What a fleet of 1,000 nodes costs scheduler and API server, for each way to publish a node (SCALE="flags")
@@ -268,7 +269,7 @@ lint: $(BIN)/golangci-lint ## gofmt, vet and golangci-lint; modules with many de
 generate: ## Format, generate code and tables, render the chart, and accept golden files; read the diff
 	gofmt -w $$(git ls-files '*.go')
 	cd tools && go run ./deepcopy && go run ./protoc ../pkg/mps/mpsv1/supervisor.proto
-	go run ./test/vocabulary
+	go run ./test/tree/vocabulary
 	UPDATE_GOLDEN=1 $(CLUSTER_ENV) go -C test/chart test -count=1 $(TEST_FLAGS) -run '^TestRenderings|^TestTheManifest' ./...
 	UPDATE_GOLDEN=1 go test $(TEST_FLAGS) ./api/... ./kubectl/... ./pkg/... ./cmd/...
 

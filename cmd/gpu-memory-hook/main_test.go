@@ -29,7 +29,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup/cgrouptest"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
-	"github.com/gpu-dra/gpu-dra-driver/test/mountns"
+	"github.com/gpu-dra/gpu-dra-driver/test/files/mountns"
 )
 
 const (

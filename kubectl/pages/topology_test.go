@@ -27,7 +27,7 @@ import (
 // addNeighbors adds the NICs and CPUs of a DGX H100 to a node.
 func addNeighbors(t *testing.T, w *fleettest.World, node string) {
 	t.Helper()
-	text, err := os.ReadFile("../../test/seconddriver/dgx-h100.yaml")
+	text, err := os.ReadFile("../../test/e2e/seconddriver/dgx-h100.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

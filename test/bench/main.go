@@ -33,7 +33,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
 )
 
 type options struct {

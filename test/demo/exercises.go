@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/gpu-dra/gpu-dra-driver/test/course"
-	"github.com/gpu-dra/gpu-dra-driver/test/harness"
-	"github.com/gpu-dra/gpu-dra-driver/test/markdown"
+	"github.com/gpu-dra/gpu-dra-driver/test/internal/course"
+	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
+	"github.com/gpu-dra/gpu-dra-driver/test/internal/markdown"
 )
 
 // exercises returns a story for each page of the course. The story "course" is the first

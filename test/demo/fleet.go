@@ -5,7 +5,7 @@ package main
 import (
 	"context"
 
-	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
 )
 
 // fleet applies everything at once and prints the use of each GPU and namespace.

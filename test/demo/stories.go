@@ -12,8 +12,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpu-dra/gpu-dra-driver/test/course"
-	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+	"github.com/gpu-dra/gpu-dra-driver/test/internal/course"
+	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
 )
 
 // story is a folder of demo/ and its steps.

@@ -13,7 +13,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
 )
 
 // quads shows on a DGX-1 that four GPUs by number span sockets. A claim for linked GPUs
@@ -89,7 +89,7 @@ func neighbours(ctx context.Context, cluster *harness.Cluster) error {
 // otherDrivers shows GPUs together with NICs and CPUs, of which a loader has the first.
 func otherDrivers(ctx context.Context, cluster *harness.Cluster) error {
 	say("starting a driver of NICs and one of CPUs")
-	if err := cluster.StartSecondDriver(ctx, "test/seconddriver/dgx-h100.yaml"); err != nil {
+	if err := cluster.StartSecondDriver(ctx, "test/e2e/seconddriver/dgx-h100.yaml"); err != nil {
 		return err
 	}
 	if err := apply(ctx, cluster, "demo/topology/classes.yaml"); err != nil {

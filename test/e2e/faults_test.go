@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
 )
 
 // broken is the GPU of the DGX H100 that these tests break, the last one in

@@ -13,7 +13,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
-	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
 )
 
 func TestTheDemoOfMIG(t *testing.T) {

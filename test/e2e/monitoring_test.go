@@ -25,7 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
 )
 
 var prometheusProgram = flag.String("prometheus", "../../.build/bin/prometheus", "Prometheus, which `make .build/bin/prometheus` builds")
@@ -65,7 +65,7 @@ func TestMonitoringOfTheChart(t *testing.T) {
 	t.Run("every query of the dashboard has an answer", func(t *testing.T) {
 		for _, q := range dashboardQueries(t) {
 			if errorsOnly := regexp.MustCompile(`unprepare.*outcome="error"|slice_publish_errors|status_writes.*outcome="error"`); errorsOnly.MatchString(q) {
-				// The API server does not fail in this test. test/docs checks the names.
+				// The API server does not fail in this test. test/tree/docs checks the names.
 				_, err := p.query(t.Context(), q)
 				must(t, err)
 				continue

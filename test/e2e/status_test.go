@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
 )
 
 // waitDeviceStatus waits until the claim's status.devices describes the device

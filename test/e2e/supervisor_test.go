@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
 )
 
 // What breaks around the shares of a GPU, and what their containers notice.

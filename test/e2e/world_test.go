@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/version"
 
-	"github.com/gpu-dra/gpu-dra-driver/test/harness"
+	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
 )
 
 // needsKubernetes skips a test on an older release. what names the part of Kubernetes that the

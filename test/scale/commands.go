@@ -27,7 +27,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/test/controlplane"
+	"github.com/gpu-dra/gpu-dra-driver/test/internal/controlplane"
 )
 
 const (

@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/test/controlplane"
+	"github.com/gpu-dra/gpu-dra-driver/test/internal/controlplane"
 )
 
 // Limits of a measurement.

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/home"
-	"github.com/gpu-dra/gpu-dra-driver/test/mountns"
+	"github.com/gpu-dra/gpu-dra-driver/test/files/mountns"
 )
 
 func TestMain(m *testing.M) {

@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-dra/gpu-dra-driver/test/mountns"
+	"github.com/gpu-dra/gpu-dra-driver/test/files/mountns"
 )
 
 // The test binary plays nvidia-cuda-mps-control where it is started under that

@@ -21,7 +21,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/memoryhook"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup/cgrouptest"
-	"github.com/gpu-dra/gpu-dra-driver/test/mountns"
+	"github.com/gpu-dra/gpu-dra-driver/test/files/mountns"
 )
 
 // asked is a container on a node with an agent.

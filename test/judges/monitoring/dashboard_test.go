@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package monitoring
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/promql/promqltest"
+	"github.com/prometheus/prometheus/rules"
+)
+
+const dashboardFile = "../../../deployments/helm/gpu-dra-driver/files/dashboard.json"
+
+// dashboard has the fields of Grafana's format that these tests read.
+type dashboard struct {
+	Templating struct {
+		List []struct{ Name, Type string }
+	}
+	Panels []panel
+}
+
+type panel struct {
+	ID          int
+	Type, Title string
+	Description string
+	Datasource  source
+	GridPos     struct{ X, Y, W, H int }
+	FieldConfig struct {
+		Defaults struct{ Unit string }
+	}
+	Targets []struct {
+		Expr       string
+		Datasource source
+	}
+}
+
+type source struct{ Type, UID string }
+
+func readDashboard(t *testing.T) dashboard {
+	t.Helper()
+	var d dashboard
+	if err := json.Unmarshal([]byte(read(t, dashboardFile)), &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestDashboardIsPortable(t *testing.T) {
+	d := readDashboard(t)
+	var variables []string
+	for _, v := range d.Templating.List {
+		variables = append(variables, v.Name)
+	}
+	// The unit of a title, in parentheses, is the one that Grafana shows.
+	units := map[string]string{"bytes": "bytes", "percentunit": "%", "s": "seconds", "suffix: h": "hours", "ops": "per second"}
+	p := parser.NewParser(parser.Options{})
+	ids := map[int]bool{}
+	for _, panel := range d.Panels {
+		if ids[panel.ID] {
+			t.Errorf("two panels have the id %d", panel.ID)
+		}
+		ids[panel.ID] = true
+		if panel.Type == "row" {
+			continue
+		}
+		if unit := units[panel.FieldConfig.Defaults.Unit]; !strings.HasSuffix(panel.Title, "("+unit+")") && unit != "" {
+			t.Errorf("the title %q lacks the unit (%s)", panel.Title, unit)
+		}
+		if panel.Description == "" || panel.Datasource.UID != "${datasource}" || panel.GridPos.X+panel.GridPos.W > 24 {
+			t.Errorf("%q has the description %q, the datasource %q and the place %v", panel.Title, panel.Description, panel.Datasource.UID, panel.GridPos)
+		}
+		for _, target := range panel.Targets {
+			if target.Datasource.UID != "${datasource}" {
+				t.Errorf("%q reads the datasource %q", panel.Title, target.Datasource.UID)
+			}
+			for _, used := range regexp.MustCompile(`\$(\w+)`).FindAllStringSubmatch(target.Expr, -1) {
+				if !strings.HasPrefix(used[1], "__") && !slices.Contains(variables, used[1]) {
+					t.Errorf("%q uses the variable %s, which the dashboard does not have", panel.Title, used[1])
+				}
+			}
+			expr := strings.NewReplacer("$__rate_interval", "2m", "$__range", "6h").Replace(target.Expr)
+			if _, err := p.ParseExpr(expr); err != nil {
+				t.Errorf("%q: %s: %v", panel.Title, expr, err)
+			}
+		}
+	}
+	for i, a := range d.Panels {
+		for _, b := range d.Panels[i+1:] {
+			if g, h := a.GridPos, b.GridPos; g.X < h.X+h.W && h.X < g.X+g.W && g.Y < h.Y+h.H && h.Y < g.Y+g.H {
+				t.Errorf("%q and %q overlap", a.Title, b.Title)
+			}
+		}
+	}
+}
+
+// The table merges the answers by their common labels. Answers with different pods stay
+// apart: so limits must name the container, also those of a claim with a GPU to itself.
+func TestDashboardShowsLimitsInTheRowsOfContainers(t *testing.T) {
+	const labelsOf = `{namespace="team",claim="%s",%sdevice="%s",node="a",enforcement="%s"}`
+	const used, limit = "gpu_dra_claim_memory_used_bytes", "gpu_dra_claim_memory_limit_bytes"
+	whole := fmt.Sprintf(labelsOf, "whole", `pod="train",container="main",`, "gpu-1b-00", "hardware")
+	share := fmt.Sprintf(labelsOf, "share", `pod="chat",container="main",`, "gpu-1c-00", "driver")
+	idle := fmt.Sprintf(labelsOf, "idle", "", "gpu-1d-00", "hardware")
+	series := held(used+whole, 5) + held(limit+fmt.Sprintf(labelsOf, "whole", "", "gpu-1b-00", "hardware"), 80) +
+		held(used+share, 5) + held(limit+share, 10) +
+		held(used+idle, 0) + held(limit+idle, 70)
+	want := map[string]float64{"train": 80, "chat": 10, "": 70}
+	var query string
+	for _, panel := range readDashboard(t).Panels {
+		for _, target := range panel.Targets {
+			if panel.Type == "table" && strings.Contains(target.Expr, limit) {
+				query = strings.NewReplacer("$node", ".*", "$namespace", ".*").Replace(target.Expr)
+			}
+		}
+	}
+	got := map[string]float64{}
+	evaluate(t, rulesFile, series, 10*time.Minute, func(suite *promqltest.LazyLoader, at time.Time) {
+		result, err := rules.EngineQueryFunc(suite.QueryEngine(), suite.Queryable())(suite.Context(), query, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sample := range result {
+			got[sample.Metric.Get("pod")] = sample.F
+		}
+	})
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("limits by pod (-want +got):\n%s", diff)
+	}
+}
