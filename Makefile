@@ -76,16 +76,18 @@ $(BIN)/prometheus: test/judges/monitoring/go.mod test/judges/monitoring/go.sum
 	@mkdir -p $(@D)
 	$(CLUSTER_ENV) go -C test/judges/monitoring build -tags remove_all_sd -ldflags '-s -w' -o $(abspath $@) github.com/prometheus/prometheus/cmd/prometheus
 
+# Each program of another project has its pins in a file of one module.
+PINS := test/cluster/pins
 # NVIDIA's device plugin and DRA driver judge the simulator and us. The link named source is to the chart of the
 # DRA driver and the templates that its programs read.
-$(BIN)/foreign/built: $(wildcard test/judges/foreign/*/go.mod test/judges/foreign/*/go.sum) | need-cc
+$(BIN)/foreign/built: $(addprefix $(PINS)/,deviceplugin.mod deviceplugin.sum dradriver.mod dradriver.sum) | need-cc
 	$(say) "building NVIDIA's device plugin and DRA driver"
 	@mkdir -p $(@D)
-	CGO_ENABLED=1 go -C test/judges/foreign/deviceplugin build -trimpath -buildvcs=false -ldflags '-s -w' -o $(abspath $(@D))/ tool
-	CGO_ENABLED=1 go -C test/judges/foreign/dradriver build -trimpath -buildvcs=false -ldflags '-s -w' -o $(abspath $(@D))/ tool
+	CGO_ENABLED=1 go -C $(PINS) build -modfile deviceplugin.mod -trimpath -buildvcs=false -ldflags '-s -w' -o $(abspath $(@D))/ tool
+	CGO_ENABLED=1 go -C $(PINS) build -modfile dradriver.mod -trimpath -buildvcs=false -ldflags '-s -w' -o $(abspath $(@D))/ tool
 	@# This one runs in a container that has nothing else, so it is static.
-	$(CLUSTER_ENV) go -C test/judges/foreign/dradriver build -ldflags '-s -w' -o $(abspath $(@D))/ sigs.k8s.io/dra-driver-nvidia-gpu/cmd/compute-domain-daemon
-	ln -sfn "$$(go -C test/judges/foreign/dradriver list -m -f '{{.Dir}}' sigs.k8s.io/dra-driver-nvidia-gpu)" $(@D)/source
+	$(CLUSTER_ENV) go -C $(PINS) build -modfile dradriver.mod -ldflags '-s -w' -o $(abspath $(@D))/ sigs.k8s.io/dra-driver-nvidia-gpu/cmd/compute-domain-daemon
+	ln -sfn "$$(go -C $(PINS) list -modfile dradriver.mod -m -f '{{.Dir}}' sigs.k8s.io/dra-driver-nvidia-gpu)" $(@D)/source
 	@touch $@
 
 # STORY is a folder of demo: whole-gpu, mig, fractions, held, fleet, topology, course, or a page of

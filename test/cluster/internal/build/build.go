@@ -8,6 +8,7 @@ package build
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -32,6 +33,8 @@ type Target struct {
 	// Module is the directory of its Go module, relative to test/cluster, or another module
 	// as PATH@VERSION.
 	Module string
+	// Pins is the file of the module that pins the versions, in place of go.mod.
+	Pins string
 	// Package to build, as go build takes it: a package or a file.
 	Package string
 	ldflags string
@@ -40,6 +43,9 @@ type Target struct {
 }
 
 const plainFlags = "-s -w"
+
+// pins is the module with the versions of other projects' programs, relative to test/cluster.
+const pins = "pins"
 
 // The container runtimes that a cluster can have.
 const (
@@ -58,14 +64,14 @@ func Targets(release Release, containerRuntime string) []Target {
 		targets = append(targets, crioTargets()...)
 	} else {
 		for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr"} {
-			targets = append(targets, Target{Name: name, Module: "runtime", Package: "github.com/containerd/containerd/v2/cmd/" + name, ldflags: plainFlags})
+			targets = append(targets, Target{Name: name, Module: pins, Pins: "runtime.mod", Package: "github.com/containerd/containerd/v2/cmd/" + name, ldflags: plainFlags})
 		}
 	}
 	for _, name := range []string{"ipam/host-local", "main/ptp"} {
-		targets = append(targets, Target{Name: path.Base(name), Module: "runtime", Package: "github.com/containernetworking/plugins/plugins/" + name, ldflags: plainFlags})
+		targets = append(targets, Target{Name: path.Base(name), Module: pins, Pins: "runtime.mod", Package: "github.com/containernetworking/plugins/plugins/" + name, ldflags: plainFlags})
 	}
 	return append(targets,
-		Target{Name: "etcd", Module: "runtime", Package: "go.etcd.io/etcd/server/v3", ldflags: plainFlags},
+		Target{Name: "etcd", Module: pins, Pins: "runtime.mod", Package: "go.etcd.io/etcd/server/v3", ldflags: plainFlags},
 		Target{Name: "pause", Module: ".", Package: "./pause", ldflags: plainFlags},
 		Target{Name: "probe", Module: "../../simulator", Package: "./cmd/probe", ldflags: plainFlags},
 	)
@@ -76,7 +82,7 @@ func Targets(release Release, containerRuntime string) []Target {
 func FindSource(dir string) string {
 	for {
 		source := filepath.Join(dir, "test", "cluster")
-		if _, err := os.Stat(filepath.Join(source, "kubernetes", "go.mod")); err == nil {
+		if _, err := os.Stat(filepath.Join(source, pins, "go.mod")); err == nil {
 			return source
 		}
 		parent := filepath.Dir(dir)
@@ -146,7 +152,7 @@ func compile(ctx context.Context, goTool, source, bin string, t Target, say func
 		return err
 	}
 	target := filepath.Join(bin, t.Name)
-	args, dir := []string{goTool, "build", "-trimpath", "-ldflags", t.ldflags, "-o", target, t.Package}, filepath.Join(source, t.Module)
+	args, dir := []string{goTool, "build", "-trimpath", "-modfile", t.pins(), "-ldflags", t.ldflags, "-o", target, t.Package}, filepath.Join(source, t.Module)
 	if t.isForeign() {
 		if args, dir, err = foreignCommand(ctx, goTool, target, t); err != nil {
 			return fmt.Errorf("build %s: %w", t.Name, err)
@@ -203,6 +209,9 @@ func (t Target) CopyTo(to, from string) error {
 	return link(to, t)
 }
 
+// pins returns the file of the target's module that pins the versions.
+func (t Target) pins() string { return cmp.Or(t.Pins, "go.mod") }
+
 // fingerprint is a digest of what decides a binary's content: its module's
 // pins and the flags, and for a program of ours the source.
 func fingerprint(source string, t Target) (string, error) {
@@ -213,7 +222,8 @@ func fingerprint(source string, t Target) (string, error) {
 		return fmt.Sprintf("%x", digest.Sum(nil)), nil
 	}
 	dir := filepath.Join(source, t.Module)
-	files := []string{filepath.Join(dir, "go.mod"), filepath.Join(dir, "go.sum")}
+	modfile := filepath.Join(dir, t.pins())
+	files := []string{modfile, strings.TrimSuffix(modfile, "mod") + "sum"}
 	if strings.HasSuffix(t.Package, ".go") {
 		files = append(files, filepath.Join(dir, t.Package))
 	}

@@ -34,13 +34,13 @@ func defaultRelease(t *testing.T) Release {
 
 func TestTheModulesPinTheVersionsOfTheReleases(t *testing.T) {
 	for _, release := range Releases() {
-		data, err := os.ReadFile(filepath.Join(source(t), release.module, "go.mod"))
+		data, err := os.ReadFile(filepath.Join(source(t), pins, release.pins))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, want := range []string{"k8s.io/kubernetes " + release.Version + " ", "k8s.io/api => k8s.io/api v0." + strings.TrimPrefix(release.Version, "v1.") + "\n"} {
 			if !strings.Contains(string(data), want) {
-				t.Errorf("the module of release %s does not pin %s", release.Name, want)
+				t.Errorf("the pins of release %s do not pin %s", release.Name, want)
 			}
 		}
 	}

@@ -20,7 +20,7 @@ type Release struct {
 	// Serve lists API versions that are off by default and in manifests of users.
 	Serve []string
 
-	module string
+	pins string
 }
 
 // DefaultRelease is the name of the release that a cluster runs unless told otherwise.
@@ -32,10 +32,10 @@ func Releases() []Release {
 	beta := []string{"resource.k8s.io/v1beta1", "resource.k8s.io/v1beta2"}
 	withGroups := append(slices.Clone(beta), "scheduling.k8s.io/v1beta1")
 	return []Release{
-		{Name: "1.35", Version: "v1.35.4", Serve: beta, module: "kubernetes/1.35"},
-		{Name: "1.36", Version: "v1.36.4", Serve: beta, module: "kubernetes/1.36"},
-		{Name: DefaultRelease, Version: "v1.37.1", FeatureGates: groups, Serve: withGroups, module: "kubernetes"},
-		{Name: "1.37.2", Version: "v1.37.2", FeatureGates: groups, Serve: withGroups, module: "kubernetes/1.37.2"},
+		{Name: "1.35", Version: "v1.35.4", Serve: beta, pins: "1.35.mod"},
+		{Name: "1.36", Version: "v1.36.4", Serve: beta, pins: "1.36.mod"},
+		{Name: DefaultRelease, Version: "v1.37.1", FeatureGates: groups, Serve: withGroups, pins: "go.mod"},
+		{Name: "1.37.2", Version: "v1.37.2", FeatureGates: groups, Serve: withGroups, pins: "1.37.2.mod"},
 	}
 }
 
@@ -71,6 +71,5 @@ func (r Release) target() Target {
 	minor, _, _ := strings.Cut(rest, ".")
 	const version = "k8s.io/component-base/version."
 	flags := fmt.Sprintf("%s -X %sgitVersion=%s -X %sgitMajor=%s -X %sgitMinor=%s", plainFlags, version, r.Version, version, major, version, minor)
-	source := strings.Repeat("../", strings.Count(r.module, "/")) + "main.go"
-	return Target{Name: "kubernetes", Module: r.module, Package: source, ldflags: flags, links: components}
+	return Target{Name: "kubernetes", Module: pins, Pins: r.pins, Package: "kubernetes.go", ldflags: flags, links: components}
 }

@@ -1,7 +1,8 @@
-// Module kubernetes pins the Kubernetes binaries of the test cluster. It is
-// apart from every other module so that no change of the project's own
-// dependencies ever costs a rebuild of Kubernetes.
-module github.com/gpu-dra/gpu-dra-driver/test/cluster/kubernetes
+// Module pins has the versions of other projects' programs that tests run. Each file of pins, such as
+// runtime.mod, is for go build -modfile. It is apart from every other module so that no change of the
+// project's own dependencies ever costs a rebuild of Kubernetes; go.mod itself has the Kubernetes of the
+// test cluster.
+module github.com/gpu-dra/gpu-dra-driver/test/cluster/pins
 
 go 1.26.0
 

@@ -1,6 +1,5 @@
-// Module 1.36 pins the Kubernetes binaries of a test cluster of release 1.36.
-// Clusters of other releases are described in docs/dev/simulator.md.
-module github.com/gpu-dra/gpu-dra-driver/test/cluster/kubernetes/1.36
+// The Kubernetes of a test cluster of release 1.36.
+module github.com/gpu-dra/gpu-dra-driver/test/cluster/pins
 
 go 1.26.0
 

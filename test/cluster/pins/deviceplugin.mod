@@ -1,6 +1,5 @@
-// Module deviceplugin pins NVIDIA's device plugin, and builds its programs for the tests,
-// apart from the dependencies of the driver.
-module github.com/gpu-dra/gpu-dra-driver/test/judges/foreign/deviceplugin
+// NVIDIA's device plugin, a judge of the simulator.
+module github.com/gpu-dra/gpu-dra-driver/test/cluster/pins
 
 go 1.26.0
 

@@ -1,6 +1,5 @@
-// Module runtime pins what a node of the test cluster runs besides Kubernetes:
-// containerd, the CNI plugins and etcd.
-module github.com/gpu-dra/gpu-dra-driver/test/cluster/runtime
+// What a node of the test cluster runs besides Kubernetes: containerd, the CNI plugins and etcd.
+module github.com/gpu-dra/gpu-dra-driver/test/cluster/pins
 
 go 1.26.8
 

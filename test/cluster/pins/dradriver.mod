@@ -1,6 +1,5 @@
-// Module dradriver pins NVIDIA's DRA driver, and builds its programs for the tests, apart
-// from the dependencies of the driver.
-module github.com/gpu-dra/gpu-dra-driver/test/judges/foreign/dradriver
+// NVIDIA's DRA driver, a judge of the simulator and of ours.
+module github.com/gpu-dra/gpu-dra-driver/test/cluster/pins
 
 go 1.26.0
 

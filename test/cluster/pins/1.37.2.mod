@@ -1,6 +1,5 @@
-// Module 1.37.2 pins the Kubernetes binaries of a test cluster of release 1.37.2.
-// Clusters of other releases are described in docs/dev/simulator.md.
-module github.com/gpu-dra/gpu-dra-driver/test/cluster/kubernetes/1.37.2
+// The Kubernetes of a test cluster of release 1.37.2.
+module github.com/gpu-dra/gpu-dra-driver/test/cluster/pins
 
 go 1.26.0
 
