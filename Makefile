@@ -71,10 +71,10 @@ $(BIN)/golangci-lint: tools/go.mod tools/go.sum
 	go -C tools build -trimpath -o $(abspath $@) github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 # Without the service discovery of clouds.
-$(BIN)/prometheus: test/judges/monitoring/go.mod test/judges/monitoring/go.sum
+$(BIN)/prometheus: test/chart/go.mod test/chart/go.sum
 	$(say) "building Prometheus"
 	@mkdir -p $(@D)
-	$(CLUSTER_ENV) go -C test/judges/monitoring build -tags remove_all_sd -ldflags '-s -w' -o $(abspath $@) github.com/prometheus/prometheus/cmd/prometheus
+	$(CLUSTER_ENV) go -C test/chart build -tags remove_all_sd -ldflags '-s -w' -o $(abspath $@) github.com/prometheus/prometheus/cmd/prometheus
 
 # Each program of another project has its pins in a file of one module.
 PINS := test/cluster/pins
@@ -129,7 +129,7 @@ test-steps:
 	@# fails does not hide what else fails.
 	@trap 'exit 130' INT TERM; failed=; \
 	$(MAKE) --no-print-directory -k -j2 module-cluster lint images $(TOOLS) || failed=yes; \
-	$(MAKE) --no-print-directory -k -j3 $(BUILT) unit module-browser module-chart || failed=yes; \
+	$(MAKE) --no-print-directory -k -j3 $(BUILT) unit browser module-chart || failed=yes; \
 	$(MAKE) --no-print-directory -k -j$(CLUSTERS) $(BUILT) e2e-stories e2e-rest on-cluster || failed=yes; \
 	[ -z "$$failed" ]
 
@@ -137,7 +137,7 @@ test-steps:
 test-nightly: need-root-cc-python-chromium ## What judges the driver by other programs or exhausts a space: see docs/dev/tests.md
 	@trap 'exit 130' INT TERM; failed=; \
 	$(MAKE) --no-print-directory -k images $(TOOLS) || failed=yes; \
-	$(MAKE) --no-print-directory -k $(BUILT) module-kueue module-monitoring judges test-gpu-node || failed=yes; \
+	$(MAKE) --no-print-directory -k $(BUILT) module-kueue judges test-gpu-node || failed=yes; \
 	$(MAKE) --no-print-directory $(BUILT) on-cluster TESTS=walkthrough || failed=yes; \
 	$(MAKE) --no-print-directory $(BUILT) e2e RUNTIME=cri-o || failed=yes; \
 	for release in 1.35 1.36; do $(MAKE) --no-print-directory $(BUILT) e2e KUBERNETES=$$release || failed=yes; done; \
@@ -151,7 +151,8 @@ TREE_TESTS    := $(addprefix ./test/tree/,docs imports language repository vocab
 PURE_TESTS    := ./pkg/catalog ./cmd/gpu-kubelet-plugin
 # Property tests that make fewer random checks under the race detector.
 CHECK_TESTS   := ./pkg/claim
-CLUSTER_TESTS := ./test/judges/foreign ./test/e2e $(addprefix ./test/e2e/,admission images rights scheduler walkthrough)
+# Tests that need a cluster or a browser.
+OTHER_TESTS := ./test/browser ./test/judges/foreign ./test/e2e $(addprefix ./test/e2e/,admission images rights scheduler walkthrough)
 
 .PHONY: unit
 unit: need-go-cc-python unit-plain unit-race ## Unit, golden and property tests with the race detector; needs no root
@@ -170,14 +171,17 @@ unit-plain: need-cc-python
 unit-race: need-cc
 	$(say) "unit tests with the race detector"
 	@# Many tests wait for deadlines, so more of them run at a time than there are cores.
-	CGO_ENABLED=1 go test $(TEST_FLAGS) -race -p 3 -parallel 4 $$(go list ./... | grep -vxFf <(go list $(TREE_TESTS) $(PURE_TESTS) $(CLUSTER_TESTS)))
+	CGO_ENABLED=1 go test $(TEST_FLAGS) -race -p 3 -parallel 4 $$(go list ./... | grep -vxFf <(go list $(TREE_TESTS) $(PURE_TESTS) $(OTHER_TESTS)))
+
+.PHONY: browser
+browser: need-cc-chromium ## The pages of kubectl gpu ui in headless Chromium
+	$(say) "the pages of kubectl gpu in a browser"
+	CGO_ENABLED=1 go test -count=1 $(TEST_FLAGS) ./test/browser
 
 # The tests of one of the modules in test, and then its lint, for which they have compiled the dependencies:
-# chart, browser (the pages of kubectl gpu ui), cluster, kueue (what Kueue charges for
-# claims), monitoring (alerts and dashboard, by Prometheus' own engine).
+# chart (with its alerts and dashboard, by Prometheus' own engine), cluster, kueue (what Kueue charges
+# for claims).
 module-cluster: need-root build
-module-browser: need-cc-chromium
-module-browser: CLUSTER_ENV := CGO_ENABLED=1
 module-%: MODULE = $(wildcard test/$* test/judges/$*)
 module-%: $(BIN)/golangci-lint
 	$(say) "the tests of $(MODULE)"

@@ -24,7 +24,7 @@ purpose() {
   cc) echo 'make unit, make demo, make test' ;;
   root | cluster) echo 'make demo, make test' ;;
   python) echo 'make unit, make test' ;;
-  chromium) echo 'make test, make module-browser' ;;
+  chromium) echo 'make test, make browser' ;;
   debootstrap) echo 'tools/fresh' ;;
   *) printf 'needs.sh: no such need: %s; it knows: %s\n' "$1" "$all $special" >&2; return 2 ;;
   esac

@@ -76,16 +76,16 @@ func TestNestedModulesAreTestedWithoutCachedResults(t *testing.T) {
 // A test on a cluster has a step of its own. As a unit test too, it would bring up a second
 // cluster at the same time.
 func TestTestsOnAClusterAreOutsideTheUnitTests(t *testing.T) {
-	listed := regexp.MustCompile(`(?m)^CLUSTER_TESTS := (.*)$`).FindStringSubmatch(read(t, "Makefile"))
+	listed := regexp.MustCompile(`(?m)^OTHER_TESTS := (.*)$`).FindStringSubmatch(read(t, "Makefile"))
 	if listed == nil {
-		t.Fatal("the Makefile has no CLUSTER_TESTS")
+		t.Fatal("the Makefile has no OTHER_TESTS")
 	}
 	found := 0
 	walkFiles(t, "test", nil, func(path string) {
 		if strings.HasSuffix(path, "_test.go") && strings.Contains(read(t, path), "\nfunc TestMain(m *testing.M) { harness.Main(") {
 			found++
 			if name := filepath.Base(filepath.Dir(path)); !strings.Contains(listed[1], name) {
-				t.Errorf("CLUSTER_TESTS in the Makefile lacks %s", name)
+				t.Errorf("OTHER_TESTS in the Makefile lacks %s", name)
 			}
 		}
 	})
