@@ -37,4 +37,4 @@ ROOT=$root NODE=$node unshare --mount --pid --net --ipc --fork --kill-child --pr
   pivot_root . old
   box=/gpu-node/bin/busybox
   $box umount -l /old; $box rmdir /old; cd /
-  exec $box env -i PATH=/bin:/sbin /gpu-node/run -simulated -out /report "$@"' run "$@"
+  exec $box env -i PATH=/bin:/sbin /gpu-node/run -simulated -allow-settings -out /report "$@"' run "$@"

@@ -38,6 +38,7 @@ func run(ctx context.Context) error {
 	smoke := flag.Bool("smoke", false, "start one pod with a share, and nothing else")
 	limit := flag.Duration("limit", 10*time.Minute, "time after which the stories end; taking the node down takes half a minute more")
 	simulated := flag.Bool("simulated", false, "run on a simulated H200, to try this program on a machine without a GPU")
+	settings := flag.Bool("allow-settings", false, "also run the stories that change settings of the GPU: MIG mode and time slice intervals; they are put back")
 	flag.Parse()
 	self, err := os.Executable()
 	if err != nil {
@@ -64,7 +65,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n := &node{dir: dir, simulated: *simulated, report: report}
+	n := &node{dir: dir, simulated: *simulated, settings: *settings, report: report}
 	return n.run(ctx, pattern, *limit)
 }
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,15 +23,19 @@ const (
 	driverNamespace = "gpu-dra-driver"
 	workloadImage   = "localhost/gpu-dra/gpuload:1"
 	clusterName     = "gpu"
-	stateDir        = "/var/lib/gpu-dra-cluster/" + clusterName
-	barrierDir      = "/var/lib/gpu-dra-cluster/barriers"
+	// offer is what the node offers besides whole GPUs.
+	offer      = "share.timeslice.seat"
+	stateDir   = "/var/lib/gpu-dra-cluster/" + clusterName
+	barrierDir = "/var/lib/gpu-dra-cluster/barriers"
 )
 
 // node is the Kubernetes node on this machine.
 type node struct {
 	dir       string
 	simulated bool
-	report    *report
+	// settings is set if stories may change settings of the GPU.
+	settings bool
+	report   *report
 	// claims counts the templates, whose names are used once.
 	claims int
 }
@@ -77,6 +82,9 @@ func (n *node) machine(ctx context.Context) {
 			out = err.Error()
 		}
 		n.report.figure("%s", strings.TrimSpace(out))
+		if fields := strings.Split(out, ", "); command[0] == "nvidia-smi" && err == nil && len(fields) > 1 {
+			n.report.machine = fields[0] + ", driver " + fields[1]
+		}
 	}
 }
 
@@ -91,6 +99,10 @@ func (n *node) tell(ctx context.Context, only *regexp.Regexp, limit time.Duratio
 		n.report.section(s.name)
 		if s.gpu && n.simulated {
 			n.report.figure("skipped: it needs a GPU that computes")
+			continue
+		}
+		if s.settings && !n.settings {
+			n.report.figure("skipped: it changes settings of the GPU (-allow-settings)")
 			continue
 		}
 		if err := s.run(ctx, n); err != nil {
@@ -164,7 +176,7 @@ func (n *node) up(ctx context.Context) error {
 	if _, err := n.program(ctx, "", "cluster", "load-program", "--root", "--name", clusterName, "--bin", filepath.Join(n.dir, "bin"), n.workload(), workloadImage); err != nil {
 		return err
 	}
-	if _, err := n.kubectl(ctx, "", "label", "node", "--all", "gpu.nvidia.com/offer=share.timeslice.seat"); err != nil {
+	if _, err := n.kubectl(ctx, "", "label", "node", "--all", "gpu.nvidia.com/offer="+offer); err != nil {
 		return err
 	}
 	_, err = n.kubectl(ctx, "", "create", "namespace", namespace)
@@ -284,6 +296,24 @@ func (n *node) screens(ctx context.Context) {
 	n.show(ctx, "kubectl", "--namespace", namespace, "get", "events", "--field-selector", "type=Warning", "--sort-by", ".lastTimestamp")
 }
 
+// warned checks that a pod has an event with one of the reasons, within a minute.
+func (n *node) warned(ctx context.Context, pod string, reasons ...string) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	var said string
+	err := n.until(ctx, func() error {
+		out, err := n.kubectl(ctx, "", "--namespace", namespace, "get", "events", "--field-selector", "involvedObject.name="+pod, "--output", `jsonpath={range .items[*]}{.reason}: {.message}{"\n"}{end}`)
+		for line := range strings.Lines(out) {
+			if reason, _, _ := strings.Cut(line, ":"); slices.Contains(reasons, reason) {
+				said = strings.TrimSpace(line)
+				return nil
+			}
+		}
+		return cmp.Or(err, fmt.Errorf("its events are %q", out))
+	})
+	n.report.check(err == nil, "an event on %s says what happened (%s): %s", pod, strings.Join(reasons, " or "), cmp.Or(said, fmt.Sprint(err)))
+}
+
 // pod is a pod of a story.
 type pod struct {
 	name string
@@ -309,7 +339,7 @@ func (n *node) template(ctx context.Context, class, memory, compute, config stri
 	text := fmt.Sprintf(`{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": %q}, "spec": {"spec": {"devices": {
 "requests": [{"name": "gpu", "exactly": {"deviceClassName": %q, "capacity": {"requests": {%s}}}}]`, name, class, strings.Join(amounts, ", "))
 	if config != "" {
-		text += fmt.Sprintf(`, "config": [{"opaque": {"driver": "gpu.nvidia.com", "parameters": {"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "ShareConfig", %s}}}]`, config)
+		text += fmt.Sprintf(`, "config": [{"opaque": {"driver": "gpu.nvidia.com", "parameters": {"apiVersion": "gpu.nvidia.com/v1alpha1", %s}}}]`, config)
 	}
 	_, err := n.kubectl(ctx, text+"}}}}", "--namespace", namespace, "create", "--filename", "-")
 	return name, err

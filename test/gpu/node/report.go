@@ -15,12 +15,14 @@ import (
 
 // report has the verdicts and figures of a run as one page, and everything as a log.
 type report struct {
-	dir    string
-	began  time.Time
-	page   strings.Builder
-	log    *os.File
-	failed int
-	errs   error
+	dir   string
+	began time.Time
+	// machine is the GPU and its driver.
+	machine string
+	page    strings.Builder
+	log     *os.File
+	failed  int
+	errs    error
 }
 
 // newReport creates a report in dir, and writes each line at once.
@@ -29,7 +31,7 @@ func newReport(dir string) (*report, error) {
 		return nil, err
 	}
 	log, err := os.Create(filepath.Join(dir, "log.txt"))
-	return &report{dir: dir, began: time.Now(), log: log}, err
+	return &report{dir: dir, began: time.Now(), machine: "a simulated H200", log: log}, err
 }
 
 func (r *report) path(name string) string { return filepath.Join(r.dir, name) }
@@ -76,7 +78,7 @@ func (r *report) file(name, text string) {
 }
 
 func (r *report) writePage(now time.Time) {
-	r.file("report.md", fmt.Sprintf("# A run of gpu-node\n\n%d checks failed; %.0f s.\n%s", r.failed, now.Sub(r.began).Seconds(), r.page.String()))
+	r.file("report.md", fmt.Sprintf("# A run of gpu-node on %s, %s\n\n%d checks failed; %.0f s.\n%s", r.machine, r.began.Format(time.DateOnly), r.failed, now.Sub(r.began).Seconds(), r.page.String()))
 }
 
 func (r *report) end(now time.Time) error {

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 )
 
 // story is a task of a user or an administrator, with checks of its result.
@@ -21,23 +23,27 @@ type story struct {
 	run  func(context.Context, *node) error
 	// gpu is set if it shows nothing on a simulated GPU.
 	gpu bool
+	// settings is set if it changes settings of the GPU.
+	settings bool
 }
 
 // stories in the order in which they run. If the first one fails, no other one runs. The long ones
 // come last.
 var stories = []story{
-	{"smoke", smoke, false},
-	{"whole", whole, false},
-	{"limits", limits, false},
-	{"brim", brim, false},
-	{"foreign", foreign, true},
-	{"shm", sharedMemory, false},
-	{"restarts", restarts, false},
-	{"fault", fault, false},
-	{"killed", killed, false},
-	{"users", users, false},
-	{"throughput", throughput, true},
-	{"crowd", crowd, true},
+	{name: "smoke", run: smoke},
+	{name: "whole", run: whole},
+	{name: "limits", run: limits},
+	{name: "brim", run: brim},
+	{name: "foreign", run: foreign, gpu: true},
+	{name: "shm", run: sharedMemory},
+	{name: "restarts", run: restarts},
+	{name: "fault", run: fault},
+	{name: "killed", run: killed},
+	{name: "users", run: users},
+	{name: "intervals", run: intervals, settings: true},
+	{name: "mig", run: mig, settings: true},
+	{name: "throughput", run: throughput, gpu: true},
+	{name: "crowd", run: crowd, gpu: true},
 }
 
 func smoke(ctx context.Context, n *node) error {
@@ -286,6 +292,10 @@ func fault(ctx context.Context, n *node) error {
 	n.show(ctx, "kubectl", "gpu", "explain", good.name, "--namespace", namespace)
 	n.screens(ctx)
 	n.show(ctx, "sh", "-c", "dmesg | grep NVRM | tail -n 3")
+	if !n.simulated { // the kernel's log of a simulated GPU is a file of the simulator
+		n.warned(ctx, bad.name, v1alpha1.ReasonProgramFault)
+		n.warned(ctx, good.name, v1alpha1.ReasonProgramFault)
+	}
 	return n.serves(ctx, "after a fault of a share")
 }
 
@@ -341,6 +351,7 @@ func killed(ctx context.Context, n *node) error {
 			return err
 		}
 		n.report.figure("after the end of %s a running share printed %v", program, lines[p.name][len(lines[p.name])-1])
+		n.warned(ctx, p.name, v1alpha1.ConditionShareInterrupted)
 		n.show(ctx, "kubectl", "gpu", "explain", p.name, "--namespace", namespace)
 		n.screens(ctx)
 		if err := n.serves(ctx, "after the end of "+program); err != nil {
@@ -410,10 +421,56 @@ func users(ctx context.Context, n *node) error {
 			return err
 		}
 		one, two := find(lines[first.name], "run"), find(lines[second.name], "run")
+		if find(lines[second.name], "info").number("startSeconds") > 5 {
+			n.warned(ctx, second.name, v1alpha1.ConditionShareWaits)
+		}
 		n.report.figure("%s: the second user's context took %.1f s; %.0f and %.0f launches/s", rendering, find(lines[second.name], "info").number("startSeconds"), one.number("perSecond"), two.number("perSecond"))
 		if err := n.clean(ctx); err != nil {
 			return err
 		}
 	}
 	return n.install(ctx, "default")
+}
+
+// intervals claims time slices with another interval.
+func intervals(ctx context.Context, n *node) error {
+	pods, err := n.many(ctx, "interval", 2, func(string) []string { return []string{"info", "run", "2", smallKernel} }, "timeslice.nvidia.com", "", "",
+		`"kind": "GpuConfig", "sharing": {"strategy": "TimeSlicing", "timeSlicing": {"interval": "Long"}}`)
+	if err != nil {
+		return err
+	}
+	lines, err := n.finish(ctx, time.Minute, pods...)
+	for _, p := range pods {
+		run := find(lines[p.name], "run")
+		n.report.check(run != nil, "%s has long time slices: %.0f launches/s, p99 %.3f ms", p.name, run.number("perSecond"), run.number("p99ms"))
+	}
+	return err
+}
+
+// mig cuts the GPU on demand. The GPU is whole again at the end.
+func mig(ctx context.Context, n *node) (err error) {
+	const label = "gpu.nvidia.com/offer="
+	if _, err := n.kubectl(ctx, "", "label", "node", "--all", "--overwrite", label+"mig"); err != nil {
+		return err
+	}
+	defer func() {
+		_, back := n.kubectl(ctx, "", "label", "node", "--all", "--overwrite", label+offer)
+		err = errors.Join(err, back)
+	}()
+	claim, err := n.template(ctx, "mig.nvidia.com", "", "", "")
+	if err != nil {
+		return err
+	}
+	p := pod{name: "mig", claim: claim, steps: []string{"info", "run", "2", smallKernel}}
+	if err := n.start(ctx, p); err != nil {
+		return err
+	}
+	if err := n.await(ctx, 2*time.Minute, []string{p.name}, "Running", "Succeeded"); err != nil {
+		return err
+	}
+	n.screens(ctx)
+	lines, err := n.finish(ctx, time.Minute, p)
+	info := find(lines[p.name], "info")
+	n.report.check(find(lines[p.name], "run") != nil, "a MIG device on demand: %.0f multiprocessors, %.0f MiB", info.number("multiprocessors"), info.number("totalMiB"))
+	return errors.Join(err, n.clean(ctx))
 }

@@ -70,7 +70,7 @@ func throughput(ctx context.Context, n *node) error {
 			n.report.figure("%d shares do %.1f times the work of %d time slices and %.1f times that of one pod alone (kernel of %s blocks)", count, shares/slices, count, shares/alone, kernel)
 		}
 		memory := fmt.Sprintf("%dMi", (total-2500)/4)
-		if _, err := n.rate(ctx, "burst-4", 4, "2", kernel, "share.nvidia.com", memory, "", `"compute": "Burst"`); err != nil {
+		if _, err := n.rate(ctx, "burst-4", 4, "2", kernel, "share.nvidia.com", memory, "", `"kind": "ShareConfig", "compute": "Burst"`); err != nil {
 			return err
 		}
 		if _, err := n.rate(ctx, "proportional-4", 4, "2", kernel, "share.nvidia.com", memory, "", ""); err != nil {
@@ -78,7 +78,7 @@ func throughput(ctx context.Context, n *node) error {
 		}
 	}
 	// One small share on an idle GPU, held to its part or not.
-	if _, err := n.rate(ctx, "small-burst", 1, "2", fullKernel, "share.nvidia.com", "4Gi", "", `"compute": "Burst"`); err != nil {
+	if _, err := n.rate(ctx, "small-burst", 1, "2", fullKernel, "share.nvidia.com", "4Gi", "", `"kind": "ShareConfig", "compute": "Burst"`); err != nil {
 		return err
 	}
 	if _, err := n.rate(ctx, "small-proportional", 1, "2", fullKernel, "share.nvidia.com", "4Gi", "", ""); err != nil {

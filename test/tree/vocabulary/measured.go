@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	reportFiles    = "test/gpu/node/reports/*.txt"
+	reportFiles    = "test/gpu/node/reports/*"
 	measuredPage   = "docs/user/measured.md"
 	measuredFigure = "docs/images/measured.svg"
 )
