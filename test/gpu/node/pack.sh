@@ -10,8 +10,7 @@ here=${BASH_SOURCE[0]%/*}
 node=$out/gpu-node
 rm -rf "$node"
 "$bin/cluster" pack "$node"
-CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o "$node/" ./test/gpu/node
-mv "$node/gpunode" "$node/run"
+CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o "$node/run" ./test/gpu/node
 cp "$bin/kubectl-gpu" "$bin/gpu-conformance" "$node/bin/"
 echo "gpu-dra-driver $tag" >"$node/version"
 mkdir -p "$node/applets"
