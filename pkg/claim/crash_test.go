@@ -288,22 +288,21 @@ func TestADamagedRecordDoesNotFreeItsGPU(t *testing.T) {
 		t.Errorf("reason %q, %v", reason, err)
 	}
 
-	t.Run("it can be prepared again", func(t *testing.T) {
-		if _, err := m.Prepare(once(), c); err != nil {
-			t.Fatal(err)
+	t.Run("it is not prepared again", func(t *testing.T) {
+		before := w.files()
+		_, err := m.Prepare(once(), c)
+		if !errors.Is(err, gpu.ErrNotFound) || !strings.Contains(err.Error(), "holds [gpu-00-00] until its pods have ended: delete these pods") {
+			t.Errorf("got %v, want an error that says what to do", err)
 		}
-		if diff := cmp.Diff("team-a/damaged Prepared gpu-00-00\nteam-a/fine Prepared gpu-01-00\n", w.held(m)); diff != "" {
-			t.Errorf("held (-want +got):\n%s", diff)
+		if diff := cmp.Diff(before, w.files()); diff != "" {
+			t.Errorf("files (-before +after):\n%s", diff)
 		}
 	})
-	t.Run("it can be unprepared", func(t *testing.T) {
-		if err := os.WriteFile(w.recordPath(c), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+	t.Run("it is prepared again after it is unprepared", func(t *testing.T) {
 		if err := m.Unprepare(t.Context(), c.UID); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.Prepare(once(), newClaim("next", "gpu-00-00")); err != nil {
+		if _, err := m.Prepare(once(), c); err != nil {
 			t.Errorf("the GPU is not free: %v", err)
 		}
 	})

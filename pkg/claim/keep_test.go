@@ -314,8 +314,8 @@ func (w *migWorld) loseRecord(c *resourceapi.ResourceClaim) *claim.Manager {
 	return m
 }
 
-// loseAnnotations removes the annotations from the spec of a claim, as if an older
-// release had written it.
+// loseAnnotations removes the annotations from the spec of a claim, which are the proof of
+// who made its partition.
 func (w *migWorld) loseAnnotations(c *resourceapi.ResourceClaim) {
 	w.t.Helper()
 	data, err := os.ReadFile(w.specPath(c))
@@ -342,26 +342,17 @@ func TestAPartitionIsDestroyedOnlyIfTheDriverCreatedIt(t *testing.T) {
 		theirs, static bool
 		between        func(*migWorld)
 		staticNext     bool
-		// again is set if the claim is prepared again before it ends.
-		again bool
-		want  string
+		want           string
 	}{
-		"an administrator's, dynamic after static":                      {theirs: true, static: true, want: "0 on: 1g.10gb@2\n"},
-		"an administrator's, dynamic after static, prepared again":      {theirs: true, static: true, again: true, want: "0 on: 1g.10gb@2\n"},
-		"an administrator's, spec of an older release":                  {theirs: true, static: true, between: func(w *migWorld) { w.loseAnnotations(c) }, want: "0 on: 1g.10gb@2\n"},
-		"an administrator's, spec of an older release, prepared again":  {theirs: true, static: true, again: true, between: func(w *migWorld) { w.loseAnnotations(c) }, want: "0 on: 1g.10gb@2\n"},
-		"an administrator's, static as before":                          {theirs: true, static: true, staticNext: true, again: true, want: "0 on: 1g.10gb@2\n"},
-		"the driver's":                                                  {want: ""},
-		"the driver's, prepared again":                                  {again: true, want: ""},
-		"the driver's, static after dynamic":                            {staticNext: true, want: ""},
-		"the driver's, static after dynamic, prepared again":            {staticNext: true, again: true, want: ""},
-		"the driver's, spec of an older release":                        {between: func(w *migWorld) { w.loseAnnotations(c) }, want: "0 on: 1g.10gb@2\n"},
-		"the driver's, in whose place is another":                       {between: func(w *migWorld) { w.remake("1g.10gb", 2) }, want: "0 on: 1g.10gb@2\n"},
-		"the driver's, in whose place is another of another size":       {between: func(w *migWorld) { w.remake("2g.20gb", 2) }, want: "0 on: 2g.20gb@2\n"},
-		"the driver's, without its compute instance":                    {between: func(w *migWorld) { w.halve(0) }, want: ""},
-		"the driver's, gone, and made again for the claim":              {again: true, between: func(w *migWorld) { w.administrator("destroys", 0, "1g.10gb", 2) }, want: ""},
-		"the driver's, gone with an older spec, and made again":         {again: true, between: func(w *migWorld) { w.loseAnnotations(c); w.administrator("destroys", 0, "1g.10gb", 2) }, want: ""},
-		"the driver's, without its compute instance, and made complete": {again: true, between: func(w *migWorld) { w.halve(0) }, want: ""},
+		"an administrator's, dynamic after static":     {theirs: true, static: true, want: "0 on: 1g.10gb@2\n"},
+		"an administrator's, static as before":         {theirs: true, static: true, staticNext: true, want: "0 on: 1g.10gb@2\n"},
+		"an administrator's, spec without annotations": {theirs: true, static: true, between: func(w *migWorld) { w.loseAnnotations(c) }, want: "0 on: 1g.10gb@2\n"},
+		"the driver's":                                            {want: ""},
+		"the driver's, static after dynamic":                      {staticNext: true, want: ""},
+		"the driver's, spec without annotations":                  {between: func(w *migWorld) { w.loseAnnotations(c) }, want: "0 on: 1g.10gb@2\n"},
+		"the driver's, in whose place is another":                 {between: func(w *migWorld) { w.remake("1g.10gb", 2) }, want: "0 on: 1g.10gb@2\n"},
+		"the driver's, in whose place is another of another size": {between: func(w *migWorld) { w.remake("2g.20gb", 2) }, want: "0 on: 2g.20gb@2\n"},
+		"the driver's, without its compute instance":              {between: func(w *migWorld) { w.halve(0) }, want: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newMIGWorld(t, t.TempDir(), "dgx-h100")
@@ -378,16 +369,6 @@ func TestAPartitionIsDestroyedOnlyIfTheDriverCreatedIt(t *testing.T) {
 			}
 			w.static = test.staticNext
 			m := w.loseRecord(c)
-			if test.again {
-				before := strings.Join(w.uuids(0), " ")
-				devices, err := m.Prepare(once(), c)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if before != "" && test.between == nil && devices[0].UUID != before {
-					t.Errorf("prepared again with %s, want what its containers have: %s", devices[0].UUID, before)
-				}
-			}
 			if err := m.Unprepare(once(), c.UID); err != nil {
 				t.Fatal(err)
 			}
@@ -402,30 +383,4 @@ func TestAPartitionIsDestroyedOnlyIfTheDriverCreatedIt(t *testing.T) {
 			}
 		})
 	}
-}
-
-// The agent creates a lost partition again for a claim whose record is lost. Then it
-// dies or fails before the claim's spec names the partition. The new partition is not
-// left behind.
-func TestAPartitionRecreatedForALostClaimIsNotLeftBehind(t *testing.T) {
-	const device = h100 + "-mig-1g-10gb-2"
-	c := newClaim("cut", device)
-	atEveryPoint(t, 10, func(t *testing.T, point int) bool {
-		w := newMIGWorld(t, t.TempDir(), "dgx-h100")
-		if _, err := w.start().Prepare(once(), c); err != nil {
-			t.Fatal(err)
-		}
-		w.administrator("destroys", 0, "1g.10gb", 2)
-		w.loseRecord(c)
-		w.faults = &faults{dieAt: point}
-		died, _ := dies(func() error { _, err := w.start().Prepare(once(), c); return err })
-		m, _ := w.restart(once())
-		if err := m.Unprepare(once(), c.UID); err != nil {
-			t.Errorf("unprepare: %v", err)
-		}
-		if got := w.cuts() + w.held(m); got != "" {
-			t.Fatalf("left behind:\n%s", got)
-		}
-		return died
-	})
 }

@@ -228,34 +228,6 @@ func TestTheFilesOfALimitedShareAreRecordedAtOnce(t *testing.T) {
 	}
 }
 
-// The spec of a lost record is the only evidence of a claim whose containers may run. It
-// stays while the claim is prepared again, until the step that replaces it.
-func TestTheSpecOfALostRecordStaysWhileALimitedShareIsPrepared(t *testing.T) {
-	before := 0
-	atEveryPoint(t, 1, func(t *testing.T, point int) bool {
-		w := newLimitWorld(t, 1)
-		c := pieces("c", piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain)})
-		_, err := w.start().Prepare(once(), c)
-		must(t, err)
-		must(t, os.WriteFile(w.recordPath(c), []byte("damaged"), 0o600))
-		w.faults = &faults{dieAt: point}
-		died, _ := dies(func() error { _, err := w.start().Prepare(once(), c); return err })
-		record, err := os.ReadFile(w.recordPath(c))
-		if err != nil || !strings.Contains(string(record), `{"step":"LimitMemory","state":"started"}`) {
-			return died
-		}
-		before++
-		m, _ := w.restart(once())
-		if w.specText(c); w.held(m) == "" {
-			t.Error("the claim holds nothing")
-		}
-		return died
-	})
-	if before == 0 {
-		t.Error("no point is in the step before the spec")
-	}
-}
-
 func TestDyingAtEveryPointOfALimitedShare(t *testing.T) {
 	for _, goal := range []string{"prepare", "unprepare"} {
 		t.Run(goal, func(t *testing.T) {

@@ -326,30 +326,25 @@ func TestAnotherInThePlaceOfALostPartitionIsNotTouched(t *testing.T) {
 func TestADamagedRecordDoesNotFreeItsPartition(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
 	c := newClaim("damaged", h100+"-mig-3g-40gb-0", h100+"-mig-1g-10gb-6")
-	damage := func() *claim.Manager {
-		t.Helper()
-		if _, err := w.start().Prepare(once(), c); err != nil {
-			t.Fatal(err)
-		}
-		must(t, os.WriteFile(w.recordPath(c), nil, 0o600))
-		m, report := w.restart(t.Context())
-		if len(report.Unrecorded) != 1 {
-			t.Errorf("report %+v", report)
-		}
-		return m
+	if _, err := w.start().Prepare(once(), c); err != nil {
+		t.Fatal(err)
 	}
-	m := damage()
+	must(t, os.WriteFile(w.recordPath(c), nil, 0o600))
+	before := w.uuids(0)
+	m, report := w.restart(t.Context())
+	if len(report.Unrecorded) != 1 {
+		t.Errorf("report %+v", report)
+	}
 	if _, err := m.Prepare(once(), newClaim("thief", h100+"-mig-1g-10gb-2")); !errors.Is(err, gpu.ErrInUse) {
 		t.Errorf("its place was given away: %v", err)
 	}
-	before := w.uuids(0)
-	if _, err := m.Prepare(once(), c); err != nil {
-		t.Errorf("prepare again: %v", err)
+	if _, err := m.Prepare(once(), c); !errors.Is(err, gpu.ErrNotFound) {
+		t.Errorf("prepare again: %v, want %v", err, gpu.ErrNotFound)
 	}
 	if diff := cmp.Diff(before, w.uuids(0)); diff != "" {
 		t.Errorf("running containers have lost their partitions (-before +after):\n%s", diff)
 	}
-	if err := damage().Unprepare(once(), c.UID); err != nil {
+	if err := m.Unprepare(once(), c.UID); err != nil {
 		t.Error(err)
 	}
 	if got := w.cuts() + w.held(m); got != "" {

@@ -74,17 +74,26 @@ func (m *model) free(c *resourceapi.ResourceClaim) bool {
 	return true
 }
 
+// refusal returns the error with which c is not prepared; nil if it is.
+func (m *model) refusal(c *resourceapi.ResourceClaim) error {
+	switch {
+	case m.promised[c.Name].phase == claim.Unrecorded:
+		return gpu.ErrNotFound
+	case !m.free(c):
+		return gpu.ErrInUse
+	}
+	return nil
+}
+
 func (m *model) prepare(t *rapid.T) {
 	c := m.some()
 	devices, err := m.m.Prepare(once(), c)
-	if !m.free(c) {
-		if !errors.Is(err, gpu.ErrInUse) {
-			t.Fatalf("prepare %s: %v, want %v", c.Name, err, gpu.ErrInUse)
-		}
-		return
+	want := m.refusal(c)
+	if !errors.Is(err, want) {
+		t.Fatalf("prepare %s: %v, want %v", c.Name, err, want)
 	}
 	if err != nil {
-		t.Fatalf("prepare %s: %v", c.Name, err)
+		return
 	}
 	var names []string
 	for _, d := range devices {
@@ -118,8 +127,8 @@ func (m *model) crash(t *rapid.T) {
 		_, err := dying.Prepare(once(), c)
 		return err
 	})
-	refused := goal == "prepare" && !m.free(c) && errors.Is(err, gpu.ErrInUse)
-	if err != nil && !refused {
+	refusal := m.refusal(c)
+	if refused := goal == "prepare" && refusal != nil && errors.Is(err, refusal); err != nil && !refused {
 		t.Fatalf("%s %s: %v", goal, c.Name, err)
 	}
 	m.restart(t)
@@ -128,12 +137,9 @@ func (m *model) crash(t *rapid.T) {
 	switch phase := m.phaseOf(c); {
 	case phase == claim.Absent && (goal == "unprepare" || !had):
 		delete(m.promised, c.Name)
-	case phase == claim.Prepared && (had || goal == "prepare" && m.free(c)):
+	case phase == claim.Prepared && (had || goal == "prepare" && refusal == nil):
 		m.promised[c.Name] = promise{c, claim.Prepared}
-	case phase == claim.Unrecorded && had && before.phase == claim.Unrecorded:
-	case phase == claim.Absent && before.phase == claim.Unrecorded:
-		// The process died while it prepared the claim again from its spec.
-		delete(m.promised, c.Name)
+	case phase == claim.Unrecorded && before.phase == claim.Unrecorded:
 	default:
 		t.Fatalf("%s %s died: it was %+v and is %s", goal, c.Name, before, phase)
 	}

@@ -32,9 +32,6 @@ type Progress struct {
 	Journal []Entry `json:"journal"`
 	// Unpreparing is set if undoing has begun and must be finished.
 	Unpreparing bool `json:"unpreparing,omitempty"`
-	// Adopted is set if the previous record was lost. The claim then had all of its
-	// devices and a CDI spec.
-	Adopted bool `json:"adopted,omitempty"`
 	// Pods are the UIDs of the pods that were seen with the claim, in ascending order: it
 	// was reserved for them, or they had its devices. More pods may use it.
 	Pods []types.UID `json:"pods,omitempty"`
