@@ -13,9 +13,9 @@ import (
 
 // Version of the records that this release writes. It rises if an older release
 // would misread or wrongly undo a record: with every new step and every new meaning,
-// not with a field that the older release can ignore. A release reads the records of all before it:
-// testdata/records has some of each version.
-const Version = 5
+// not with a field that the older release can ignore. A release reads the records of all
+// releases before it: testdata/records has some of each version.
+const Version = 1
 
 // Record has the plan of a claim, and how far the plan has been carried out.
 type Record struct {
