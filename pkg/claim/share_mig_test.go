@@ -57,29 +57,7 @@ func TestSharesOfOneMIGDevice(t *testing.T) {
 		t.Errorf("cuts (-want +got):\n%s", diff)
 	}
 	must(t, m.Unprepare(once(), b.UID))
-	if got := w.left(m); got != "" {
-		t.Errorf("left behind:\n%s", got)
-	}
-}
-
-// A claim whose record was lost counts as a user of its device's daemon until it is
-// unprepared. This holds even if it used the device without a daemon.
-func TestADaemonEndsWithAClaimWhoseRecordWasLost(t *testing.T) {
-	w := newMIGWorld(t, t.TempDir(), "dgx-h100").withSharing()
-	m := w.start()
-	plain := pieces("plain", piece{device: h100, memory: "10Gi", config: config("ShareConfig", `"strategy":"Plain"`)})
-	client := pieces("client", piece{device: h100, memory: "10Gi"})
-	for _, c := range []*resourceapi.ResourceClaim{plain, client} {
-		_, err := m.Prepare(once(), c)
-		must(t, err)
-	}
-	m = w.loseRecord(plain)
-	for _, c := range []*resourceapi.ResourceClaim{client, plain} {
-		must(t, m.Unprepare(once(), c.UID))
-	}
-	if got := w.left(m); got != "" {
-		t.Errorf("left behind:\n%s", got)
-	}
+	wantNothing(t, w.left(m))
 }
 
 func TestAnAdministratorsPartitionIsSharedAndStays(t *testing.T) {
@@ -89,9 +67,7 @@ func TestAnAdministratorsPartitionIsSharedAndStays(t *testing.T) {
 	w.scan()
 	m := w.start()
 	for _, name := range []string{"a", "b"} {
-		if _, err := m.Prepare(once(), pieces(name, piece{device: part, memory: "2Gi"})); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(m.Prepare(once(), pieces(name, piece{device: part, memory: "2Gi"}))))
 	}
 	for _, name := range []string{"a", "b"} {
 		must(t, m.Unprepare(once(), pieces(name).UID))
@@ -104,9 +80,7 @@ func TestAnAdministratorsPartitionIsSharedAndStays(t *testing.T) {
 func TestAWholeMIGDeviceThatProcessesShare(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100").withSharing()
 	m, c := w.start(), pieces("c", piece{device: part, config: config("MigConfig", `"sharing":{"strategy":"MPS","mps":{"threadPercentage":30,"memoryLimit":"3Gi"}}`)})
-	if _, err := m.Prepare(once(), c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(m.Prepare(once(), c)))
 	if diff := cmp.Diff(part+" of "+w.uuids(0)[0]+"=3072M, 30%\n", w.supervisor.String()); diff != "" {
 		t.Errorf("daemons (-want +got):\n%s", diff)
 	}
@@ -115,9 +89,7 @@ func TestAWholeMIGDeviceThatProcessesShare(t *testing.T) {
 		t.Errorf("two of them: %v", err)
 	}
 	must(t, m.Unprepare(once(), c.UID))
-	if got := w.left(m); got != "" {
-		t.Errorf("left behind:\n%s", got)
-	}
+	wantNothing(t, w.left(m))
 }
 
 // A reset removes the partition while claims share it. Recovery creates one partition
@@ -127,9 +99,7 @@ func TestASharedPartitionIsCreatedAgainAfterAReset(t *testing.T) {
 	m := w.start()
 	all := []*resourceapi.ResourceClaim{pieces("a", piece{device: part, memory: "2Gi"}), pieces("b", piece{device: part, memory: "4Gi"})}
 	for _, c := range all {
-		if _, err := m.Prepare(once(), c); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(m.Prepare(once(), c)))
 	}
 	before := w.uuids(0)
 	must(t, w.sim.ResetGPU(0))
@@ -147,9 +117,7 @@ func TestASharedPartitionIsCreatedAgainAfterAReset(t *testing.T) {
 	for _, c := range all {
 		must(t, m.Unprepare(once(), c.UID))
 	}
-	if got := w.left(m); got != "" {
-		t.Errorf("left behind:\n%s", got)
-	}
+	wantNothing(t, w.left(m))
 }
 
 // A share whose record is lost is still a share: its device is not assigned to a
@@ -160,9 +128,7 @@ func TestALostShare(t *testing.T) {
 	lost, small := pieces("lost", piece{device: part, memory: "5Gi"}), pieces("small", piece{device: part, memory: "2Gi"})
 	other := pieces("other", piece{device: part, memory: "1Gi"})
 	for _, c := range []*resourceapi.ResourceClaim{small, lost} {
-		if _, err := m.Prepare(once(), c); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(m.Prepare(once(), c)))
 	}
 	before := w.supervisor.String()
 	must(t, os.WriteFile(w.recordPath(lost), []byte("x"), 0o600))

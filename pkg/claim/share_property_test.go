@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -247,16 +246,7 @@ func (m *shareModel) unprepare(t *rapid.T) {
 func (m *shareModel) crash(t *rapid.T) {
 	c := m.some()
 	_, had := m.owned[c.claim.Name]
-	m.w.faults = &faults{dieAt: rapid.IntRange(1, 50).Draw(t, "point")}
-	dying := m.w.start()
-	goal := rapid.SampledFrom([]string{"prepare", "unprepare"}).Draw(t, "goal")
-	_, err := dies(func() error {
-		if goal == "unprepare" {
-			return dying.Unprepare(once(), c.claim.UID)
-		}
-		_, err := dying.Prepare(once(), c.claim)
-		return err
-	})
+	goal, err := m.w.crash(t, 50, c.claim)
 	refusal, unknown := m.refusal(c)
 	if unknown && refusal == nil && err != nil {
 		refusal = gpu.ErrInUse
@@ -265,7 +255,7 @@ func (m *shareModel) crash(t *rapid.T) {
 		t.Fatalf("%s %s: %v", goal, c.claim.Name, err)
 	}
 	m.restart(t)
-	switch phase := m.phaseOf(c.claim.UID); {
+	switch phase := m.w.phaseOf(m.m, c.claim); {
 	case phase == claim.Unrecorded && c.lost && goal == "prepare":
 	case phase == claim.Unrecorded && c.lost:
 		// Some devices may be released. The kubelet got no response, so it retries.
@@ -281,17 +271,6 @@ func (m *shareModel) crash(t *rapid.T) {
 	default:
 		t.Fatalf("%s %s died: promised before: %t, now %s", goal, c.claim.Name, had, phase)
 	}
-}
-
-func (m *shareModel) phaseOf(uid types.UID) claim.Phase {
-	all, err := m.m.Held(once())
-	must(m.t, err)
-	for _, h := range all {
-		if h.UID == uid {
-			return h.Phase
-		}
-	}
-	return claim.Absent
 }
 
 func (m *shareModel) restart(*rapid.T) { m.m, _ = m.w.restart(once()) }

@@ -198,9 +198,7 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 			}
 			m := w.start()
 			for _, other := range c.others {
-				if _, err := m.Prepare(once(), other); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(m.Prepare(once(), other)))
 			}
 			before := w.left(m)
 			devices, err := m.Prepare(once(), pieces("refused", c.pieces...))
@@ -220,9 +218,7 @@ func TestComputeModesThatAdmitShares(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
 	mode(gpu.ComputeModeExclusiveProcess)(w)
 	m, c := w.start(), pieces("c", piece{device: "gpu-00-00", memory: "20Gi"})
-	if _, err := m.Prepare(once(), c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(m.Prepare(once(), c)))
 	mode(gpu.ComputeModeProhibited)(w)
 	if _, err := m.Prepare(once(), c); err != nil {
 		t.Errorf("prepared again: %v", err)
@@ -267,9 +263,7 @@ func TestOneShareTwiceInAClaimIsRefused(t *testing.T) {
 				if _, err := m.Prepare(once(), c); !errors.Is(err, gpu.ErrInvalid) {
 					t.Errorf("got %v, want %v", err, gpu.ErrInvalid)
 				}
-				if got := w.left(m); got != "" {
-					t.Errorf("left behind:\n%s", got)
-				}
+				wantNothing(t, w.left(m))
 			})
 		}
 	}
@@ -349,9 +343,7 @@ func TestTheBoundariesOfSharing(t *testing.T) {
 			w := newShareWorld(t, t.TempDir(), 2)
 			m := w.start()
 			for _, other := range c.others {
-				if _, err := m.Prepare(once(), other); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(m.Prepare(once(), other)))
 			}
 			_, err := m.Prepare(once(), pieces("c", c.pieces...))
 			if !errors.Is(err, c.is) || c.is != nil && !strings.Contains(err.Error(), c.says) {
@@ -435,16 +427,12 @@ func TestOneConfigurationOfNVIDIAIsForItsGPUsTogether(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newShareWorld(t, t.TempDir(), 2)
 			m := w.start()
-			if _, err := m.Prepare(once(), c.claim); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(m.Prepare(once(), c.claim)))
 			if diff := cmp.Diff(c.daemons, w.supervisor.String()); diff != "" {
 				t.Errorf("daemons (-want +got):\n%s", diff)
 			}
 			must(t, m.Unprepare(once(), c.claim.UID))
-			if got := w.left(m); got != "" {
-				t.Errorf("left behind:\n%s", got)
-			}
+			wantNothing(t, w.left(m))
 		})
 	}
 }
@@ -455,9 +443,7 @@ func TestContainersOfRequestsThatAreConfiguredTogether(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 2)
 	c := configured([]string{"gpu-01-00", "gpu-00-00"}, opaque(resourceapi.AllocationConfigSourceClaim, driver,
 		nvidiaConfig("GpuConfig", `"defaultActiveThreadPercentage":50,"defaultPerDevicePinnedMemoryLimit":{"1":"5Gi"}`)))
-	if _, err := w.start().Prepare(once(), c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(w.start().Prepare(once(), c)))
 	const client = "  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-01-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50\n" +
 		"  /run/sup/gpu-01-00/pipe at /run/sup/gpu-01-00/pipe\n  /run/sup/gpu-01-00/shm at /dev/shm\n"
 	if diff := cmp.Diff("uid-c-gpu-01-00\n"+client+"uid-c-gpu-00-00\n"+client, w.edits(c)); diff != "" {
