@@ -140,17 +140,12 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 			pieces: []piece{{device: "gpu-00-00-ts"}}, is: gpu.ErrInUse, says: "holds gpu-00-00",
 		},
 		"time slices with their GPU": {pieces: []piece{{device: "gpu-00-00-ts"}, {device: "gpu-00-00"}}, is: gpu.ErrInvalid, says: "conflicts with gpu-00-00-ts"},
-		"for all clients that MPS admits": {
-			pieces: []piece{{device: "gpu-00-00", memory: "10Gi", config: config("ShareConfig", `"processes":48`)}}, is: gpu.ErrInvalid,
-			says: "processes: invalid: a share of 10Gi has 6 of the 48 processes that MPS admits at a time to the device with 80Gi, and the ShareConfig declares 48; declare 6 in the ShareConfig, or ask for 80Gi of memory",
-		},
 
 		"a GpuConfig for a share": {
 			pieces: []piece{{device: "gpu-00-00", memory: "20Gi", config: config("GpuConfig", "")}}, is: gpu.ErrInvalid,
 			says: "a GpuConfig cannot configure a share (20Gi of 80Gi memory); write a ShareConfig, or remove capacity",
 		},
 		"a MigConfig for a GPU":         {pieces: []piece{{device: "gpu-00-00", config: config("MigConfig", "")}}, is: gpu.ErrInvalid, says: "write a GpuConfig"},
-		"a ShareConfig for time slices": {pieces: []piece{{device: "gpu-00-00-ts", config: config("ShareConfig", "")}}, is: gpu.ErrInvalid, says: "a ShareConfig cannot configure time slices; write a GpuConfig whose sharing.strategy is TimeSlicing"},
 		"MPS for time slices":           {pieces: []piece{{device: "gpu-00-00-ts", config: config("GpuConfig", together)}}, is: gpu.ErrInvalid, says: "sharing.strategy: invalid: MPS on time slices"},
 		"a share on a node without MPS": {world: noMPS, pieces: []piece{{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", "")}}, is: gpu.ErrNotSupported, says: "no MPS daemons run on this node"},
 		"processes without MPS":         {world: noMPS, pieces: []piece{{device: "gpu-00-00", config: config("GpuConfig", together)}}, is: gpu.ErrNotSupported, says: "no MPS daemons run on this node"},
@@ -160,7 +155,6 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 			says: "multiUser: not supported: MPS on this node serves one user at a time; leave it out, or ask the administrator for mps.multiUser: true in the chart's values",
 		},
 		"a limit above the GPU's memory": {pieces: []piece{{device: "gpu-00-00", config: config("GpuConfig", `"sharing":{"strategy":"MPS","mps":{"memoryLimit":"100Gi"}}`)}}, is: gpu.ErrInvalid, says: "a memory limit of 100Gi for a process, and the device has 80Gi"},
-		"a limit for a third GPU":        {pieces: []piece{{device: "gpu-00-00", config: config("GpuConfig", `"sharing":{"strategy":"MPS","mps":{"perDevice":[{"device":2,"memoryLimit":"1Gi"}]}}`)}}, is: gpu.ErrInvalid, says: "sharing.mps.perDevice[0].device: invalid: 2; the request has 1 devices, counted from 0"},
 		"a limit for another claim's GPU": {
 			pieces: []piece{{device: "gpu-00-00", config: config("GpuConfig", `"sharing":{"strategy":"MPS","mps":{"perDevice":[{"device":"GPU-0b9d7ad5-2e53-4b0e-8f7e-2c1d5f0a9b11","memoryLimit":"1Gi"}]}}`)}},
 			is:     gpu.ErrInvalid, says: "GPU-0b9d7ad5-2e53-4b0e-8f7e-2c1d5f0a9b11 is none of the devices that this configuration is for",
@@ -224,19 +218,6 @@ func TestComputeModesThatAdmitShares(t *testing.T) {
 		t.Errorf("prepared again: %v", err)
 	}
 	must(t, m.Unprepare(once(), c.UID))
-}
-
-// The configuration of the claim overrides that of the class. Only the one in
-// effect must be valid.
-func TestTheClaimsConfigurationWins(t *testing.T) {
-	w := newShareWorld(t, t.TempDir(), 1)
-	c := pieces("c", piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain)})
-	class := opaque(resourceapi.AllocationConfigSourceClass, driver, config("GpuConfig", together))
-	c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config, class)
-	devices, err := w.start().Prepare(once(), c)
-	if err != nil || devices[0].Strategy() != v1alpha1.StrategyPlain {
-		t.Errorf("got %+v, %v, want a plain share", devices, err)
-	}
 }
 
 // The scheduler assigns a different share ID to every share of a device.
@@ -325,7 +306,7 @@ func TestTheBoundariesOfSharing(t *testing.T) {
 		},
 		"a limit for the device after the last": {
 			pieces: []piece{{device: "gpu-00-00", config: perDevice(1, "10Gi")}},
-			is:     gpu.ErrInvalid, says: "sharing.mps.perDevice[0].device",
+			is:     gpu.ErrInvalid, says: "sharing.mps.perDevice[0].device: invalid: 1; the request has 1 devices, counted from 0",
 		},
 		"a limit for a device of another request": {
 			pieces: []piece{{device: "gpu-00-00", config: perDevice(1, "10Gi")}, {device: "gpu-01-00"}},
