@@ -16,12 +16,10 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/amounts"
 )
 
-// checkContainers reports claims that do something else than their user means. Agents report shares
-// that are rounded up, and containers with shares of several claims. They do not read pods, so only
-// this check sees claims that no container names, and two requests of one claim in a container.
+// checkContainers reports claims that do something else than their user means: shares that are
+// rounded up, claims that no container names, and containers with several shares.
 func checkContainers(c *Cluster) []Finding {
 	classes := map[string]bool{}
 	for _, class := range c.ownClasses() {
@@ -159,12 +157,12 @@ func (c *Cluster) rounded(claim *resourceapi.ResourceClaim) []Finding {
 		if result.Driver != c.Driver {
 			continue
 		}
-		for _, r := range amounts.RoundedUp(claim, result) {
+		for _, r := range roundedUp(claim, result) {
 			findings = append(findings, Finding{
 				Object: nameOf(claim), Code: "share-rounded-up", State: Warning,
-				Found:   fmt.Sprintf("request %s has %s of %s, and holds %s", result.Request, r.Requested.String(), r.Capacity, r.Held.String()),
+				Found:   fmt.Sprintf("request %s has %s of %s, and holds %s", result.Request, r.requested.String(), r.capacity, r.held.String()),
 				Meaning: "the scheduler rounds up to the least share and the step of the device; quotas and other claims count what it holds",
-				Remedy:  fmt.Sprintf("request %s of %s, or a larger part of the GPU", r.Held.String(), r.Capacity),
+				Remedy:  fmt.Sprintf("request %s of %s, or a larger part of the GPU", r.held.String(), r.capacity),
 			})
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -396,27 +395,7 @@ func (a *agent) pluginOptions() plugin.Options {
 	if a.supervisor != nil {
 		o.Daemons = a.daemons
 	}
-	if a.podResources != nil {
-		o.Containers = a.containerClaims
-	}
 	return o
-}
-
-// containerClaims is [plugin.Options.Containers].
-func (a *agent) containerClaims(ctx context.Context) ([]plugin.ContainerClaims, error) {
-	pairs, err := a.podResources.Claims(ctx)
-	var all []plugin.ContainerClaims
-	for _, p := range pairs {
-		i := slices.IndexFunc(all, func(c plugin.ContainerClaims) bool {
-			return c.Namespace == p.Namespace && c.Pod == p.Pod && c.Container == p.Container
-		})
-		if i < 0 {
-			i = len(all)
-			all = append(all, plugin.ContainerClaims{Namespace: p.Namespace, Pod: p.Pod, Container: p.Container})
-		}
-		all[i].Claims = append(all[i].Claims, p.Claim)
-	}
-	return all, err
 }
 
 // setNode passes what the API server says about the node to the parts that need it.

@@ -52,7 +52,7 @@ func (s *supervisor) Ensure(_ context.Context, r *mpsv1.EnsureRequest) (*mpsv1.E
 	s.daemons[r.GetDaemon().GetName()] = r.GetDaemon()
 	dir := "/run/gpu-mps-supervisor/daemons/" + r.GetDaemon().GetName()
 	if len(r.GetDaemon().GetNamespaces()) > 0 {
-		return &mpsv1.EnsureResponse{PipeDir: dir + "/pipe/s", ShmDir: dir + "/shm", Namespaces: true}, nil
+		return &mpsv1.EnsureResponse{PipeDir: dir + "/pipe/s", ShmDir: dir + "/shm"}, nil
 	}
 	return &mpsv1.EnsureResponse{PipeDir: dir + "/pipe", ShmDir: dir + "/shm"}, nil
 }

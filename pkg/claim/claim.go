@@ -31,8 +31,7 @@ type Device struct {
 	// Request as in the allocation result: "gpu", or "gpu/big" for the
 	// subrequest "big" of the request "gpu".
 	Request string
-	// Class is the DeviceClass of the request. It is empty if an older release has
-	// prepared the claim, or if the claim's record was lost.
+	// Class is the DeviceClass of the request. It is empty if the claim's record was lost.
 	Class string
 	Pool  string
 	Name  kind.Name

@@ -126,9 +126,7 @@ func TestManyClaimsAndProcessesAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if got := w.files(); got != "" {
-		t.Errorf("left behind:\n%s", got)
-	}
+	wantNothing(t, w.files())
 }
 
 // During a rolling update the old agent may still run when the new agent starts.
@@ -226,9 +224,7 @@ func TestAClaimWaitsForThePreviousClaim(t *testing.T) {
 		w := newWorld(t, dir, 1)
 		m := w.start()
 		before, after := newClaim("before", "gpu-00-00"), newClaim("after", "gpu-00-00")
-		if _, err := m.Prepare(t.Context(), before); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(m.Prepare(t.Context(), before)))
 		result := make(chan error, 1)
 		go func() { _, err := m.Prepare(t.Context(), after); result <- err }()
 		synctest.Wait()
@@ -271,9 +267,7 @@ func TestManySharesOfOneGPUAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if got := w.left(processes[0]); got != "" {
-		t.Errorf("left behind:\n%s", got)
-	}
+	wantNothing(t, w.left(processes[0]))
 }
 
 // stuckMPS is a supervisor that cannot start the daemon of one name.
@@ -337,9 +331,7 @@ func TestADaemonThatDoesNotStartDoesNotBlockOtherDevicesOfItsGPU(t *testing.T) {
 	if err := <-result; !errors.Is(err, gpu.ErrTimeout) {
 		t.Errorf("got %v, want the daemon's %v", err, gpu.ErrTimeout)
 	}
-	if got := w.left(other); got != "" {
-		t.Errorf("left behind:\n%s", got)
-	}
+	wantNothing(t, w.left(other))
 }
 
 // intime is the time that a call may take. The kubelet's timeout of 45 seconds starts
@@ -434,9 +426,7 @@ func TestPrepareReportsWhyADaemonDoesNotStart(t *testing.T) {
 				if took > intime {
 					t.Errorf("took %v, want at most %v", took, intime)
 				}
-				if got := w.left(m); got != "" {
-					t.Errorf("left behind:\n%s", got)
-				}
+				wantNothing(t, w.left(m))
 			})
 		})
 	}
@@ -458,9 +448,7 @@ func TestASupervisorThatHangs(t *testing.T) {
 					if took > intime {
 						t.Errorf("took %v, want at most %v", took, intime)
 					}
-					if got := left(m); got != "" {
-						t.Errorf("left behind:\n%s", got)
-					}
+					wantNothing(t, left(m))
 				}
 				w := newShareWorld(t, dir, 2)
 				w.options = func(o *claim.Options) {
@@ -493,8 +481,6 @@ func TestACallEndsInTimeThoughUndoingItHangs(t *testing.T) {
 		}
 		w.options = nil
 		m, _ = w.restart(t.Context())
-		if got := w.left(m); got != "" {
-			t.Errorf("left behind:\n%s", got)
-		}
+		wantNothing(t, w.left(m))
 	})
 }

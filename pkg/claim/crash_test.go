@@ -28,9 +28,7 @@ func TestDyingAtEveryPointOfPrepare(t *testing.T) {
 	atEveryPoint(t, 9, func(t *testing.T, point int) bool {
 		w := newWorld(t, t.TempDir(), 2)
 		other, c := newClaim("other", "gpu-01-00"), newClaim("dying", "gpu-00-00")
-		if _, err := w.start().Prepare(t.Context(), other); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(w.start().Prepare(t.Context(), other)))
 		w.faults = &faults{dieAt: point}
 		died, _ := dies(func() error { _, err := w.start().Prepare(t.Context(), c); return err })
 
@@ -58,9 +56,7 @@ func TestDyingAtEveryPointOfUnprepare(t *testing.T) {
 	atEveryPoint(t, 6, func(t *testing.T, point int) bool {
 		w := newWorld(t, t.TempDir(), 1)
 		c := newClaim("dying", "gpu-00-00")
-		if _, err := w.start().Prepare(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(w.start().Prepare(t.Context(), c)))
 		w.faults = &faults{dieAt: point}
 		died, _ := dies(func() error { return w.start().Unprepare(t.Context(), c.UID) })
 
@@ -116,12 +112,8 @@ func TestUnprepareRemovesEachFileOnce(t *testing.T) {
 	w.disk = disk
 	m := w.start(func(inner ports.CDI) ports.CDI { specs.CDI = inner; return specs })
 	c := newClaim("only", "gpu-00-00")
-	if _, err := m.Prepare(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Unprepare(t.Context(), c.UID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(m.Prepare(t.Context(), c)))
+	must(t, m.Unprepare(t.Context(), c.UID))
 	if diff := cmp.Diff([]string{"uid-only.record", "uid-only.tmp"}, disk.removals); diff != "" {
 		t.Errorf("removals of records (-want +got):\n%s", diff)
 	}
@@ -141,9 +133,7 @@ func TestUnprepareRemovesASpecThatItsRecordHasNotWritten(t *testing.T) {
 		w := newShareWorld(t, t.TempDir(), 1)
 		c := pieces("share", piece{device: "gpu-00-00", memory: "1Gi"})
 		w.start()
-		if err := os.WriteFile(w.specPath(c), []byte("{"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(w.specPath(c), []byte("{"), 0o600))
 		w.faults = &faults{dieAt: point}
 		died, _ := dies(func() error { _, err := w.start().Prepare(t.Context(), c); return err })
 		w.faults = &faults{}
@@ -190,16 +180,12 @@ func TestAFullDiskWhilePreparing(t *testing.T) {
 func TestAFullDiskDoesNotKeepAClaimFromGoingAway(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 1)
 	c := newClaim("one", "gpu-00-00")
-	if _, err := w.start().Prepare(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(w.start().Prepare(t.Context(), c)))
 	w.faults = &faults{full: 1, err: syscall.ENOSPC}
 	if err := w.start().Unprepare(t.Context(), c.UID); err != nil {
 		t.Error(err)
 	}
-	if got := w.files(); got != "" {
-		t.Errorf("left behind:\n%s", got)
-	}
+	wantNothing(t, w.files())
 }
 
 func TestRecoverAfterAReboot(t *testing.T) {
@@ -207,45 +193,21 @@ func TestRecoverAfterAReboot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, t.TempDir(), 2)
 			a, b := newClaim("a", "gpu-00-00"), newClaim("b", "gpu-01-00")
-			if _, err := w.start().Prepare(t.Context(), a); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(w.start().Prepare(t.Context(), a)))
 			w.faults = &faults{dieAt: 6}
 			if died, err := dies(func() error { _, err := w.start().Prepare(t.Context(), b); return err }); !died {
 				t.Fatal(err)
 			}
 			w.boot++
 			if wiped {
-				if err := os.RemoveAll(w.cdiDir()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.RemoveAll(w.cdiDir()))
 			}
 			_, report := w.restart(t.Context())
 			if diff := cmp.Diff(claim.Report{Forgotten: []types.UID{"uid-a", "uid-b"}}, report); diff != "" {
 				t.Errorf("report (-want +got):\n%s", diff)
 			}
-			if got := w.files(); got != "" {
-				t.Errorf("left behind:\n%s", got)
-			}
+			wantNothing(t, w.files())
 		})
-	}
-}
-
-func TestRecoverRepairsALostSpec(t *testing.T) {
-	w := newWorld(t, t.TempDir(), 1)
-	c := newClaim("one", "gpu-00-00")
-	if _, err := w.start().Prepare(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(w.specPath(c)); err != nil {
-		t.Fatal(err)
-	}
-	_, report := w.restart(t.Context())
-	if diff := cmp.Diff(claim.Report{Verified: []types.UID{"uid-one"}}, report); diff != "" {
-		t.Errorf("report (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(preparedFiles(c), w.files()); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
 	}
 }
 
@@ -254,15 +216,9 @@ func TestADamagedRecordDoesNotFreeItsGPU(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 2)
 	c, fine := newClaim("damaged", "gpu-00-00"), newClaim("fine", "gpu-01-00")
 	m := w.start()
-	if _, err := m.Prepare(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.Prepare(t.Context(), fine); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(w.recordPath(c), []byte("record 1 sha256:00\n{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(m.Prepare(t.Context(), c)))
+	must(t, errOf(m.Prepare(t.Context(), fine)))
+	must(t, os.WriteFile(w.recordPath(c), []byte("record 1 sha256:00\n{}"), 0o600))
 	refused := func(m *claim.Manager, when string) {
 		t.Helper()
 		_, err := m.Prepare(once(), newClaim("thief", "gpu-00-00"))
@@ -288,22 +244,19 @@ func TestADamagedRecordDoesNotFreeItsGPU(t *testing.T) {
 		t.Errorf("reason %q, %v", reason, err)
 	}
 
-	t.Run("it can be prepared again", func(t *testing.T) {
-		if _, err := m.Prepare(once(), c); err != nil {
-			t.Fatal(err)
+	t.Run("it is not prepared again", func(t *testing.T) {
+		before := w.files()
+		_, err := m.Prepare(once(), c)
+		if !errors.Is(err, gpu.ErrNotFound) || !strings.Contains(err.Error(), "holds [gpu-00-00] until its pods have ended: delete these pods") {
+			t.Errorf("got %v, want an error that says what to do", err)
 		}
-		if diff := cmp.Diff("team-a/damaged Prepared gpu-00-00\nteam-a/fine Prepared gpu-01-00\n", w.held(m)); diff != "" {
-			t.Errorf("held (-want +got):\n%s", diff)
+		if diff := cmp.Diff(before, w.files()); diff != "" {
+			t.Errorf("files (-before +after):\n%s", diff)
 		}
 	})
-	t.Run("it can be unprepared", func(t *testing.T) {
-		if err := os.WriteFile(w.recordPath(c), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := m.Unprepare(t.Context(), c.UID); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := m.Prepare(once(), newClaim("next", "gpu-00-00")); err != nil {
+	t.Run("it is prepared again after it is unprepared", func(t *testing.T) {
+		must(t, m.Unprepare(t.Context(), c.UID))
+		if _, err := m.Prepare(once(), c); err != nil {
 			t.Errorf("the GPU is not free: %v", err)
 		}
 	})
@@ -314,12 +267,8 @@ func TestADamagedRecordDoesNotFreeItsGPU(t *testing.T) {
 func TestARecordOfANewerReleaseIsLeftAlone(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 1)
 	c := newClaim("newer", "gpu-00-00")
-	if _, err := w.start().Prepare(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(w.recordPath(c), []byte("record 2 something else\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(w.start().Prepare(t.Context(), c)))
+	must(t, os.WriteFile(w.recordPath(c), []byte("record 2 something else\n"), 0o600))
 	before := w.files()
 	m := w.start()
 	_, prepareErr := m.Prepare(once(), c)
@@ -344,9 +293,7 @@ func TestRecoverRemovesPartsOfSpecsAndNothingOfOthers(t *testing.T) {
 		"gpu.nvidia.com-claim-gone.json.tmp": "{", "gpu.nvidia.com-claim-damaged.json": "{", "gpu.nvidia.com-claim-empty.json": "{}",
 		"gpu.nvidia.com_metadata_gone_gpu.json": "{", "nvidia.yaml": "{",
 	} {
-		if err := os.WriteFile(w.cdiDir()+"/"+name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(w.cdiDir()+"/"+name, []byte(text), 0o644))
 	}
 	w.restart(t.Context())
 	if diff := cmp.Diff("cdi/gpu.nvidia.com_metadata_gone_gpu.json\ncdi/nvidia.yaml\n", w.files()); diff != "" {
@@ -395,9 +342,7 @@ func TestAnUndoThatFailsIsFinishedLater(t *testing.T) {
 				m := w.start(cdi.wrap)
 				var err error
 				if phase == claim.Unpreparing {
-					if _, err := m.Prepare(t.Context(), c); err != nil {
-						t.Fatal(err)
-					}
+					must(t, errOf(m.Prepare(t.Context(), c)))
 					cdi.broken = true
 					err = m.Unprepare(t.Context(), c.UID)
 				} else {
@@ -414,12 +359,8 @@ func TestAnUndoThatFailsIsFinishedLater(t *testing.T) {
 					t.Errorf("a GPU in an unknown state was given away: %v", err)
 				}
 				cdi.broken = false
-				if err := finish(w, m); err != nil {
-					t.Fatal(err)
-				}
-				if got := w.files(); got != "" {
-					t.Errorf("left behind:\n%s", got)
-				}
+				must(t, finish(w, m))
+				wantNothing(t, w.files())
 			})
 		}
 	}
@@ -429,9 +370,7 @@ func TestAnUndoThatFailsIsFinishedLater(t *testing.T) {
 func TestRecoveryContinuesAfterAFailure(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 2)
 	for _, c := range oneEach(2) {
-		if _, err := w.start().Prepare(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(w.start().Prepare(t.Context(), c)))
 	}
 	w.gpuOf = func(a gpu.PCIAddress) error {
 		if a.Bus == 0 {
@@ -461,9 +400,7 @@ func TestUndoContinuesAfterTheCallIsCanceled(t *testing.T) {
 	if _, err := m.Prepare(ctx, newClaim("one", "gpu-00-00")); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("got %v, want %v", err, syscall.ENOSPC)
 	}
-	if got := w.files(); got != "" {
-		t.Errorf("left behind:\n%s", got)
-	}
+	wantNothing(t, w.files())
 }
 
 // hangUp cancels the caller's context during a call, and returns an error if its own
@@ -495,9 +432,7 @@ func TestStepsAreObserved(t *testing.T) {
 	w.options = func(o *claim.Options) { o.Observer = seen }
 	m := w.start(cdi.wrap)
 	c := newClaim("one", "gpu-00-00")
-	if _, err := m.Prepare(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(m.Prepare(t.Context(), c)))
 	cdi.broken = true
 	if err := m.Unprepare(t.Context(), c.UID); err == nil {
 		t.Fatal("no error")
@@ -519,9 +454,7 @@ func (keepsSpecs) Remove(context.Context, types.UID) error {
 // boot is removed last: with it, the claim holds nothing.
 func TestAClaimOfAnotherBootHoldsNothingWhileItCannotBeForgotten(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 1)
-	if _, err := w.start().Prepare(once(), newClaim("before", "gpu-00-00")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(w.start().Prepare(once(), newClaim("before", "gpu-00-00"))))
 	w.boot++
 	m := w.start(func(c ports.CDI) ports.CDI { return keepsSpecs{c} })
 	if _, err := m.Recover(t.Context()); err == nil {

@@ -46,9 +46,7 @@ func keeping(t *testing.T) *migWorld {
 func (w *migWorld) use(m *claim.Manager, devices ...string) []string {
 	w.t.Helper()
 	c := newClaim("user", devices...)
-	if _, err := m.Prepare(once(), c); err != nil {
-		w.t.Fatalf("%v", err)
-	}
+	must(w.t, errOf(m.Prepare(once(), c)))
 	uuids := w.uuids(0)
 	must(w.t, m.Unprepare(once(), c.UID))
 	return uuids
@@ -103,9 +101,9 @@ func TestAKeptPartitionThatAClaimUsesStays(t *testing.T) {
 	m := w.start()
 	w.use(m, firstSeventh, secondSeventh)
 	user := newClaim("long", firstSeventh)
-	must(t, second(m.Prepare(once(), user)))
+	must(t, errOf(m.Prepare(once(), user)))
 	w.keep = nil
-	must(t, second(m.Recover(t.Context())))
+	must(t, errOf(m.Recover(t.Context())))
 	if got := w.cuts(); got != "0 on: 1g.10gb@2\n" {
 		t.Errorf("cuts %q, want only the used one", got)
 	}
@@ -113,14 +111,12 @@ func TestAKeptPartitionThatAClaimUsesStays(t *testing.T) {
 	w.wantLeft(m, "")
 }
 
-func second[T any](_ T, err error) error { return err }
-
 func TestASweepDestroysDevicesThatNoLongerStay(t *testing.T) {
 	w := keeping(t)
 	m := w.start()
 	w.use(m, firstSeventh, upperHalf)
 	w.keep = []string{upperHalf}
-	must(t, second(m.Recover(t.Context())))
+	must(t, errOf(m.Recover(t.Context())))
 	w.wantLeft(m, keptFiles(upperHalf)+"0 on: 3g.40gb@4\n")
 	w.keep = nil
 	report, err := m.Recover(t.Context())
@@ -174,7 +170,7 @@ func TestAHalfOfAKeptPartitionIsCompleted(t *testing.T) {
 	w.halve(0)
 	w.use(m, firstSeventh)
 	w.keep = nil
-	must(t, second(m.Recover(t.Context())))
+	must(t, errOf(m.Recover(t.Context())))
 	w.wantLeft(m, "")
 }
 
@@ -189,7 +185,7 @@ func TestASweepDestroysTheHalfOfAKeptPartition(t *testing.T) {
 		"the process dies while it is destroyed for a claim": {func(w *migWorld) {
 			w.faults = &faults{dieAt: 2}
 			dying := w.start()
-			if died, _ := dies(func() error { return second(dying.Prepare(once(), newClaim("whole", h100))) }); !died {
+			if died, _ := dies(func() error { return errOf(dying.Prepare(once(), newClaim("whole", h100))) }); !died {
 				w.t.Fatalf("the process has not died")
 			}
 			w.faults = &faults{}
@@ -219,14 +215,14 @@ func TestASweepDestroysTheHalfOfAKeptPartition(t *testing.T) {
 func TestDyingAtEveryPointOfKeeping(t *testing.T) {
 	sim, dir := dgxH100(t), t.TempDir()
 	prepare := func(c *resourceapi.ResourceClaim) func(*claim.Manager) error {
-		return func(m *claim.Manager) error { return second(m.Prepare(once(), c)) }
+		return func(m *claim.Manager) error { return errOf(m.Prepare(once(), c)) }
 	}
 	user, next, whole := newClaim("user", firstSeventh), newClaim("next", firstSeventh, upperHalf), newClaim("whole", h100)
 	for goal, act := range map[string]func(*claim.Manager, *migWorld) error{
 		"keep":  func(m *claim.Manager, _ *migWorld) error { return m.Unprepare(once(), user.UID) },
 		"adopt": func(m *claim.Manager, _ *migWorld) error { return prepare(next)(m) },
 		"whole": func(m *claim.Manager, _ *migWorld) error { return prepare(whole)(m) },
-		"sweep": func(m *claim.Manager, w *migWorld) error { w.keep = nil; return second(m.Recover(t.Context())) },
+		"sweep": func(m *claim.Manager, w *migWorld) error { w.keep = nil; return errOf(m.Recover(t.Context())) },
 	} {
 		t.Run(goal, func(t *testing.T) {
 			atEveryPoint(t, 5, func(t *testing.T, point int) bool {
@@ -256,7 +252,7 @@ func TestDyingAtEveryPointOfKeeping(t *testing.T) {
 					must(t, m.Unprepare(once(), c.UID))
 				}
 				w.keep = nil
-				must(t, second(m.Recover(t.Context())))
+				must(t, errOf(m.Recover(t.Context())))
 				if got := w.left(m); got != "" {
 					t.Fatalf("left behind:\n%s", got)
 				}
@@ -283,9 +279,7 @@ func TestAFullDiskKeepsNoClaimOfALayout(t *testing.T) {
 				w.keep = layout
 			}
 			m, user := w.start(), newClaim("user", firstSeventh)
-			if _, err := m.Prepare(once(), user); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(m.Prepare(once(), user)))
 			w.keep = layout
 			w.faults = &faults{full: 1, err: syscall.ENOSPC}
 			m = w.start()
@@ -314,8 +308,8 @@ func (w *migWorld) loseRecord(c *resourceapi.ResourceClaim) *claim.Manager {
 	return m
 }
 
-// loseAnnotations removes the annotations from the spec of a claim, as if an older
-// release had written it.
+// loseAnnotations removes the annotations from the spec of a claim, which are the proof of
+// who made its partition.
 func (w *migWorld) loseAnnotations(c *resourceapi.ResourceClaim) {
 	w.t.Helper()
 	data, err := os.ReadFile(w.specPath(c))
@@ -342,26 +336,17 @@ func TestAPartitionIsDestroyedOnlyIfTheDriverCreatedIt(t *testing.T) {
 		theirs, static bool
 		between        func(*migWorld)
 		staticNext     bool
-		// again is set if the claim is prepared again before it ends.
-		again bool
-		want  string
+		want           string
 	}{
-		"an administrator's, dynamic after static":                      {theirs: true, static: true, want: "0 on: 1g.10gb@2\n"},
-		"an administrator's, dynamic after static, prepared again":      {theirs: true, static: true, again: true, want: "0 on: 1g.10gb@2\n"},
-		"an administrator's, spec of an older release":                  {theirs: true, static: true, between: func(w *migWorld) { w.loseAnnotations(c) }, want: "0 on: 1g.10gb@2\n"},
-		"an administrator's, spec of an older release, prepared again":  {theirs: true, static: true, again: true, between: func(w *migWorld) { w.loseAnnotations(c) }, want: "0 on: 1g.10gb@2\n"},
-		"an administrator's, static as before":                          {theirs: true, static: true, staticNext: true, again: true, want: "0 on: 1g.10gb@2\n"},
-		"the driver's":                                                  {want: ""},
-		"the driver's, prepared again":                                  {again: true, want: ""},
-		"the driver's, static after dynamic":                            {staticNext: true, want: ""},
-		"the driver's, static after dynamic, prepared again":            {staticNext: true, again: true, want: ""},
-		"the driver's, spec of an older release":                        {between: func(w *migWorld) { w.loseAnnotations(c) }, want: "0 on: 1g.10gb@2\n"},
-		"the driver's, in whose place is another":                       {between: func(w *migWorld) { w.remake("1g.10gb", 2) }, want: "0 on: 1g.10gb@2\n"},
-		"the driver's, in whose place is another of another size":       {between: func(w *migWorld) { w.remake("2g.20gb", 2) }, want: "0 on: 2g.20gb@2\n"},
-		"the driver's, without its compute instance":                    {between: func(w *migWorld) { w.halve(0) }, want: ""},
-		"the driver's, gone, and made again for the claim":              {again: true, between: func(w *migWorld) { w.administrator("destroys", 0, "1g.10gb", 2) }, want: ""},
-		"the driver's, gone with an older spec, and made again":         {again: true, between: func(w *migWorld) { w.loseAnnotations(c); w.administrator("destroys", 0, "1g.10gb", 2) }, want: ""},
-		"the driver's, without its compute instance, and made complete": {again: true, between: func(w *migWorld) { w.halve(0) }, want: ""},
+		"an administrator's, dynamic after static":     {theirs: true, static: true, want: "0 on: 1g.10gb@2\n"},
+		"an administrator's, static as before":         {theirs: true, static: true, staticNext: true, want: "0 on: 1g.10gb@2\n"},
+		"an administrator's, spec without annotations": {theirs: true, static: true, between: func(w *migWorld) { w.loseAnnotations(c) }, want: "0 on: 1g.10gb@2\n"},
+		"the driver's":                                            {want: ""},
+		"the driver's, static after dynamic":                      {staticNext: true, want: ""},
+		"the driver's, spec without annotations":                  {between: func(w *migWorld) { w.loseAnnotations(c) }, want: "0 on: 1g.10gb@2\n"},
+		"the driver's, in whose place is another":                 {between: func(w *migWorld) { w.remake("1g.10gb", 2) }, want: "0 on: 1g.10gb@2\n"},
+		"the driver's, in whose place is another of another size": {between: func(w *migWorld) { w.remake("2g.20gb", 2) }, want: "0 on: 2g.20gb@2\n"},
+		"the driver's, without its compute instance":              {between: func(w *migWorld) { w.halve(0) }, want: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newMIGWorld(t, t.TempDir(), "dgx-h100")
@@ -370,30 +355,14 @@ func TestAPartitionIsDestroyedOnlyIfTheDriverCreatedIt(t *testing.T) {
 				w.administrator("makes", 0, "1g.10gb", 2)
 			}
 			w.scan()
-			if _, err := w.start().Prepare(once(), c); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(w.start().Prepare(once(), c)))
 			if test.between != nil {
 				test.between(w)
 			}
 			w.static = test.staticNext
 			m := w.loseRecord(c)
-			if test.again {
-				before := strings.Join(w.uuids(0), " ")
-				devices, err := m.Prepare(once(), c)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if before != "" && test.between == nil && devices[0].UUID != before {
-					t.Errorf("prepared again with %s, want what its containers have: %s", devices[0].UUID, before)
-				}
-			}
-			if err := m.Unprepare(once(), c.UID); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := m.Recover(once()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, m.Unprepare(once(), c.UID))
+			must(t, errOf(m.Recover(once())))
 			if diff := cmp.Diff(test.want, w.cuts()); diff != "" {
 				t.Errorf("cuts (-want +got):\n%s", diff)
 			}
@@ -402,30 +371,4 @@ func TestAPartitionIsDestroyedOnlyIfTheDriverCreatedIt(t *testing.T) {
 			}
 		})
 	}
-}
-
-// The agent creates a lost partition again for a claim whose record is lost. Then it
-// dies or fails before the claim's spec names the partition. The new partition is not
-// left behind.
-func TestAPartitionRecreatedForALostClaimIsNotLeftBehind(t *testing.T) {
-	const device = h100 + "-mig-1g-10gb-2"
-	c := newClaim("cut", device)
-	atEveryPoint(t, 10, func(t *testing.T, point int) bool {
-		w := newMIGWorld(t, t.TempDir(), "dgx-h100")
-		if _, err := w.start().Prepare(once(), c); err != nil {
-			t.Fatal(err)
-		}
-		w.administrator("destroys", 0, "1g.10gb", 2)
-		w.loseRecord(c)
-		w.faults = &faults{dieAt: point}
-		died, _ := dies(func() error { _, err := w.start().Prepare(once(), c); return err })
-		m, _ := w.restart(once())
-		if err := m.Unprepare(once(), c.UID); err != nil {
-			t.Errorf("unprepare: %v", err)
-		}
-		if got := w.cuts() + w.held(m); got != "" {
-			t.Fatalf("left behind:\n%s", got)
-		}
-		return died
-	})
 }

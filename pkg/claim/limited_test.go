@@ -61,9 +61,7 @@ func TestTheDriverLimitsTheContainersOfShares(t *testing.T) {
 			w := newLimitWorld(t, 1)
 			m := w.start()
 			c1 := pieces("c", c.piece)
-			if _, err := m.Prepare(once(), c1); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(m.Prepare(once(), c1)))
 			spec := w.specText(c1)
 			hooks := strings.Count(spec, `"createRuntime"`)
 			if want := c.hook != ""; hooks != 1 && want || hooks != 0 && !want {
@@ -149,16 +147,12 @@ func TestAClaimKeepsTheMechanismThatItWasPreparedWith(t *testing.T) {
 	w := newLimitWorld(t, 1)
 	w.limits = false
 	before := pieces("before", piece{device: "gpu-00-00", memory: "20Gi"})
-	if _, err := w.start().Prepare(once(), before); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(w.start().Prepare(once(), before)))
 	old := w.specText(before)
 	w.limits = true // an update of the driver
 	m, _ := w.restart(once())
 	after := pieces("after", piece{device: "gpu-00-00", memory: "20Gi"})
-	if _, err := m.Prepare(once(), after); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(m.Prepare(once(), after)))
 	if diff := cmp.Diff(old, w.specText(before)); diff != "" {
 		t.Errorf("the claim from before (-before +now):\n%s", diff)
 	}
@@ -193,9 +187,7 @@ func levels(t *testing.T, m *claim.Manager) (all []string) {
 func TestAnAgentWithoutTheHookKeepsTheSpec(t *testing.T) {
 	w := newLimitWorld(t, 1)
 	c := pieces("c", piece{device: "gpu-00-00", memory: "20Gi"})
-	if _, err := w.start().Prepare(once(), c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(w.start().Prepare(once(), c)))
 	before := w.specText(c)
 	w.options = func(o *claim.Options) {
 		o.Limits.Hook = func(string, gpu.PCIAddress, uint64, int) (gpu.Hook, error) {
@@ -210,9 +202,7 @@ func TestAnAgentWithoutTheHookKeepsTheSpec(t *testing.T) {
 		t.Errorf("the spec (-before +now):\n%s", diff)
 	}
 	must(t, m.Unprepare(once(), c.UID))
-	if got := w.files(); got != "" {
-		t.Errorf("left behind:\n%s", got)
-	}
+	wantNothing(t, w.files())
 }
 
 // One write is before the MPS daemon starts, one between it and the files, and one at the
@@ -220,39 +210,9 @@ func TestAnAgentWithoutTheHookKeepsTheSpec(t *testing.T) {
 func TestTheFilesOfALimitedShareAreRecordedAtOnce(t *testing.T) {
 	w, disk := newLimitWorld(t, 1), &countingDisk{}
 	w.computeModes, w.disk = nil, disk
-	if _, err := w.start().Prepare(once(), pieces("c", piece{device: "gpu-00-00", memory: "20Gi"})); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(w.start().Prepare(once(), pieces("c", piece{device: "gpu-00-00", memory: "20Gi"}))))
 	if disk.writes != 3 {
 		t.Errorf("%d writes of the record, want 3", disk.writes)
-	}
-}
-
-// The spec of a lost record is the only evidence of a claim whose containers may run. It
-// stays while the claim is prepared again, until the step that replaces it.
-func TestTheSpecOfALostRecordStaysWhileALimitedShareIsPrepared(t *testing.T) {
-	before := 0
-	atEveryPoint(t, 1, func(t *testing.T, point int) bool {
-		w := newLimitWorld(t, 1)
-		c := pieces("c", piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain)})
-		_, err := w.start().Prepare(once(), c)
-		must(t, err)
-		must(t, os.WriteFile(w.recordPath(c), []byte("damaged"), 0o600))
-		w.faults = &faults{dieAt: point}
-		died, _ := dies(func() error { _, err := w.start().Prepare(once(), c); return err })
-		record, err := os.ReadFile(w.recordPath(c))
-		if err != nil || !strings.Contains(string(record), `{"step":"LimitMemory","state":"started"}`) {
-			return died
-		}
-		before++
-		m, _ := w.restart(once())
-		if w.specText(c); w.held(m) == "" {
-			t.Error("the claim holds nothing")
-		}
-		return died
-	})
-	if before == 0 {
-		t.Error("no point is in the step before the spec")
 	}
 }
 
@@ -263,9 +223,7 @@ func TestDyingAtEveryPointOfALimitedShare(t *testing.T) {
 				w := newLimitWorld(t, 1)
 				c := pieces("dying", piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain)})
 				if goal == "unprepare" {
-					if _, err := w.start().Prepare(once(), c); err != nil {
-						t.Fatal(err)
-					}
+					must(t, errOf(w.start().Prepare(once(), c)))
 				}
 				w.faults = &faults{dieAt: point}
 				died, _ := dies(func() error {
@@ -336,9 +294,7 @@ func TestMPSHoldsWhatTheDriverHolds(t *testing.T) {
 			w := newLimitWorld(t, 1)
 			w.setNamespaces(c.namespaces)
 			claimed := pieces("c", piece{device: "gpu-00-00", memory: "20Gi", config: c.config})
-			if _, err := w.start().Prepare(once(), claimed); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(w.start().Prepare(once(), claimed)))
 			if diff := cmp.Diff(c.daemons, w.supervisor.String()); diff != "" {
 				t.Errorf("daemons (-want +got):\n%s", diff)
 			}
@@ -437,9 +393,7 @@ func TestContainersWithoutTheirLimit(t *testing.T) {
 			for _, holder := range []*resourceapi.ResourceClaim{
 				usedBy(pieces("a", piece{device: part, memory: "10Gi"}), "pod-a", "pod-m"), usedBy(monitor("m"), "pod-m"), usedBy(newClaim("whole", "gpu-01-00"), "pod-a"),
 			} {
-				if _, err := m.Prepare(once(), holder); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(m.Prepare(once(), holder)))
 			}
 			w.admit(t, m, "uid-a", "limited")
 			c.runs(o)
@@ -475,9 +429,7 @@ func TestAContainerThatEndsMeanwhileIsNotWithoutItsLimit(t *testing.T) {
 		}
 	}
 	m := w.start()
-	if _, err := m.Prepare(once(), usedBy(pieces("a", piece{device: "gpu-00-00", memory: "10Gi"}), "pod-a")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(m.Prepare(once(), usedBy(pieces("a", piece{device: "gpu-00-00", memory: "10Gi"}), "pod-a"))))
 	o.add(0, gpu.Process{PID: 4711}, gpu.Task{Command: "python", Started: 7, PodUID: "pod-a", ContainerID: "limited"})
 	got, err := m.CheckLimits(t.Context())
 	if err != nil || len(got) != 1 || got[0].Unlimited != nil || got[0].Err != nil {
@@ -489,9 +441,7 @@ func TestLimitsAreUnknownToAnAgentThatSeesNoPods(t *testing.T) {
 	w := newLimitWorld(t, 1)
 	w.occupied()
 	m := w.start()
-	if _, err := m.Prepare(once(), usedBy(pieces("a", piece{device: "gpu-00-00", memory: "10Gi"}), "pod-a")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(m.Prepare(once(), usedBy(pieces("a", piece{device: "gpu-00-00", memory: "10Gi"}), "pod-a"))))
 	got, err := m.CheckLimits(t.Context())
 	if err != nil || len(got) != 1 || !errors.Is(got[0].Err, gpu.ErrNotSupported) {
 		t.Errorf("%+v, %v, want unknown limits", got, err)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -88,7 +87,7 @@ func TestDyingAtEveryPointOfAModeThatRequiresAReset(t *testing.T) {
 					w := inMIGWorld(t, fmt.Sprintf("%s/%s %t %d", dir, goal, reboots, point), sim)
 					w.allowReset()
 					if goal == "unprepare" {
-						must(t, func() error { _, err := w.start().Prepare(once(), c); return err }())
+						must(t, errOf(w.start().Prepare(once(), c)))
 					}
 					w.faults = &faults{dieAt: point}
 					died, _ := dies(func() error { return act(w.start()) })
@@ -128,7 +127,7 @@ func TestACallOfPartitioningThatHangs(t *testing.T) {
 			}
 			m := w.start()
 			if strings.Contains(method, "Destroy") {
-				must(t, func() error { _, err := m.Prepare(t.Context(), c); return err }())
+				must(t, errOf(m.Prepare(t.Context(), c)))
 			}
 			must(t, w.sim.FailCalls(nvmlsim.CallFault{Method: method, Count: 1, Hang: nvmlsim.Duration(time.Hour)}))
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -154,9 +153,7 @@ func TestACallOfPartitioningThatHangs(t *testing.T) {
 			if _, err := m.Recover(t.Context()); err != nil {
 				t.Error(err)
 			}
-			if got := w.left(m); got != "" {
-				t.Errorf("left behind:\n%s", got)
-			}
+			wantNothing(t, w.left(m))
 		})
 	}
 }
@@ -166,9 +163,7 @@ func TestDyingAtEveryPointOfRepairing(t *testing.T) {
 	c := newClaim("dying", h100+"-mig-1g-10gb-0", h100+"-mig-3g-40gb-4")
 	atEveryPoint(t, 8, func(t *testing.T, point int) bool {
 		w := inMIGWorld(t, fmt.Sprintf("%s/%d", dir, point), sim)
-		if _, err := w.start().Prepare(once(), c); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(w.start().Prepare(once(), c)))
 		w.administrator("destroys", 0, "3g.40gb", 4)
 		w.faults = &faults{dieAt: point}
 		died, _ := dies(func() error { _, err := w.start().Recover(t.Context()); return err })
@@ -192,9 +187,7 @@ func TestDyingAtEveryPointOfRemovingPartitions(t *testing.T) {
 	c := newClaim("dying", h100+"-mig-1g-10gb-0", h100Other+"-mig-7g-80gb-0")
 	atEveryPoint(t, 12, func(t *testing.T, point int) bool {
 		w := inMIGWorld(t, fmt.Sprintf("%s/%d", dir, point), sim)
-		if _, err := w.start().Prepare(once(), c); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(w.start().Prepare(once(), c)))
 		w.faults = &faults{dieAt: point}
 		died, _ := dies(func() error { return w.start().Unprepare(once(), c.UID) })
 
@@ -223,21 +216,15 @@ func TestEveryCallOfPartitioningMayFail(t *testing.T) {
 				w := inMIGWorld(t, fmt.Sprintf("%s/%s-%d", dir, method, count), sim)
 				m := w.start()
 				index := 0
-				if err := sim.FailCalls(nvmlsim.CallFault{Method: method, GPU: &index, Count: count, Return: nvml.ERROR_UNKNOWN}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, sim.FailCalls(nvmlsim.CallFault{Method: method, GPU: &index, Count: count, Return: nvml.ERROR_UNKNOWN}))
 				_, err := m.Prepare(once(), c)
 				if err == nil || !strings.Contains(err.Error(), "GPU at 0000:1b:00.0") {
 					t.Errorf("error %v, want one that names the GPU", err)
 				}
-				if err := sim.ClearFaults(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, sim.ClearFaults())
 				// The undo may have failed as well.
 				m, _ = w.restart(t.Context())
-				if got := w.left(m); got != "" {
-					t.Errorf("left behind:\n%s", got)
-				}
+				wantNothing(t, w.left(m))
 				if _, err := m.Prepare(once(), c); err != nil {
 					t.Errorf("the next try: %v", err)
 				}
@@ -252,9 +239,7 @@ func TestEveryCallOfPartitioningMayFail(t *testing.T) {
 func TestRecoverMakesALostPartition(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
 	c := newClaim("cut", h100+"-mig-1g-10gb-1", h100+"-mig-1g-10gb-5")
-	if _, err := w.start().Prepare(once(), c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(w.start().Prepare(once(), c)))
 	for name, lose := range map[string]func(){
 		"a partition":       func() { w.administrator("destroys", 0, "1g.10gb", 5) },
 		"all, with a reset": func() { must(t, w.sim.ResetGPU(0)) },
@@ -290,9 +275,7 @@ func TestAnotherInThePlaceOfALostPartitionIsNotTouched(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newMIGWorld(t, t.TempDir(), "dgx-h100")
 			c := newClaim("cut", h100+"-mig-1g-10gb-4")
-			if _, err := w.start().Prepare(once(), c); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(w.start().Prepare(once(), c)))
 			w.administrator("destroys", 0, "1g.10gb", 4)
 			w.administrator("makes", 0, another, 4)
 			w.faults = &faults{}
@@ -319,40 +302,5 @@ func TestAnotherInThePlaceOfALostPartitionIsNotTouched(t *testing.T) {
 				t.Errorf("%+v, %v, left:\n%s", report, err, w.left(m))
 			}
 		})
-	}
-}
-
-// A claim whose record is damaged keeps its partition and can be prepared again.
-func TestADamagedRecordDoesNotFreeItsPartition(t *testing.T) {
-	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
-	c := newClaim("damaged", h100+"-mig-3g-40gb-0", h100+"-mig-1g-10gb-6")
-	damage := func() *claim.Manager {
-		t.Helper()
-		if _, err := w.start().Prepare(once(), c); err != nil {
-			t.Fatal(err)
-		}
-		must(t, os.WriteFile(w.recordPath(c), nil, 0o600))
-		m, report := w.restart(t.Context())
-		if len(report.Unrecorded) != 1 {
-			t.Errorf("report %+v", report)
-		}
-		return m
-	}
-	m := damage()
-	if _, err := m.Prepare(once(), newClaim("thief", h100+"-mig-1g-10gb-2")); !errors.Is(err, gpu.ErrInUse) {
-		t.Errorf("its place was given away: %v", err)
-	}
-	before := w.uuids(0)
-	if _, err := m.Prepare(once(), c); err != nil {
-		t.Errorf("prepare again: %v", err)
-	}
-	if diff := cmp.Diff(before, w.uuids(0)); diff != "" {
-		t.Errorf("running containers have lost their partitions (-before +after):\n%s", diff)
-	}
-	if err := damage().Unprepare(once(), c.UID); err != nil {
-		t.Error(err)
-	}
-	if got := w.cuts() + w.held(m); got != "" {
-		t.Errorf("left behind:\n%s", got)
 	}
 }

@@ -74,13 +74,9 @@ func TestMIGDevicesArePreparedAndUnprepared(t *testing.T) {
 				t.Errorf("prepared again (-first +again):\n%s", diff)
 			}
 			for range 2 {
-				if err := restarted.Unprepare(once(), claim.UID); err != nil {
-					t.Fatal(err)
-				}
+				must(t, restarted.Unprepare(once(), claim.UID))
 			}
-			if got := w.left(m); got != "" {
-				t.Errorf("left behind:\n%s", got)
-			}
+			wantNothing(t, w.left(m))
 		})
 	}
 }
@@ -96,9 +92,7 @@ func sevenOf(gpuName, profile string) []string {
 func TestContainersGetTheGPUAndTwoCapabilities(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
 	c := newClaim("cut", h100Other+"-mig-3g-40gb-4", h100+"-mig-1g-10gb-2")
-	if _, err := w.start().Prepare(once(), c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(w.start().Prepare(once(), c)))
 	spec := w.spec(c)
 	st, err := w.sim.State()
 	if err != nil {
@@ -123,23 +117,15 @@ func TestOneMIGModeForAllClaimsOnAGPU(t *testing.T) {
 	m := w.start()
 	a, b := newClaim("a", h100+"-mig-1g-10gb-0"), newClaim("b", h100+"-mig-2g-20gb-2")
 	for _, c := range []*resourceapi.ResourceClaim{a, b} {
-		if _, err := m.Prepare(once(), c); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(m.Prepare(once(), c)))
 	}
 	// The claim that switched the mode on ends first.
-	if err := m.Unprepare(once(), a.UID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Unprepare(once(), a.UID))
 	if diff := cmp.Diff("0 on: 2g.20gb@2\n", w.cuts()); diff != "" {
 		t.Errorf("cuts (-want +got):\n%s", diff)
 	}
-	if err := m.Unprepare(once(), b.UID); err != nil {
-		t.Fatal(err)
-	}
-	if got := w.left(m); got != "" {
-		t.Errorf("left behind:\n%s", got)
-	}
+	must(t, m.Unprepare(once(), b.UID))
+	wantNothing(t, w.left(m))
 	if _, err := m.Prepare(once(), newClaim("whole", h100)); err != nil {
 		t.Errorf("the GPU is not whole again: %v", err)
 	}
@@ -150,12 +136,8 @@ func TestAnAdministratorsMIGModeStaysOn(t *testing.T) {
 	w.administrator("makes", 0, "3g.40gb", 4)
 	w.scan()
 	m, c := w.start(), newClaim("cut", h100+"-mig-1g-10gb-0")
-	if _, err := m.Prepare(once(), c); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Unprepare(once(), c.UID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(m.Prepare(once(), c)))
+	must(t, m.Unprepare(once(), c.UID))
 	if diff := cmp.Diff("0 on: 3g.40gb@4\n", w.left(m)); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
@@ -173,17 +155,13 @@ func TestMIGModeThatRequiresAReset(t *testing.T) {
 		if _, err := m.Prepare(once(), c); !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "--mig-allow-reset") {
 			t.Errorf("error %v, want %v", err, gpu.ErrNotSupported)
 		}
-		if got := w.left(m); got != "" {
-			t.Errorf("left behind:\n%s", got)
-		}
+		wantNothing(t, w.left(m))
 	})
 	t.Run("allowed, with a reboot in between", func(t *testing.T) {
 		w := newMIGWorld(t, t.TempDir(), "dgx-a100")
 		w.allowReset()
 		m := w.start()
-		if _, err := m.Prepare(once(), c); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(m.Prepare(once(), c)))
 		// The mode persists across the boot, and the agent still switches it off.
 		w.reboot()
 		if diff := cmp.Diff("0 on:\n", w.cuts()); diff != "" {
@@ -200,12 +178,8 @@ func TestMIGModeThatRequiresAReset(t *testing.T) {
 		w.administrator("makes", 0, "1g.10gb", 6)
 		w.open()
 		m := w.start()
-		if _, err := m.Prepare(once(), c); err != nil {
-			t.Fatal(err)
-		}
-		if err := m.Unprepare(once(), c.UID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(m.Prepare(once(), c)))
+		must(t, m.Unprepare(once(), c.UID))
 		if diff := cmp.Diff("0 on: 1g.10gb@6\n", w.left(m)); diff != "" {
 			t.Errorf("left (-want +got):\n%s", diff)
 		}
@@ -275,7 +249,7 @@ func TestTheMIGModesOfClaimsAreKnownAfterARestart(t *testing.T) {
 	w.scan()
 	m := w.start()
 	for _, device := range []string{h100 + "-mig-1g-10gb-0", h100Other + "-mig-1g-10gb-0"} {
-		must(t, func() error { _, err := m.Prepare(once(), newClaim(device[4:6], device)); return err }())
+		must(t, errOf(m.Prepare(once(), newClaim(device[4:6], device))))
 	}
 	m, _ = w.restart(t.Context())
 	switched, err := m.SwitchedModes(t.Context())
@@ -296,9 +270,7 @@ func TestTheMIGModesOfClaimsAreKnownAfterARestart(t *testing.T) {
 // administrator's.
 func TestAMIGModeAfterARebootIsAnAdministrators(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
-	if _, err := w.start().Prepare(once(), newClaim("cut", h100+"-mig-1g-10gb-0")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(w.start().Prepare(once(), newClaim("cut", h100+"-mig-1g-10gb-0"))))
 	w.reboot()
 	w.administrator("makes", 0, "1g.10gb", 0)
 	m, _ := w.restart(t.Context())
@@ -344,9 +316,6 @@ func TestMIGDevicesThatCannotBePrepared(t *testing.T) {
 		"with its whole GPU": {
 			devices: []string{h100, h100 + "-mig-1g-10gb-0"}, is: gpu.ErrInvalid, says: []string{"conflicts with gpu-1b-00"},
 		},
-		"twice in one claim": {
-			devices: []string{h100 + "-mig-1g-10gb-0", h100 + "-mig-1g-10gb-0"}, is: gpu.ErrInvalid, says: []string{"allocated twice"},
-		},
 		"a configuration for whole GPUs": {
 			devices: []string{h100 + "-mig-1g-10gb-0"}, is: gpu.ErrInvalid,
 			change: func(a *resourceapi.DeviceAllocationResult) {
@@ -374,9 +343,7 @@ func TestMIGDevicesThatCannotBePrepared(t *testing.T) {
 			w := newMIGWorld(t, t.TempDir(), "dgx-h100")
 			m := w.start()
 			if c.other != "" {
-				if _, err := m.Prepare(once(), newClaim("other", c.other)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(m.Prepare(once(), newClaim("other", c.other))))
 			}
 			if c.before != nil {
 				c.before(w)
@@ -432,9 +399,7 @@ func TestPartitioningWaitsForTransientConflicts(t *testing.T) {
 func TestAMIGModeThatCannotBeSwitchedOffYet(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
 	m, c := w.start(), newClaim("cut", h100+"-mig-1g-10gb-0")
-	if _, err := m.Prepare(once(), c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(m.Prepare(once(), c)))
 	w.administrator("makes", 0, "1g.10gb", 6)
 	if err := m.Unprepare(once(), c.UID); err != nil {
 		t.Error(err)
@@ -454,9 +419,7 @@ func TestAMIGModeThatCannotBeSwitchedOffYet(t *testing.T) {
 	if err := m.Unprepare(once(), whole.UID); err != nil {
 		t.Error(err)
 	}
-	if got := w.left(m); got != "" {
-		t.Errorf("left behind:\n%s", got)
-	}
+	wantNothing(t, w.left(m))
 }
 
 func TestStaticPartitionsAreUsedAndNeverChanged(t *testing.T) {
@@ -498,9 +461,7 @@ func TestStaticPartitionsAreUsedAndNeverChanged(t *testing.T) {
 func TestAMIGDeviceWithAnUnknownPlacementExcludesOthersOnItsGPU(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
 	m := w.start()
-	if _, err := m.Prepare(once(), newClaim("other", h100+"-mig-3g-40gb-0")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(m.Prepare(once(), newClaim("other", h100+"-mig-3g-40gb-0"))))
 	name, err := kind.Parse(h100)
 	if err != nil {
 		t.Fatal(err)

@@ -140,9 +140,7 @@ func (w *migWorld) reboot() {
 		clear(w.supervisor.daemons)
 		clear(w.timeSlices.now)
 	}
-	if err := w.sim.Reboot(); err != nil {
-		w.t.Fatalf("%v", err)
-	}
+	must(w.t, w.sim.Reboot())
 	w.boot++
 }
 
@@ -296,17 +294,8 @@ func (w *migWorld) minor(index int, path string) int {
 		w.t.Fatalf("%v", err)
 	}
 	var minor int
-	if _, err := fmt.Sscanf(string(data), "DeviceFileMinor: %d", &minor); err != nil {
-		w.t.Fatalf("%v", err)
-	}
+	must(w.t, errOf(fmt.Sscanf(string(data), "DeviceFileMinor: %d", &minor)))
 	return minor
-}
-
-func must(t fataler, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
 }
 
 // remake destroys the partition at a placement and creates another one that starts

@@ -313,9 +313,7 @@ func TestADeviceIsNotHandedOutWhileAStrangersProcessIsOnIt(t *testing.T) {
 			o := w.occupied()
 			m := w.start()
 			for _, holder := range c.holders {
-				if _, err := m.Prepare(t.Context(), holder); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(m.Prepare(t.Context(), holder)))
 			}
 			before := w.left(m)
 			c.runs(o)
@@ -373,9 +371,7 @@ func TestAPreparedClaimIsPreparedAgainWithAnyProcessOnItsGPU(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
 	o := w.occupied()
 	m, c := w.start(), usedBy(newClaim("c", "gpu-00-00"), "pod-c")
-	if _, err := m.Prepare(once(), c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(m.Prepare(once(), c)))
 	o.runs(0, 1, "pod-c")
 	o.runs(0, 2, "pod-late")
 	o.errs[gpu.PCIAddress{}] = gpu.ErrLost
@@ -406,9 +402,7 @@ func TestAGPUThatDoesNotAnswerIsNotHandedOut(t *testing.T) {
 		if _, err := m.Prepare(once(), newClaim("both", "gpu-00-00", "gpu-01-00")); !errors.Is(err, want) {
 			t.Errorf("got %v, want %v", err, want)
 		}
-		if got := w.files(); got != "" {
-			t.Errorf("left behind:\n%s", got)
-		}
+		wantNothing(t, w.files())
 		if _, err := m.Prepare(once(), newClaim("one", "gpu-00-00")); err != nil {
 			t.Errorf("the other GPU: %v", err)
 		}
@@ -461,9 +455,7 @@ func TestAGPUWithAFaultIsNotHandedOut(t *testing.T) {
 			held = pieces("held", piece{device: "gpu-00-00-ts"})
 		}
 		m := w.start()
-		if _, err := m.Prepare(once(), held); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(m.Prepare(once(), held)))
 		w.conditions = map[gpu.PCIAddress]use.Conditions{address: {Fault: fault}}
 		_, err := m.Prepare(once(), wanted)
 		if !errors.Is(err, gpu.ErrUnhealthy) || gpu.Transient(err) || !strings.Contains(err.Error(), fault) {
@@ -557,14 +549,10 @@ func TestAClaimIsNotUndoneWhileItsProcessesRun(t *testing.T) {
 				o := w.occupied()
 				m := w.start()
 				for _, other := range c.others {
-					if _, err := m.Prepare(t.Context(), other); err != nil {
-						t.Fatal(err)
-					}
+					must(t, errOf(m.Prepare(t.Context(), other)))
 				}
 				without := w.left(m)
-				if _, err := m.Prepare(t.Context(), c.prepared); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(m.Prepare(t.Context(), c.prepared)))
 				if c.lose {
 					must(t, os.Remove(w.recordPath(c.prepared)))
 				}
@@ -616,9 +604,7 @@ func TestPodsThatAClaimIsPreparedForAgainAreItsPods(t *testing.T) {
 		m := w.start()
 		c := pieces("c", piece{device: "gpu-00-00", memory: "10Gi"})
 		for _, pod := range []types.UID{"pod-first", "pod-late"} {
-			if _, err := m.Prepare(t.Context(), usedBy(c, pod)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(m.Prepare(t.Context(), usedBy(c, pod))))
 		}
 		for pid, pod := range map[int]string{1: "pod-first", 2: "pod-late"} {
 			o.runs(0, pid, pod)
@@ -638,9 +624,7 @@ func TestUnprepareWaitsForProcessesThatEnd(t *testing.T) {
 		w := newWorld(t, dir, 1)
 		o := w.occupied()
 		m, c := w.start(), usedBy(newClaim("c", "gpu-00-00"), "pod-c")
-		if _, err := m.Prepare(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(m.Prepare(t.Context(), c)))
 		o.runs(0, 4711, "pod-c")
 		time.AfterFunc(2*time.Second, func() { o.ends(4711) })
 		if err := m.Unprepare(t.Context(), c.UID); err != nil {
@@ -654,9 +638,7 @@ func TestDevicesThatAClaimLosesAreNotFreedWhileItsProcessesRun(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 2)
 	o := w.occupied()
 	m := w.start()
-	if _, err := m.Prepare(once(), usedBy(newClaim("c", "gpu-00-00"), "pod-c")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(m.Prepare(once(), usedBy(newClaim("c", "gpu-00-00"), "pod-c"))))
 	o.runs(0, 4711, "pod-c")
 	anew := usedBy(newClaim("c", "gpu-01-00"), "pod-new")
 	if _, err := m.Prepare(once(), anew); !errors.Is(err, gpu.ErrInUse) {
@@ -683,9 +665,7 @@ func TestAClaimOnAGPUThatHangsIsUnpreparedInTime(t *testing.T) {
 			devices = append(devices, fmt.Sprintf("gpu-%02x-00", bus))
 		}
 		m, c := w.start(), newClaim("c", devices...)
-		if _, err := m.Prepare(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(m.Prepare(t.Context(), c)))
 		for bus := range 8 {
 			o.hangs[gpu.PCIAddress{Bus: uint8(bus)}] = true
 		}
@@ -782,9 +762,7 @@ func TestAProcessUsesOnlyItsOwnMIGDevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := w.start()
 		a, b := usedBy(newClaim("a", h100+"-mig-1g-10gb-0"), "pod-a"), usedBy(newClaim("b", h100+"-mig-1g-10gb-1"), "pod-b")
-		if _, err := m.Prepare(once(), a); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(m.Prepare(once(), a)))
 		must(t, w.sim.AddProcess(0, nvmlsim.Process{PID: 1, Device: w.uuids(0)[0]}))
 		if _, err := m.Prepare(once(), b); err != nil {
 			t.Errorf("next to a MIG device in use: %v", err)
@@ -836,9 +814,7 @@ func TestClaimsAreRecoveredWhileAGPUHangs(t *testing.T) {
 		var want []types.UID
 		for bus := range 8 {
 			c := pieces(fmt.Sprint(bus), piece{device: fmt.Sprintf("gpu-%02x-00", bus), memory: "10Gi"})
-			if _, err := m.Prepare(t.Context(), c); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(m.Prepare(t.Context(), c)))
 			if bus != 0 { // of which the claim comes first
 				want = append(want, c.UID)
 			}
@@ -935,9 +911,7 @@ func TestStrangersOnHeldDevices(t *testing.T) {
 			for _, holder := range []*resourceapi.ResourceClaim{
 				usedBy(pieces("a", piece{device: part, memory: "10Gi"}), "pod-a"), usedBy(pieces("b", piece{device: part, memory: "10Gi"}), "pod-b"), usedBy(monitor("m"), "pod-m"),
 			} {
-				if _, err := m.Prepare(once(), holder); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(m.Prepare(once(), holder)))
 			}
 			c.runs(o)
 			held, err := m.Held(t.Context())

@@ -13,6 +13,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/step"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // Phase is the state of a claim.
@@ -74,6 +75,9 @@ type wanted struct {
 //	│ │ └───── undo ────┘                          ▼ was reallocated
 //	│ └─────── undo ──────────────────────── Unpreparing ⟲ failure: stay, retry
 //	└───────── clear ────── Outlived: any of them after a reboot
+//
+// A claim whose record was lost is Absent and holds the devices of its CDI spec. It is not
+// prepared again: its containers may run.
 func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wanted) (*journal.Record, error) {
 	r, err := m.journal.Load(ctx, claim)
 	if err != nil {
@@ -110,13 +114,10 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 				if want.refusal != nil {
 					return nil, want.refusal
 				}
-				p, adopted := want.Adopting(lost.Plan)
-				fresh := journal.New(m.options.BootID, p, m.steps.Journal(p))
-				if adopted {
-					fresh.Adopt(lost.Progress)
-				} else if err := m.endLost(ctx, work(lost.Record), want.stopped); err != nil {
-					return nil, err
+				if len(lost.Devices) > 0 {
+					return nil, fmt.Errorf("%w: the record of the claim, which was prepared before and holds %s until its pods have ended: delete these pods", gpu.ErrNotFound, lost.Names())
 				}
+				fresh := journal.New(m.options.BootID, want.Plan, m.steps.Journal(want.Plan))
 				fresh.AddPods(want.pods)
 				return fresh, m.build(ctx, work(fresh), want.inputs)
 			case toAbsent:
@@ -150,11 +151,6 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 		case Preparing, Unpreparing:
 			if err := m.undo(ctx, work(r)); err != nil {
 				return nil, errors.Join(err, journalErr)
-			}
-			if r.IsStillLost() && goal != toStable {
-				if lost, err = m.journal.LostHolder(ctx, claim); err != nil {
-					return nil, err
-				}
 			}
 			klog.FromContext(ctx).Info("Unprepared", "devices", r.Names())
 			if goal == toAbsent && r.MayHaveSpec() {

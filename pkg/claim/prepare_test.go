@@ -66,13 +66,9 @@ func TestPrepareAndUnprepare(t *testing.T) {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 	for range 2 {
-		if err := m.Unprepare(t.Context(), c.UID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.Unprepare(t.Context(), c.UID))
 	}
-	if got := w.files() + w.held(m); got != "" {
-		t.Errorf("left behind:\n%s", got)
-	}
+	wantNothing(t, w.files()+w.held(m))
 }
 
 func TestPrepareReturnsNoDevicesForAClaimOfOtherDrivers(t *testing.T) {
@@ -91,9 +87,7 @@ func TestUnprepareSucceedsForAnUnknownClaim(t *testing.T) {
 	if err := w.start().Unprepare(t.Context(), "8a5c2f6e-unknown"); err != nil {
 		t.Error(err)
 	}
-	if got := w.files(); got != "" {
-		t.Errorf("left behind:\n%s", got)
-	}
+	wantNothing(t, w.files())
 }
 
 func opaque(source resourceapi.AllocationConfigSource, driver, parameters string, requests ...string) resourceapi.DeviceAllocationConfiguration {
@@ -182,9 +176,7 @@ func TestPrepareIsTheLastLineOfDefence(t *testing.T) {
 			}
 			m := w.start()
 			other := newClaim("other", "gpu-01-00")
-			if _, err := m.Prepare(t.Context(), other); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(m.Prepare(t.Context(), other)))
 			refused := newClaim("refused", "gpu-00-00")
 			c.change(refused)
 			devices, err := m.Prepare(once(), refused)
@@ -235,9 +227,7 @@ func TestAReallocatedClaimGetsItsNewDevices(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 2)
 	m := w.start()
 	old := newClaim("moved", "gpu-00-00")
-	if _, err := m.Prepare(t.Context(), old); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(m.Prepare(t.Context(), old)))
 	anew := newClaim("moved", "gpu-01-00")
 	devices, err := m.Prepare(t.Context(), anew)
 	if err != nil || len(devices) != 1 || devices[0].Name.String() != "gpu-01-00" {
@@ -251,9 +241,7 @@ func TestAReallocatedClaimGetsItsNewDevices(t *testing.T) {
 func TestADriverReloadThatMovesTheMinorIsRepaired(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 1)
 	c := newClaim("one", "gpu-00-00")
-	if _, err := w.start().Prepare(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(w.start().Prepare(t.Context(), c)))
 	g := w.gpus[gpu.PCIAddress{}]
 	g.Minor = 7
 	w.gpus[g.Address] = g
@@ -415,9 +403,7 @@ func TestAGPUThatADevicePluginAllocatedIsNotPrepared(t *testing.T) {
 		prepared <- err
 	}()
 	allocate()
-	if err := <-prepared; err != nil {
-		t.Fatal(err)
-	}
+	must(t, <-prepared)
 	// A prepared claim keeps its GPU.
 	allocate(gpu.ExternalAllocation{Device: "GPU-0", Pod: "team/new"})
 	if _, err := m.Prepare(once(), wanted); err != nil {
@@ -445,9 +431,7 @@ func (w *world) nodes(c *resourceapi.ResourceClaim) string {
 		w.t.Fatalf("%v", err)
 	}
 	var spec specs.Spec
-	if err := json.Unmarshal(data, &spec); err != nil {
-		w.t.Fatalf("%v", err)
-	}
+	must(w.t, json.Unmarshal(data, &spec))
 	var paths []string
 	for _, d := range spec.Devices {
 		for _, node := range d.ContainerEdits.DeviceNodes {
@@ -499,9 +483,7 @@ func TestMonitoringTakesAllGPUsAndExcludesNoClaim(t *testing.T) {
 	for _, c := range append(others, first) {
 		must(t, m.Unprepare(once(), c.UID))
 	}
-	if got := w.left(m); got != "" {
-		t.Errorf("left behind:\n%s", got)
-	}
+	wantNothing(t, w.left(m))
 }
 
 func TestMonitoringLastsWithTheGPUsThatAnswer(t *testing.T) {
@@ -536,25 +518,19 @@ func TestMonitoringLastsWithTheGPUsThatAnswer(t *testing.T) {
 func TestMonitoringWithoutARecordExcludesNoClaim(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
 	m, c := w.start(), monitor("agent")
-	if _, err := m.Prepare(once(), c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(m.Prepare(once(), c)))
 	must(t, os.Remove(w.recordPath(c)))
 	if diff := cmp.Diff("team-a/agent Unrecorded node-gpus\n", w.held(m)); diff != "" {
 		t.Errorf("held (-want +got):\n%s", diff)
 	}
 	whole := pieces("whole", piece{device: "gpu-00-00", config: interval(gpu.TimeSliceLong)})
-	if _, err := m.Prepare(once(), whole); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(m.Prepare(once(), whole)))
 	must(t, m.Unprepare(once(), c.UID))
 	if diff := cmp.Diff("gpu-00-00 Long\n", w.timeSlices.String()); diff != "" {
 		t.Errorf("the time slice of another claim (-want +got):\n%s", diff)
 	}
 	must(t, m.Unprepare(once(), whole.UID))
-	if got := w.left(m); got != "" {
-		t.Errorf("left behind:\n%s", got)
-	}
+	wantNothing(t, w.left(m))
 }
 
 func TestAdminAccessIsForMonitoringAndMonitoringForAdmins(t *testing.T) {
@@ -588,9 +564,7 @@ func TestAdminAccessIsForMonitoringAndMonitoringForAdmins(t *testing.T) {
 					t.Errorf("error %q does not say %q", err, part)
 				}
 			}
-			if got := w.left(m); got != "" {
-				t.Errorf("left behind:\n%s", got)
-			}
+			wantNothing(t, w.left(m))
 		})
 	}
 }

@@ -74,17 +74,26 @@ func (m *model) free(c *resourceapi.ResourceClaim) bool {
 	return true
 }
 
+// refusal returns the error with which c is not prepared; nil if it is.
+func (m *model) refusal(c *resourceapi.ResourceClaim) error {
+	switch {
+	case m.promised[c.Name].phase == claim.Unrecorded:
+		return gpu.ErrNotFound
+	case !m.free(c):
+		return gpu.ErrInUse
+	}
+	return nil
+}
+
 func (m *model) prepare(t *rapid.T) {
 	c := m.some()
 	devices, err := m.m.Prepare(once(), c)
-	if !m.free(c) {
-		if !errors.Is(err, gpu.ErrInUse) {
-			t.Fatalf("prepare %s: %v, want %v", c.Name, err, gpu.ErrInUse)
-		}
-		return
+	want := m.refusal(c)
+	if !errors.Is(err, want) {
+		t.Fatalf("prepare %s: %v, want %v", c.Name, err, want)
 	}
 	if err != nil {
-		t.Fatalf("prepare %s: %v", c.Name, err)
+		return
 	}
 	var names []string
 	for _, d := range devices {
@@ -108,42 +117,43 @@ func (m *model) unprepare(t *rapid.T) {
 // claim has either finished or is in its earlier state; the disk shows which.
 func (m *model) crash(t *rapid.T) {
 	c := m.some()
-	m.w.faults = &faults{dieAt: rapid.IntRange(1, 16).Draw(t, "point")}
-	dying := m.w.start()
-	goal := rapid.SampledFrom([]string{"prepare", "unprepare"}).Draw(t, "goal")
-	_, err := dies(func() error {
-		if goal == "unprepare" {
-			return dying.Unprepare(once(), c.UID)
-		}
-		_, err := dying.Prepare(once(), c)
-		return err
-	})
-	refused := goal == "prepare" && !m.free(c) && errors.Is(err, gpu.ErrInUse)
-	if err != nil && !refused {
+	goal, err := m.w.crash(t, 16, c)
+	refusal := m.refusal(c)
+	if refused := goal == "prepare" && refusal != nil && errors.Is(err, refusal); err != nil && !refused {
 		t.Fatalf("%s %s: %v", goal, c.Name, err)
 	}
 	m.restart(t)
 
 	before, had := m.promised[c.Name]
-	switch phase := m.phaseOf(c); {
+	switch phase := m.w.phaseOf(m.m, c); {
 	case phase == claim.Absent && (goal == "unprepare" || !had):
 		delete(m.promised, c.Name)
-	case phase == claim.Prepared && (had || goal == "prepare" && m.free(c)):
+	case phase == claim.Prepared && (had || goal == "prepare" && refusal == nil):
 		m.promised[c.Name] = promise{c, claim.Prepared}
-	case phase == claim.Unrecorded && had && before.phase == claim.Unrecorded:
-	case phase == claim.Absent && before.phase == claim.Unrecorded:
-		// The process died while it prepared the claim again from its spec.
-		delete(m.promised, c.Name)
+	case phase == claim.Unrecorded && before.phase == claim.Unrecorded:
 	default:
 		t.Fatalf("%s %s died: it was %+v and is %s", goal, c.Name, before, phase)
 	}
 }
 
-func (m *model) phaseOf(c *resourceapi.ResourceClaim) claim.Phase {
-	all, err := m.m.Held(once())
-	if err != nil {
-		m.t.Fatalf("%v", err)
-	}
+// crash kills a process at one of the points of a prepare or unprepare. It returns which, and
+// the error of a process that ended before.
+func (w *world) crash(t *rapid.T, points int, c *resourceapi.ResourceClaim) (goal string, err error) {
+	w.faults = &faults{dieAt: rapid.IntRange(1, points).Draw(t, "point")}
+	dying := w.start()
+	goal = rapid.SampledFrom([]string{"prepare", "unprepare"}).Draw(t, "goal")
+	_, err = dies(func() error {
+		if goal == "unprepare" {
+			return dying.Unprepare(once(), c.UID)
+		}
+		return errOf(dying.Prepare(once(), c))
+	})
+	return goal, err
+}
+
+func (w *world) phaseOf(m *claim.Manager, c *resourceapi.ResourceClaim) claim.Phase {
+	all, err := m.Held(once())
+	must(w.t, err)
 	for _, h := range all {
 		if h.UID == c.UID {
 			return h.Phase
@@ -168,9 +178,7 @@ func (m *model) reboot(t *rapid.T) {
 }
 
 func (m *model) loseSpecs(t *rapid.T) {
-	if err := os.RemoveAll(m.w.cdiDir()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(m.w.cdiDir()))
 	// A claim without a record and without a spec is unknown.
 	for name, p := range m.promised {
 		if p.phase == claim.Unrecorded {
@@ -196,9 +204,7 @@ func (m *model) damage(t *rapid.T) {
 	} else {
 		data[at] ^= 0x80
 	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, data, 0o600))
 	m.promised[c.Name] = promise{c, claim.Unrecorded}
 	if rapid.Bool().Draw(t, "noticed") {
 		m.restart(t)
@@ -257,9 +263,7 @@ func TestClaimsHoldThePromisedDevices(t *testing.T) {
 			"damage":    m.damage,
 			"":          m.check,
 		})
-		if err := os.RemoveAll(w.dir); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.RemoveAll(w.dir))
 	})
 }
 
@@ -359,23 +363,14 @@ func (m *cutModel) unprepare(t *rapid.T) {
 // crash kills a process during a prepare or unprepare, and starts the next one.
 func (m *cutModel) crash(t *rapid.T) {
 	c := m.some()
-	m.w.faults = &faults{dieAt: rapid.IntRange(1, 40).Draw(t, "point")}
-	dying := m.w.start()
-	goal := rapid.SampledFrom([]string{"prepare", "unprepare"}).Draw(t, "goal")
-	_, err := dies(func() error {
-		if goal == "unprepare" {
-			return dying.Unprepare(once(), c.UID)
-		}
-		_, err := dying.Prepare(once(), c)
-		return err
-	})
+	goal, err := m.w.crash(t, 40, c)
 	if err != nil && (m.free(c) || !errors.Is(err, gpu.ErrInUse)) {
 		t.Fatalf("%s %s: %v", goal, c.Name, err)
 	}
 	m.restart(t)
 
 	_, had := m.promised[c.Name]
-	prepared := strings.Contains(m.w.held(m.m), "/"+c.Name+" "+string(claim.Prepared)+" ")
+	prepared := m.w.phaseOf(m.m, c) == claim.Prepared
 	switch {
 	case prepared && (had || goal == "prepare" && m.free(c)):
 		m.promised[c.Name] = c
@@ -411,9 +406,7 @@ func (m *cutModel) keep(t *rapid.T) {
 		{h100 + "-mig-3g-40gb-4", h100 + "-mig-2g-20gb-0", h100 + "-mig-1g-10gb-2", h100 + "-mig-1g-10gb-3"},
 		{h100 + "-mig-3g-40gb-0", h100 + "-mig-3g-40gb-4", h100Other + "-mig-7g-80gb-0"},
 	}).Draw(t, "kept")
-	if _, err := m.m.Recover(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(m.m.Recover(t.Context())))
 }
 
 // check compares the state of the simulator with the promised devices. Devices that stay
@@ -492,7 +485,7 @@ func TestGPUsAreCutAsPromised(t *testing.T) {
 			must(t, m.m.Unprepare(once(), c.UID))
 		}
 		m.w.keep = nil
-		must(t, second(m.m.Recover(t.Context())))
+		must(t, errOf(m.m.Recover(t.Context())))
 		if got := m.w.left(m.m); got != "" {
 			t.Fatalf("at the end, left behind:\n%s", got)
 		}
@@ -536,7 +529,5 @@ func TestManyClaimsPartitionConcurrently(t *testing.T) {
 		}
 	}
 	all.Wait()
-	if got := w.left(processes[0]); got != "" {
-		t.Errorf("left behind:\n%s", got)
-	}
+	wantNothing(t, w.left(processes[0]))
 }

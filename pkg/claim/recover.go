@@ -177,9 +177,7 @@ func (m *Manager) recoverClaim(ctx context.Context, claim types.UID, report *Rep
 	}
 	if list != nil {
 		*list = append(*list, claim)
-		if list != &report.Undone || !r.IsStillLost() {
-			return nil
-		}
+		return nil
 	}
 	unrecorded, err := m.journal.SweepSpec(ctx, claim)
 	if unrecorded {

@@ -79,9 +79,7 @@ func TestAClaimIsReleasedIfTheAPIAllocatesItElsewhere(t *testing.T) {
 			t.Run(name+" "+how, func(t *testing.T) {
 				w := newShareWorld(t, t.TempDir(), 2)
 				m, prepared := w.start(), pieces("c", piece{device: "gpu-00-00", memory: "10Gi"})
-				if _, err := m.Prepare(t.Context(), prepared); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(m.Prepare(t.Context(), prepared)))
 				if lose {
 					must(t, os.Remove(w.recordPath(prepared)))
 				}
@@ -108,9 +106,7 @@ func TestAClaimPreparedAfterItWasListedIsNotReleased(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, t.TempDir(), 2)
 			m, c := w.start(), newClaim("c", "gpu-00-00")
-			if _, err := m.Prepare(t.Context(), c); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(m.Prepare(t.Context(), c)))
 			held, notAllocated := w.listed(t.Context(), m), newClaim("c")
 			notAllocated.Status.Allocation = nil
 
@@ -118,9 +114,7 @@ func TestAClaimPreparedAfterItWasListedIsNotReleased(t *testing.T) {
 			if released, err := m.Release(t.Context(), held, notAllocated); released || err != nil {
 				t.Errorf("unprepared meanwhile: released %t, %v", released, err)
 			}
-			if _, err := m.Prepare(t.Context(), newClaim("c", anew)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(m.Prepare(t.Context(), newClaim("c", anew))))
 			if released, err := m.Release(t.Context(), held, notAllocated); released || err != nil {
 				t.Errorf("prepared anew meanwhile: released %t, %v", released, err)
 			}
@@ -193,9 +187,7 @@ func TestAClaimIsKeptWhileAProcessOfItsPodsLives(t *testing.T) {
 						o.living = map[string]int{}
 						m = w.start()
 					}
-					if _, err := m.Prepare(t.Context(), c.claim); err != nil {
-						t.Fatal(err)
-					}
+					must(t, errOf(m.Prepare(t.Context(), c.claim)))
 					if c.late {
 						must(t, m.Observe(t.Context(), w.listed(t.Context(), m), late))
 					}
@@ -243,9 +235,7 @@ func TestAClaimIsKeptIfTheCallEndsWhileItsGPUIsRead(t *testing.T) {
 		o.living = map[string]int{}
 		m := w.start()
 		c := usedBy(newClaim("c", "gpu-00-00"), "pod-c")
-		if _, err := m.Prepare(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(m.Prepare(t.Context(), c)))
 		o.hangs[gpu.PCIAddress{}] = true
 		short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
@@ -256,33 +246,6 @@ func TestAClaimIsKeptIfTheCallEndsWhileItsGPUIsRead(t *testing.T) {
 			t.Errorf("%v, held %q after a call with time", err, w.held(m))
 		}
 	})
-}
-
-// Another claim gets the device when the processes of the last one have ended.
-func TestTheNextTenantWaitsForAnIdleContainer(t *testing.T) {
-	for _, device := range []string{"gpu-00-00", "gpu-00-00-ts"} {
-		w := newShareWorld(t, t.TempDir(), 1)
-		o := w.occupied()
-		o.living = map[string]int{"pod-a": 7}
-		m := w.start()
-		a, b := usedBy(pieces("a", piece{device: "gpu-00-00"}), "pod-a"), usedBy(pieces("b", piece{device: device}), "pod-b")
-		if _, err := m.Prepare(once(), a); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := m.Release(t.Context(), w.listed(t.Context(), m), nil); !errors.Is(err, gpu.ErrInUse) {
-			t.Errorf("released while a process of its pod lives: %v", err)
-		}
-		if _, err := m.Prepare(once(), b); !errors.Is(err, gpu.ErrInUse) {
-			t.Errorf("prepared for another claim: %v, want %v", err, gpu.ErrInUse)
-		}
-		o.living = map[string]int{}
-		if released, err := m.Release(t.Context(), w.listed(t.Context(), m), nil); !released || err != nil {
-			t.Errorf("released %t, %v after the processes have ended", released, err)
-		}
-		if _, err := m.Prepare(once(), b); err != nil {
-			t.Error(err)
-		}
-	}
 }
 
 // A container without rights can hide its devices, in a user namespace of its own. The API
@@ -301,9 +264,7 @@ func TestAPodThatWasSeenOnceKeepsTheClaim(t *testing.T) {
 					o.living = map[string]int{"pod-of-group": 7}
 					m := w.start()
 					c := usedByGroup(newClaim("c", "gpu-00-00"))
-					if _, err := m.Prepare(t.Context(), c); err != nil {
-						t.Fatal(err)
-					}
+					must(t, errOf(m.Prepare(t.Context(), c)))
 					see(o, "pod-of-group")
 					must(t, m.RecordConsumers(t.Context()))
 					see(o)
@@ -337,9 +298,7 @@ func TestAClaimRemembersAPodThatTheKubeletKnows(t *testing.T) {
 	o.kubelet = map[types.UID][]types.UID{"uid-c": {"pod-of-group"}}
 	m := w.start()
 	c := usedByGroup(newClaim("c", "gpu-00-00"))
-	if _, err := m.Prepare(once(), c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(m.Prepare(once(), c)))
 	for _, want := range [][]types.UID{{"pod-of-group"}, nil} {
 		must(t, m.RecordConsumers(t.Context()))
 		must(t, m.Observe(t.Context(), w.listed(t.Context(), m), c))
@@ -358,9 +317,7 @@ func TestAClaimForgetsPodsThatHaveEnded(t *testing.T) {
 	m := w.start()
 	c := newClaim("c", "gpu-00-00")
 	for _, pod := range []types.UID{"pod-first", "pod-forced", "pod-now"} {
-		if _, err := m.Prepare(once(), usedBy(c, pod)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(m.Prepare(once(), usedBy(c, pod))))
 	}
 	stale := w.listed(t.Context(), m)
 	must(t, m.Observe(t.Context(), stale, usedBy(c, "pod-now", "pod-next")))
@@ -388,9 +345,7 @@ func TestAHeldClaimHasItsClassesSlotsAndPods(t *testing.T) {
 		{Name: "any", FirstAvailable: []resourceapi.DeviceSubRequest{{Name: "large", DeviceClassName: "gpu.nvidia.com"}, {Name: "small", DeviceClassName: "mps.nvidia.com", Capacity: memory}}},
 	}
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "b", UID: "uid-b"}, {Resource: "pods", Name: "a", UID: "uid-a"}}
-	if _, err := m.Prepare(once(), c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(m.Prepare(once(), c)))
 	held, err := w.start().Held(once())
 	if err != nil || len(held) != 1 {
 		t.Fatalf("held %v, %v; want one claim", held, err)

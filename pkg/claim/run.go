@@ -82,7 +82,7 @@ func (m *Manager) advance(ctx context.Context, j *job, in plan.Inputs) error {
 	for i, h := range others {
 		holders[i] = h.ForPlan()
 	}
-	if j.Plan, err = plan.Against(j.Plan, in, holders, j.Adopted); err != nil {
+	if j.Plan, err = plan.Against(j.Plan, in, holders); err != nil {
 		return err
 	}
 	if err := m.checkUnused(ctx, j); err != nil {
@@ -115,11 +115,10 @@ func (m *Manager) advance(ctx context.Context, j *job, in plan.Inputs) error {
 }
 
 // begin marks a step of the journal as started. If it only changes files, begin also marks
-// the steps after it that do: their undo needs no result, and they need not have acted. The
-// spec of a lost record stays until all other steps are done, so its claim is excluded.
+// the steps after it that do: their undo needs no result, and they need not have acted.
 func (m *Manager) begin(j *job, at int) {
 	j.Journal[at].State = journal.Started
-	if j.Adopted || !m.steps.OnlyFiles(j.Journal[at].Step) {
+	if !m.steps.OnlyFiles(j.Journal[at].Step) {
 		return
 	}
 	for i := at + 1; i < len(j.Journal) && m.steps.OnlyFiles(j.Journal[i].Step); i++ {
@@ -164,24 +163,7 @@ func (m *Manager) verify(ctx context.Context, j *job) error {
 // record stays for the next attempt. The GPU-wide lock is held from undoing the
 // GPU-wide steps until the record is deleted. So if two claims are undone at the same
 // time, the second finds that it is the last user.
-//
-// For an adopted record, undo also undoes the steps that the claim may have done with
-// other settings before its record was lost. It keeps the results that the CDI spec of
-// the lost record names, as long as that spec exists.
 func (m *Manager) undo(ctx context.Context, j *job) error {
-	switch {
-	case j.IsStillLost():
-		lost, err := m.journal.LostHolder(ctx, j.Claim.UID)
-		if err != nil {
-			return err
-		}
-		j.Others = j.Others.With(lost)
-	case j.Adopted:
-		known := func(e journal.Entry) bool { return j.Has(e.Step, e.Device) }
-		if err := m.undoSteps(ctx, j, slices.DeleteFunc(m.journal.LostSteps(j.Names()), known)); err != nil {
-			return err
-		}
-	}
 	if err := m.undoSteps(ctx, j, j.Journal); err != nil {
 		return err
 	}

@@ -68,9 +68,7 @@ func TestAGPUIsExclusiveWhileItHasMPSShares(t *testing.T) {
 			t.Errorf("step %d: exclusive GPUs %v, %v", i, gpus, err)
 		}
 	}
-	if got := w.left(m); got != "" {
-		t.Errorf("left behind:\n%s", got)
-	}
+	wantNothing(t, w.left(m))
 	want := []string{
 		"mode of gpu-00-00: ExclusiveProcess", "start gpu-00-00 of GPU-0=20480M, 25%",
 		"stop gpu-00-00", "mode of gpu-00-00: Default",
@@ -160,9 +158,7 @@ func TestALostModeIsSetAgain(t *testing.T) {
 		t.Errorf("after a recovery (-want +got):\n%s", diff)
 	}
 	must(t, m.Unprepare(once(), c.UID))
-	if got := w.left(m); got != "" {
-		t.Errorf("left behind:\n%s", got)
-	}
+	wantNothing(t, w.left(m))
 }
 
 func TestAPlainShareIsRefusedOnAnExclusiveNode(t *testing.T) {
@@ -173,9 +169,7 @@ func TestAPlainShareIsRefusedOnAnExclusiveNode(t *testing.T) {
 		t.Errorf("error %v, want ErrNotSupported with the reason", err)
 	}
 	wantShort(t, err)
-	if got := w.left(m); got != "" {
-		t.Errorf("left behind:\n%s", got)
-	}
+	wantNothing(t, w.left(m))
 }
 
 // Claims that were prepared with the other setting of the node keep their devices.
@@ -299,9 +293,7 @@ func TestAModeOfAGPUThatIsInMIGModeNow(t *testing.T) {
 	}
 	modes.err = nil
 	m, _ = w.restart(t.Context())
-	if got := w.left(m); got != "" {
-		t.Errorf("left behind:\n%s", got)
-	}
+	wantNothing(t, w.left(m))
 }
 
 func TestAStoredModeIsIgnoredAfterAReboot(t *testing.T) {
@@ -337,27 +329,6 @@ func TestADamagedRecordOfAModeLeavesTheMode(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(w.dir, "compute", "quarantine", "gpu-00-00.record")); err != nil {
 		t.Error(err)
-	}
-}
-
-// A claim with a lost record keeps the mode until it ends.
-func TestAClaimWithALostRecordKeepsTheMode(t *testing.T) {
-	w, _ := newExclusiveWorld(t, 1)
-	a, b := mpsShare("a"), mpsShare("b")
-	m := w.start()
-	for _, c := range []*resourceapi.ResourceClaim{a, b} {
-		_, err := m.Prepare(once(), c)
-		must(t, err)
-	}
-	must(t, os.Remove(w.recordPath(a)))
-	m, _ = w.restart(t.Context())
-	must(t, m.Unprepare(once(), b.UID))
-	if diff := cmp.Diff(exclusive, w.modes()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	must(t, m.Unprepare(once(), a.UID))
-	if got := w.modes(); got != "" {
-		t.Errorf("compute modes:\n%s", got)
 	}
 }
 
@@ -427,9 +398,7 @@ func TestATimeSliceWithMemory(t *testing.T) {
 	for _, c := range []*resourceapi.ResourceClaim{
 		pieces("a", piece{device: "gpu-00-00-ts", memory: "40Gi", config: interval(gpu.TimeSliceLong)}), pieces("b", piece{device: "gpu-00-00-ts", memory: "40Gi"}), pieces("c", piece{device: "gpu-00-00-ts"}),
 	} {
-		if _, err := m.Prepare(once(), c); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(m.Prepare(once(), c)))
 	}
 	m, _ = w.restart(t.Context())
 	held, err := m.Held(t.Context())
@@ -452,17 +421,13 @@ func TestATimeSliceWithMemory(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		must(t, m.Unprepare(once(), types.UID("uid-"+name)))
 	}
-	if got := w.left(m); got != "" {
-		t.Errorf("left behind:\n%s", got)
-	}
+	wantNothing(t, w.left(m))
 }
 
 func TestAWholeGPUWithAnInterval(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
 	m, c := w.start(), pieces("c", piece{device: "gpu-00-00", config: interval(gpu.TimeSliceMedium)})
-	if _, err := m.Prepare(once(), c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(m.Prepare(once(), c)))
 	// An administrator changes the time slice.
 	must(t, w.timeSlices.SetTimeSlice(once(), gpu.PCIAddress{}, gpu.TimeSliceShort))
 	w.restart(t.Context())
@@ -470,9 +435,7 @@ func TestAWholeGPUWithAnInterval(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	must(t, m.Unprepare(once(), c.UID))
-	if got := w.left(m); got != "" {
-		t.Errorf("left behind:\n%s", got)
-	}
+	wantNothing(t, w.left(m))
 }
 
 // A time slice that cannot be restored does not block the end of a pod. It is restored
@@ -480,9 +443,7 @@ func TestAWholeGPUWithAnInterval(t *testing.T) {
 func TestAnIntervalThatCannotBeRestoredYet(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
 	m, c := w.start(), timeSliceClaim("c", gpu.TimeSliceLong)
-	if _, err := m.Prepare(once(), c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(m.Prepare(once(), c)))
 	w.timeSlices.err = errors.New("nvidia-smi: cannot be run")
 	must(t, m.Unprepare(once(), c.UID))
 	if diff := cmp.Diff("intervals/gpu-00-00.record\ngpu-00-00 Long\n", w.left(m)); diff != "" {
@@ -500,9 +461,7 @@ func TestAnIntervalThatCannotBeRestoredYet(t *testing.T) {
 
 func TestAStoredIntervalIsIgnoredAfterAReboot(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
-	if _, err := w.start().Prepare(once(), timeSliceClaim("c", gpu.TimeSliceLong)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(w.start().Prepare(once(), timeSliceClaim("c", gpu.TimeSliceLong))))
 	w.boot++
 	// An administrator sets the time slice after the reboot.
 	must(t, w.timeSlices.SetTimeSlice(once(), gpu.PCIAddress{}, gpu.TimeSliceMedium))
@@ -515,13 +474,9 @@ func TestAStoredIntervalIsIgnoredAfterAReboot(t *testing.T) {
 func TestADamagedStoredIntervalIsIgnored(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
 	m, a, b := w.start(), timeSliceClaim("a", gpu.TimeSliceLong), timeSliceClaim("b", gpu.TimeSliceLong)
-	if _, err := m.Prepare(once(), a); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(m.Prepare(once(), a)))
 	must(t, os.WriteFile(filepath.Join(w.dir, "intervals", "gpu-00-00.record"), []byte("x"), 0o600))
-	if _, err := m.Prepare(once(), b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(m.Prepare(once(), b)))
 	for _, c := range []*resourceapi.ResourceClaim{a, b} {
 		must(t, m.Unprepare(once(), c.UID))
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -30,9 +29,6 @@ type owned struct {
 	// lost is set if the claim has only a CDI spec and no record. The sizes of its
 	// shares are unknown then.
 	lost bool
-	// adopted is set if the claim was lost and is prepared again. Until it ends it
-	// may use its earlier devices in addition to its pieces.
-	adopted bool
 	// exclusive is set if the claim was prepared when the node put GPUs with MPS shares
 	// into EXCLUSIVE_PROCESS.
 	exclusive bool
@@ -58,13 +54,17 @@ func (m *shareModel) size(name kind.Name) uint64 {
 // refusal returns the error with which the node refuses the pieces, nil if it prepares
 // them. unknown is set if it may prepare them or refuse them as [gpu.ErrInUse].
 func (m *shareModel) refusal(c owned) (refusal error, unknown bool) {
-	if o, had := m.owned[c.claim.Name]; had && !o.lost {
+	o, had := m.owned[c.claim.Name]
+	if had && !o.lost {
 		return nil, false
 	}
 	for _, p := range c.pieces {
 		if p.isPlain() && m.w.exclusive {
 			return gpu.ErrNotSupported, false
 		}
+	}
+	if had {
+		return gpu.ErrNotFound, false
 	}
 	if !m.fits(c.claim.Name, c.pieces) {
 		return gpu.ErrInUse, false
@@ -77,7 +77,7 @@ func (m *shareModel) refusal(c owned) (refusal error, unknown bool) {
 				case p.needsExclusive() && m.w.exclusive && q.isPlain() && !o.lost,
 					p.isPlain() && q.needsExclusive() && o.exclusive && !o.lost:
 					return gpu.ErrInUse, false
-				case p.isPlain() && (o.lost || o.adopted):
+				case p.isPlain() && o.lost:
 					unknown = true // whether it keeps the GPU exclusive
 				}
 			}
@@ -100,7 +100,7 @@ func (m *shareModel) update(t *rapid.T) {
 
 // checkNamespaces checks that each share of a device has a namespace of its daemon. Its
 // containers must have the folder of that namespace. The daemon may have others of
-// claims whose record is or was lost.
+// claims whose record is lost.
 func (m *shareModel) checkNamespaces(t *rapid.T, got gpu.MPSDaemon, perhaps bool) {
 	wanted := 0
 	for name, o := range m.owned {
@@ -203,14 +203,9 @@ func (m *shareModel) prepare(t *rapid.T) {
 	m.w.supervisor.err = nil
 	switch refusal, unknown := m.refusal(c); {
 	case err == nil && refusal == nil:
-		if c.lost {
-			defer m.restart(t) // recovers devices that depended on the lost claim
-		}
-		if _, had := m.owned[c.claim.Name]; !had || c.lost {
+		if _, had := m.owned[c.claim.Name]; !had {
 			c.exclusive = m.w.exclusive
 		}
-		c.adopted = c.adopted || c.lost
-		c.lost = false
 		m.owned[c.claim.Name] = c
 		m.checkDevices(t, c, devices)
 	case away && errors.Is(err, gpu.ErrNotReady) && c.usesMPS():
@@ -251,16 +246,7 @@ func (m *shareModel) unprepare(t *rapid.T) {
 func (m *shareModel) crash(t *rapid.T) {
 	c := m.some()
 	_, had := m.owned[c.claim.Name]
-	m.w.faults = &faults{dieAt: rapid.IntRange(1, 50).Draw(t, "point")}
-	dying := m.w.start()
-	goal := rapid.SampledFrom([]string{"prepare", "unprepare"}).Draw(t, "goal")
-	_, err := dies(func() error {
-		if goal == "unprepare" {
-			return dying.Unprepare(once(), c.claim.UID)
-		}
-		_, err := dying.Prepare(once(), c.claim)
-		return err
-	})
+	goal, err := m.w.crash(t, 50, c.claim)
 	refusal, unknown := m.refusal(c)
 	if unknown && refusal == nil && err != nil {
 		refusal = gpu.ErrInUse
@@ -269,41 +255,22 @@ func (m *shareModel) crash(t *rapid.T) {
 		t.Fatalf("%s %s: %v", goal, c.claim.Name, err)
 	}
 	m.restart(t)
-	switch phase := m.phaseOf(c.claim.UID); {
+	switch phase := m.w.phaseOf(m.m, c.claim); {
 	case phase == claim.Unrecorded && c.lost && goal == "prepare":
 	case phase == claim.Unrecorded && c.lost:
 		// Some devices may be released. The kubelet got no response, so it retries.
 		must(t, m.m.Unprepare(once(), c.claim.UID))
 		delete(m.owned, c.claim.Name)
-	case phase == claim.Absent && c.lost && refusal == nil:
-		// The process died while it wrote the spec again.
-		delete(m.owned, c.claim.Name)
 	case phase == claim.Prepared && (had && !c.lost || goal == "prepare" && refusal == nil):
-		if c.lost {
-			m.restart(t)
-		}
-		if !had || c.lost {
+		if !had {
 			c.exclusive = m.w.exclusive
 		}
-		c.adopted = c.adopted || c.lost
-		c.lost = false
 		m.owned[c.claim.Name] = c
 	case phase == claim.Absent && (goal == "unprepare" || !had):
 		delete(m.owned, c.claim.Name)
 	default:
 		t.Fatalf("%s %s died: promised before: %t, now %s", goal, c.claim.Name, had, phase)
 	}
-}
-
-func (m *shareModel) phaseOf(uid types.UID) claim.Phase {
-	all, err := m.m.Held(once())
-	must(m.t, err)
-	for _, h := range all {
-		if h.UID == uid {
-			return h.Phase
-		}
-	}
-	return claim.Absent
 }
 
 func (m *shareModel) restart(*rapid.T) { m.m, _ = m.w.restart(once()) }
@@ -356,7 +323,7 @@ func (m *shareModel) check(t *rapid.T) {
 			n := p.name()
 			onGPU := n.Address.DeviceName()
 			daemon := n.MPSDaemon().String()
-			if o.lost || o.adopted {
+			if o.lost {
 				perhaps[daemon] = true
 				anySlice[onGPU] = true
 				anyMode[onGPU] = true
@@ -440,7 +407,7 @@ func (m *shareModel) checkLimits(t *rapid.T) {
 				want++
 			}
 		}
-		if n < want || n > want && !o.adopted {
+		if n != want {
 			t.Fatalf("%s: %d devices admit containers, want %d of %v", o.claim.Name, n, want, open)
 		}
 	}
@@ -450,8 +417,7 @@ func (m *shareModel) checkLimits(t *rapid.T) {
 }
 
 // checkDaemons compares the daemons with those wanted. The daemon of a share whose
-// record is lost may run, with ceilings that are not lower. The daemon of a device
-// whose claim was lost once may run although no client wants it.
+// record is lost may run, with ceilings that are not lower.
 func (m *shareModel) checkDaemons(t *rapid.T, want map[string]gpu.MPSDaemon, atLeast, perhaps map[string]bool) {
 	there := m.w.supervisor.there()
 	for name, got := range m.w.supervisor.daemons {

@@ -140,17 +140,12 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 			pieces: []piece{{device: "gpu-00-00-ts"}}, is: gpu.ErrInUse, says: "holds gpu-00-00",
 		},
 		"time slices with their GPU": {pieces: []piece{{device: "gpu-00-00-ts"}, {device: "gpu-00-00"}}, is: gpu.ErrInvalid, says: "conflicts with gpu-00-00-ts"},
-		"for all clients that MPS admits": {
-			pieces: []piece{{device: "gpu-00-00", memory: "10Gi", config: config("ShareConfig", `"processes":48`)}}, is: gpu.ErrInvalid,
-			says: "processes: invalid: a share of 10Gi has 6 of the 48 processes that MPS admits at a time to the device with 80Gi, and the ShareConfig declares 48; declare 6 in the ShareConfig, or ask for 80Gi of memory",
-		},
 
 		"a GpuConfig for a share": {
 			pieces: []piece{{device: "gpu-00-00", memory: "20Gi", config: config("GpuConfig", "")}}, is: gpu.ErrInvalid,
 			says: "a GpuConfig cannot configure a share (20Gi of 80Gi memory); write a ShareConfig, or remove capacity",
 		},
 		"a MigConfig for a GPU":         {pieces: []piece{{device: "gpu-00-00", config: config("MigConfig", "")}}, is: gpu.ErrInvalid, says: "write a GpuConfig"},
-		"a ShareConfig for time slices": {pieces: []piece{{device: "gpu-00-00-ts", config: config("ShareConfig", "")}}, is: gpu.ErrInvalid, says: "a ShareConfig cannot configure time slices; write a GpuConfig whose sharing.strategy is TimeSlicing"},
 		"MPS for time slices":           {pieces: []piece{{device: "gpu-00-00-ts", config: config("GpuConfig", together)}}, is: gpu.ErrInvalid, says: "sharing.strategy: invalid: MPS on time slices"},
 		"a share on a node without MPS": {world: noMPS, pieces: []piece{{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", "")}}, is: gpu.ErrNotSupported, says: "no MPS daemons run on this node"},
 		"processes without MPS":         {world: noMPS, pieces: []piece{{device: "gpu-00-00", config: config("GpuConfig", together)}}, is: gpu.ErrNotSupported, says: "no MPS daemons run on this node"},
@@ -160,7 +155,6 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 			says: "multiUser: not supported: MPS on this node serves one user at a time; leave it out, or ask the administrator for mps.multiUser: true in the chart's values",
 		},
 		"a limit above the GPU's memory": {pieces: []piece{{device: "gpu-00-00", config: config("GpuConfig", `"sharing":{"strategy":"MPS","mps":{"memoryLimit":"100Gi"}}`)}}, is: gpu.ErrInvalid, says: "a memory limit of 100Gi for a process, and the device has 80Gi"},
-		"a limit for a third GPU":        {pieces: []piece{{device: "gpu-00-00", config: config("GpuConfig", `"sharing":{"strategy":"MPS","mps":{"perDevice":[{"device":2,"memoryLimit":"1Gi"}]}}`)}}, is: gpu.ErrInvalid, says: "sharing.mps.perDevice[0].device: invalid: 2; the request has 1 devices, counted from 0"},
 		"a limit for another claim's GPU": {
 			pieces: []piece{{device: "gpu-00-00", config: config("GpuConfig", `"sharing":{"strategy":"MPS","mps":{"perDevice":[{"device":"GPU-0b9d7ad5-2e53-4b0e-8f7e-2c1d5f0a9b11","memoryLimit":"1Gi"}]}}`)}},
 			is:     gpu.ErrInvalid, says: "GPU-0b9d7ad5-2e53-4b0e-8f7e-2c1d5f0a9b11 is none of the devices that this configuration is for",
@@ -198,9 +192,7 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 			}
 			m := w.start()
 			for _, other := range c.others {
-				if _, err := m.Prepare(once(), other); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(m.Prepare(once(), other)))
 			}
 			before := w.left(m)
 			devices, err := m.Prepare(once(), pieces("refused", c.pieces...))
@@ -220,27 +212,12 @@ func TestComputeModesThatAdmitShares(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
 	mode(gpu.ComputeModeExclusiveProcess)(w)
 	m, c := w.start(), pieces("c", piece{device: "gpu-00-00", memory: "20Gi"})
-	if _, err := m.Prepare(once(), c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(m.Prepare(once(), c)))
 	mode(gpu.ComputeModeProhibited)(w)
 	if _, err := m.Prepare(once(), c); err != nil {
 		t.Errorf("prepared again: %v", err)
 	}
 	must(t, m.Unprepare(once(), c.UID))
-}
-
-// The configuration of the claim overrides that of the class. Only the one in
-// effect must be valid.
-func TestTheClaimsConfigurationWins(t *testing.T) {
-	w := newShareWorld(t, t.TempDir(), 1)
-	c := pieces("c", piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain)})
-	class := opaque(resourceapi.AllocationConfigSourceClass, driver, config("GpuConfig", together))
-	c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config, class)
-	devices, err := w.start().Prepare(once(), c)
-	if err != nil || devices[0].Strategy() != v1alpha1.StrategyPlain {
-		t.Errorf("got %+v, %v, want a plain share", devices, err)
-	}
 }
 
 // The scheduler assigns a different share ID to every share of a device.
@@ -267,9 +244,7 @@ func TestOneShareTwiceInAClaimIsRefused(t *testing.T) {
 				if _, err := m.Prepare(once(), c); !errors.Is(err, gpu.ErrInvalid) {
 					t.Errorf("got %v, want %v", err, gpu.ErrInvalid)
 				}
-				if got := w.left(m); got != "" {
-					t.Errorf("left behind:\n%s", got)
-				}
+				wantNothing(t, w.left(m))
 			})
 		}
 	}
@@ -331,7 +306,7 @@ func TestTheBoundariesOfSharing(t *testing.T) {
 		},
 		"a limit for the device after the last": {
 			pieces: []piece{{device: "gpu-00-00", config: perDevice(1, "10Gi")}},
-			is:     gpu.ErrInvalid, says: "sharing.mps.perDevice[0].device",
+			is:     gpu.ErrInvalid, says: "sharing.mps.perDevice[0].device: invalid: 1; the request has 1 devices, counted from 0",
 		},
 		"a limit for a device of another request": {
 			pieces: []piece{{device: "gpu-00-00", config: perDevice(1, "10Gi")}, {device: "gpu-01-00"}},
@@ -349,9 +324,7 @@ func TestTheBoundariesOfSharing(t *testing.T) {
 			w := newShareWorld(t, t.TempDir(), 2)
 			m := w.start()
 			for _, other := range c.others {
-				if _, err := m.Prepare(once(), other); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(m.Prepare(once(), other)))
 			}
 			_, err := m.Prepare(once(), pieces("c", c.pieces...))
 			if !errors.Is(err, c.is) || c.is != nil && !strings.Contains(err.Error(), c.says) {
@@ -435,16 +408,12 @@ func TestOneConfigurationOfNVIDIAIsForItsGPUsTogether(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newShareWorld(t, t.TempDir(), 2)
 			m := w.start()
-			if _, err := m.Prepare(once(), c.claim); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(m.Prepare(once(), c.claim)))
 			if diff := cmp.Diff(c.daemons, w.supervisor.String()); diff != "" {
 				t.Errorf("daemons (-want +got):\n%s", diff)
 			}
 			must(t, m.Unprepare(once(), c.claim.UID))
-			if got := w.left(m); got != "" {
-				t.Errorf("left behind:\n%s", got)
-			}
+			wantNothing(t, w.left(m))
 		})
 	}
 }
@@ -455,9 +424,7 @@ func TestContainersOfRequestsThatAreConfiguredTogether(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 2)
 	c := configured([]string{"gpu-01-00", "gpu-00-00"}, opaque(resourceapi.AllocationConfigSourceClaim, driver,
 		nvidiaConfig("GpuConfig", `"defaultActiveThreadPercentage":50,"defaultPerDevicePinnedMemoryLimit":{"1":"5Gi"}`)))
-	if _, err := w.start().Prepare(once(), c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(w.start().Prepare(once(), c)))
 	const client = "  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-01-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50\n" +
 		"  /run/sup/gpu-01-00/pipe at /run/sup/gpu-01-00/pipe\n  /run/sup/gpu-01-00/shm at /dev/shm\n"
 	if diff := cmp.Diff("uid-c-gpu-01-00\n"+client+"uid-c-gpu-00-00\n"+client, w.edits(c)); diff != "" {

@@ -131,9 +131,7 @@ func (w *world) Edits(context.Context) (*specs.ContainerEdits, error) {
 // writer.
 func (w *world) start(wrap ...func(ports.CDI) ports.CDI) *claim.Manager {
 	w.t.Helper()
-	if err := os.MkdirAll(w.dir, 0o700); err != nil {
-		w.t.Fatalf("%v", err)
-	}
+	must(w.t, os.MkdirAll(w.dir, 0o700))
 	var disk store.FS = faultyDisk{w.faults}
 	if w.disk != nil {
 		disk = w.disk
@@ -438,6 +436,24 @@ func checksPerProperty() string {
 		return "20"
 	}
 	return "100"
+}
+
+func must(t fataler, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+}
+
+// errOf returns the error of a call with two results.
+func errOf[T any](_ T, err error) error { return err }
+
+// wantNothing checks that a rendered state is empty.
+func wantNothing(t *testing.T, left string) {
+	t.Helper()
+	if left != "" {
+		t.Errorf("left behind:\n%s", left)
+	}
 }
 
 // wantShort checks that the event of an error says what failed and why in at most 200

@@ -353,23 +353,6 @@ const ConditionOtherDriver = "OtherDriver" // ResourceClaim
 // ReasonSameName is the reason of [ConditionOtherDriver].
 const ReasonSameName = "SameName"
 
-// ConditionShareRoundedUp is a condition in a claim's status.devices: the claim holds more of the
-// device than it requests. Its reason is [ReasonLeastShare]. An event with the condition as its
-// reason says the same.
-const ConditionShareRoundedUp = "ShareRoundedUp" // ResourceClaim
-
-// ReasonLeastShare is the reason of [ConditionShareRoundedUp]: the scheduler has rounded the
-// request up to the least share or the step of the device.
-const ReasonLeastShare = "LeastShare"
-
-// ConditionSeveralShares is a condition in a claim's status.devices: a container uses shares of
-// several claims, and gets the limits of one. Its reason is [ReasonOneMPSDaemon]. An event with the
-// condition as its reason says the same.
-const ConditionSeveralShares = "SeveralShares" // ResourceClaim
-
-// ReasonOneMPSDaemon is the reason of [ConditionSeveralShares]: a container uses one MPS daemon.
-const ReasonOneMPSDaemon = "OneMPSDaemon"
-
 // The conditions of a share in a claim's status.devices for which its programs do not compute. Each
 // has one reason. An event with the condition as its reason says the same.
 const (

@@ -17,7 +17,7 @@ import (
 )
 
 // findContested finds the devices that are in use by another pod or claim than the API
-// shows. It lists the strangers, counts them, checks the memory limits and the claims for mistakes,
+// shows. It lists the strangers, counts them, checks the memory limits,
 // and queues the device status of each prepared claim that is not up to date.
 func (p *Plugin) findContested(ctx context.Context, needs []needed, found []unneeded) {
 	held, uids := make([]claim.Claim, 0, len(needs)), make([]types.UID, 0, len(needs))
@@ -39,17 +39,16 @@ func (p *Plugin) findContested(ctx context.Context, needs []needed, found []unne
 		unneeded = append(unneeded, u.UID)
 	}
 	p.ledger.SetContested(uids, unneeded, strangers)
-	checks, containers := p.checkLimits(ctx), p.listContainers(ctx)
+	checks := p.checkLimits(ctx)
 	p.disturbed = p.disturbedDaemons(ctx)
 	byCause := map[string]int{}
-	prepared := slices.DeleteFunc(slices.Clone(needs), func(n needed) bool { return n.Phase != claim.Prepared })
-	for _, n := range prepared {
-		if p.refused[n.UID] {
-			continue // its status has the reason
+	for _, n := range needs {
+		if n.Phase != claim.Prepared || p.refused[n.UID] {
+			continue // the status of a refused claim has the reason
 		}
 		p.shares.hold(n.object, n.Devices)
 		status := readyStatus(nameOf(n.object), n.Devices, p.clock.Now()).withStrangers(strangers).withLimits(n.Devices, checks).withConflicts(ctx, n.Devices, p.conflicts)
-		status = p.withMistakes(ctx, status, n, prepared, containers)
+		status = p.withDisturbances(ctx, status, n)
 		status.countDisturbances(byCause)
 		p.setStatus(n.object, status)
 	}

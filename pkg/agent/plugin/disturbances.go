@@ -9,7 +9,9 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -171,6 +173,59 @@ func (p *Plugin) tellLeft(ctx context.Context, l leftShare) (told bool) {
 		}
 	}
 	return told
+}
+
+// disturbanceAction is the action of the events about shares whose programs do not compute.
+const disturbanceAction = "CheckClaim"
+
+// withDisturbances adds the disturbances of the shares to the devices. It creates an event about
+// each that the object lacks.
+func (p *Plugin) withDisturbances(ctx context.Context, s *claimStatus, n needed) *claimStatus {
+	var found []condition
+	for i := range s.devices {
+		d := &s.devices[i]
+		disturbances := p.disturbances(n, d.device)
+		d.more = append(d.more, disturbances...)
+		for _, c := range disturbances {
+			if !hasCondition(n.object, p.driver, *d, c) {
+				found = append(found, c)
+			}
+		}
+	}
+	for _, c := range found {
+		// The condition is written with a later round if the event fails: it is the record of it.
+		if err := p.tell(ctx, n.object, c); err != nil {
+			klog.FromContext(ctx).Info("Cannot create an event about a claim, will retry", "claim", klog.KObj(n.object), "reason", c.kind, "err", err)
+			s.drop(c)
+		}
+	}
+	return s
+}
+
+// tell creates the event about a disturbance on the claim and its pods. The name of the event follows
+// from its object and its text, so a pod has one about two claims.
+func (p *Plugin) tell(ctx context.Context, object *resourceapi.ResourceClaim, c condition) error {
+	for _, on := range usersOf(object) {
+		if err := p.events.create(ctx, on, eventName(on, "", c.kind+" "+c.message), disturbanceAction, corev1.EventTypeWarning, c.kind, sentence(c.message)+"."); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drop removes a condition from all devices.
+func (s *claimStatus) drop(c condition) {
+	for i := range s.devices {
+		s.devices[i].more = slices.DeleteFunc(s.devices[i].more, func(of condition) bool { return of == c })
+	}
+}
+
+// hasCondition reports whether the object has the condition of a device already.
+func hasCondition(object *resourceapi.ResourceClaim, driver string, d deviceStatus, c condition) bool {
+	return slices.ContainsFunc(object.Status.Devices, func(e resourceapi.AllocatedDeviceStatus) bool {
+		have := meta.FindStatusCondition(e.Conditions, c.kind)
+		return d.isEntry(e, driver) && have != nil && have.Status == c.status() && have.Message == c.message
+	})
 }
 
 // disturbances returns the conditions of a device of the claim for which its programs do not compute.

@@ -5,21 +5,54 @@ package plugin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/share"
 )
+
+// sharing returns the claims "one" and "two" as shares of a GPU by MPS, and their objects.
+func sharing() (*claims, []*resourceapi.ResourceClaim) {
+	held := holding("one", "two")
+	var objects []*resourceapi.ResourceClaim
+	for i := range held.held {
+		held.held[i].Devices[0].Terms = share.Terms{Share: &share.Amount{Memory: 1 << 30}, MPS: &share.Client{Daemon: held.held[i].Devices[0].Name}}
+		objects = append(objects, used(held.held[i].Name, "trainer"))
+	}
+	return held, objects
+}
+
+// tolds returns the events as "object: reason", in order.
+func tolds(t *testing.T, client *fake.Clientset) []string {
+	t.Helper()
+	list, err := client.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, e := range list.Items {
+		all = append(all, fmt.Sprintf("%s %s/%s: %s %s", e.Regarding.Kind, e.Regarding.Namespace, e.Regarding.Name, e.Type, e.Reason))
+		if e.ReportingController != testDriver || e.ReportingInstance != "node" || e.Action == "" || len(e.Note) > 1024 {
+			t.Errorf("event %+v", e)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
 
 // disturbancesOf returns the conditions about disturbances that are queued for a claim.
 func disturbancesOf(p *Plugin, uid types.UID) (all []metav1.Condition) {
@@ -105,6 +138,44 @@ func codesOf(condition string) []string {
 		}
 	}
 	return nil
+}
+
+// The condition is the record of the event: a claim that has it gets no other one, and a claim
+// whose event cannot be created gets neither.
+func TestTheConditionOfADisturbanceIsTheRecordOfItsEvent(t *testing.T) {
+	held, objects := sharing()
+	down := func(context.Context) ([]MPSDaemon, error) { return []MPSDaemon{{Name: "gpu-1b-00", IsDown: true}}, nil }
+	client := fake.NewClientset(testNode(), objects[0], objects[1])
+	refused := true
+	client.PrependReactor("create", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return refused, nil, errors.New("overloaded")
+	})
+	p := newTestPlugin(client, held)
+	p.daemons = down
+	p.reconcile(t.Context())
+	if got := disturbancesOf(p, "uid-one"); len(got) > 0 {
+		t.Errorf("without its event, the claim gets %+v", got)
+	}
+	refused = false
+	p.reconcile(t.Context())
+	if got := tolds(t, client); len(got) != 3 {
+		t.Errorf("events %q", got)
+	}
+	// The event's time to live ends, and the API server has the condition.
+	for _, object := range objects {
+		d := p.status.wanted[object.UID].devices[0]
+		object.Status.Devices = []resourceapi.AllocatedDeviceStatus{{Driver: testDriver, Pool: d.pool, Device: d.device, Conditions: d.conditions()}}
+	}
+	client = fake.NewClientset(testNode(), objects[0], objects[1])
+	p = newTestPlugin(client, held)
+	p.daemons = down
+	p.reconcile(t.Context())
+	if got := tolds(t, client); len(got) > 0 {
+		t.Errorf("the events are repeated: %q", got)
+	}
+	if got := disturbancesOf(p, "uid-one"); len(got) != 1 {
+		t.Errorf("the condition is dropped: %+v", got)
+	}
 }
 
 func TestAClaimWithoutMPSIsNotDisturbed(t *testing.T) {

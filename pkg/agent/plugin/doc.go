@@ -10,8 +10,7 @@
 // At each comparison it also checks the held devices. A finding is in the log and in a
 // condition of the claims: ForeignProcess, MemoryUnlimited, ExternallyAllocated (a device
 // plugin has allocated the device too) and OtherDriver (another driver of the name runs on
-// the node). A mistake of the claim's user is a condition and an event: ShareRoundedUp, and
-// SeveralShares in one container. A finding that cannot be checked is not reported, except that MemoryUnlimited is
+// the node). A finding that cannot be checked is not reported, except that MemoryUnlimited is
 // Unknown then, and its metric has no value.
 //
 // Out of scope: the steps that prepare a claim (package claim), the published devices

@@ -28,7 +28,7 @@ const (
 	// maxInstance is the API's limit of the reporting instance of an event, in bytes.
 	maxInstance = 128
 	// eventsPerMinute is the rate at which a node creates events, with a burst of eventsAtOnce.
-	// Events about GPUs and about mistakes have a rate each: the mistakes of one tenant do not delay
+	// Events about GPUs and about claims have a rate each: the claims of one tenant do not delay
 	// what others learn about their GPUs. Events beyond it are created in later rounds.
 	eventsPerMinute, eventsAtOnce = 30, 50
 	// eventPatience is the timeout of one request for events.

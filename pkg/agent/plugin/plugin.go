@@ -53,9 +53,6 @@ type Options struct {
 	Clock    clock.WithTicker
 	// Conflicts returns the conflicts of a device that a prepared claim holds; may be nil.
 	Conflicts func(ctx context.Context, device kind.Name) []Conflict
-	// Containers lists the claims of the containers of running pods; nil without the kubelet's
-	// list.
-	Containers func(ctx context.Context) ([]ContainerClaims, error)
 	// Daemons lists the MPS daemons that programs have lost or wait for; nil without a supervisor.
 	Daemons func(ctx context.Context) ([]MPSDaemon, error)
 	// Cause returns the health of a GPU for events to its users; nil creates no events. Reports
@@ -93,7 +90,6 @@ type Plugin struct {
 	registration *registration
 	publishError func(ctx context.Context, err error, msg string)
 	conflicts    func(ctx context.Context, device kind.Name) []Conflict
-	containers   func(ctx context.Context) ([]ContainerClaims, error)
 	daemons      func(ctx context.Context) ([]MPSDaemon, error)
 	events       events
 
@@ -148,7 +144,7 @@ func Start(ctx context.Context, o Options) (*Plugin, error) {
 	p := &Plugin{
 		driver: o.DriverName, node: o.NodeName,
 		client: o.Client, claims: o.Claims, ledger: o.Ledger, strange: o.Foreign, hardware: o.Hardware, accounts: o.Accounts, devices: o.Devices, observer: o.Observer,
-		clock: o.Clock, interval: o.ReconcileInterval, fatal: o.Fatal, publishError: o.PublishError, conflicts: o.Conflicts, containers: o.Containers, daemons: o.Daemons, events: newEvents(o),
+		clock: o.Clock, interval: o.ReconcileInterval, fatal: o.Fatal, publishError: o.PublishError, conflicts: o.Conflicts, daemons: o.Daemons, events: newEvents(o),
 		registration: newRegistration(), status: newStatusWriter(o.Client.ResourceV1(), o.DriverName, o.Observer),
 		reads: flowcontrol.NewTokenBucketRateLimiter(readsPerSecond, readsAtOnce),
 		step:  o.Tasks, repairs: make(chan struct{}, 1), asked: make(chan chan struct{}), sockets: findSockets(o),

@@ -178,7 +178,6 @@ func (d deviceStatus) matches(e resourceapi.AllocatedDeviceStatus, driver string
 func isOwnCondition(kind string) bool {
 	switch kind {
 	case ConditionReady, v1alpha1.ConditionForeignProcess, v1alpha1.ConditionMemoryUnlimited, v1alpha1.ConditionExternallyAllocated, v1alpha1.ConditionOtherDriver,
-		v1alpha1.ConditionShareRoundedUp, v1alpha1.ConditionSeveralShares,
 		v1alpha1.ConditionShareInterrupted, v1alpha1.ConditionShareUnserved, v1alpha1.ConditionShareWaits:
 		return true
 	}

@@ -22,12 +22,11 @@ type Terms struct {
 	MPS *Client `json:"mps,omitempty"`
 	// Limit is set if the driver limits the memory of each container.
 	Limit *Limit `json:"limit,omitempty"`
-	// Slots of time slices; 0 for none, and in records of older releases.
+	// Slots of time slices; 0 for none.
 	Slots int `json:"slots,omitempty"`
 	// TimeSlice that the claim asks for; empty if any will do.
 	TimeSlice gpu.TimeSlice `json:"timeSlice,omitempty"`
-	// Require is the least enforcement that the configuration accepts; empty for any, and in
-	// records of older releases.
+	// Require is the least enforcement that the configuration accepts; empty for any.
 	Require v1alpha1.Enforcement `json:"require,omitempty"`
 	// Exclusive is set if the GPU is in EXCLUSIVE_PROCESS while the claim has the
 	// share. Then only clients of its MPS daemon can use the GPU.

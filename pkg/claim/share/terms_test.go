@@ -24,7 +24,7 @@ func TestTheStrategyFollowsFromTheTerms(t *testing.T) {
 		"a share that MPS limits":               {share.Terms{Share: &share.Amount{Memory: 1}, MPS: client}, kind.GPU, v1alpha1.StrategyMPS},
 		"a whole GPU with an interval":          {share.Terms{TimeSlice: gpu.TimeSliceLong}, kind.GPU, v1alpha1.StrategyTimeSlicing},
 		"a whole GPU with MPS":                  {share.Terms{MPS: client}, kind.GPU, v1alpha1.StrategyMPS},
-		"a time slice of an older release":      {share.Terms{}, kind.TimeSlice, v1alpha1.StrategyTimeSlicing},
+		"a time slice of a lost record":         {share.Terms{}, kind.TimeSlice, v1alpha1.StrategyTimeSlicing},
 		"a time slice with memory":              {share.Terms{Slots: 1, Share: &share.Amount{Memory: 1}}, kind.TimeSlice, v1alpha1.StrategyTimeSlicing},
 		"all GPUs of the node, to be monitored": {share.Terms{}, kind.Monitor, ""},
 	} {

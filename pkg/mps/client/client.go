@@ -73,9 +73,6 @@ func (c *Client) EnsureMPS(ctx context.Context, d gpu.MPSDaemon) (gpu.MPSDirs, e
 	if err != nil {
 		return gpu.MPSDirs{}, fmt.Errorf("start MPS on %s: %w", d.Name, callError(c.socket, err))
 	}
-	if d.HasNamespaces() && !response.GetNamespaces() {
-		return gpu.MPSDirs{}, fmt.Errorf("start MPS on %s: %w: gpu-mps-supervisor on %s is of a release without MPS namespaces, and shares of the device were prepared with them; update it", d.Name, gpu.ErrNotSupported, c.socket)
-	}
 	return gpu.MPSDirs{Pipe: response.GetPipeDir(), Shm: response.GetShmDir()}, nil
 }
 

@@ -21,19 +21,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 
-// older is a supervisor of a release that ignores namespaces.
-type older struct {
-	mpsv1.UnimplementedSupervisorServer
-}
-
-func (older) Ensure(context.Context, *mpsv1.EnsureRequest) (*mpsv1.EnsureResponse, error) {
-	return &mpsv1.EnsureResponse{PipeDir: "/pipe", ShmDir: "/shm"}, nil
-}
-
-func (older) Settings(context.Context, *mpsv1.SettingsRequest) (*mpsv1.SettingsResponse, error) {
-	return &mpsv1.SettingsResponse{MultiUser: true}, nil
-}
-
 // serve returns a client of the service, and its socket.
 func serve(t *testing.T, service mpsv1.SupervisorServer) (c *client.Client, socket string) {
 	t.Helper()
@@ -80,12 +67,12 @@ func TestAnErrorKeepsItsSentinelAndSaysWhoFailed(t *testing.T) {
 		away bool
 	}
 	tests := map[string]test{
-		"another error of the supervisor":  {mpsv1.EncodeError(errors.New(why)), nil, false},
-		"its call ended":                   {mpsv1.EncodeError(fmt.Errorf("%s: %w", why, context.DeadlineExceeded)), gpu.ErrTimeout, true},
-		"its call was cancelled":           {mpsv1.EncodeError(fmt.Errorf("%s: %w", why, context.Canceled)), gpu.ErrTimeout, true},
-		"a code of a later release":        {status.Error(codes.Aborted, why), nil, false},
-		"an older release has no capacity": {status.Error(codes.ResourceExhausted, why), gpu.ErrNoCapacity, false},
-		"gRPC cannot reach it":             {status.Error(codes.Unavailable, why), gpu.ErrNotReady, true},
+		"another error of the supervisor": {mpsv1.EncodeError(errors.New(why)), nil, false},
+		"its call ended":                  {mpsv1.EncodeError(fmt.Errorf("%s: %w", why, context.DeadlineExceeded)), gpu.ErrTimeout, true},
+		"its call was cancelled":          {mpsv1.EncodeError(fmt.Errorf("%s: %w", why, context.Canceled)), gpu.ErrTimeout, true},
+		"a code of a later release":       {status.Error(codes.Aborted, why), nil, false},
+		"an error without its detail":     {status.Error(codes.ResourceExhausted, why), gpu.ErrNoCapacity, false},
+		"gRPC cannot reach it":            {status.Error(codes.Unavailable, why), gpu.ErrNotReady, true},
 	}
 	for _, sentinel := range sentinels {
 		tests["the supervisor's "+sentinel.Error()] = test{mpsv1.EncodeError(fmt.Errorf("%s: %w", why, sentinel)), sentinel, false}
@@ -103,21 +90,5 @@ func TestAnErrorKeepsItsSentinelAndSaysWhoFailed(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// An agent can be updated before its supervisor.
-func TestASupervisorOfAnOlderReleaseHasNoNamespaces(t *testing.T) {
-	c, _ := serve(t, older{})
-	if has, err := c.Namespaces(t.Context()); err != nil || has {
-		t.Errorf("namespaces: %t, %v, want none", has, err)
-	}
-	daemon := gpu.MPSDaemon{Name: "gpu-1a-00", Devices: []string{"GPU-1"}}
-	if _, err := c.EnsureMPS(t.Context(), daemon); err != nil {
-		t.Errorf("without namespaces: %v", err)
-	}
-	daemon.Namespaces = []gpu.MPSNamespace{{Name: "one", ThreadPercentage: 10}}
-	if dirs, err := c.EnsureMPS(t.Context(), daemon); !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "update it") || dirs != (gpu.MPSDirs{}) {
-		t.Errorf("with namespaces: %+v, %v, want an error that is ErrNotSupported and says what to do", dirs, err)
 	}
 }

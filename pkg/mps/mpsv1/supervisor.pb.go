@@ -271,14 +271,11 @@ func (x *EnsureRequest) GetDaemon() *Daemon {
 	return nil
 }
 
-// The folders on the host that clients need.
+// The folders on the host that clients need. Each namespace has a folder in pipe_dir.
 type EnsureResponse struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	PipeDir string                 `protobuf:"bytes,1,opt,name=pipe_dir,json=pipeDir,proto3" json:"pipe_dir,omitempty"`
-	ShmDir  string                 `protobuf:"bytes,2,opt,name=shm_dir,json=shmDir,proto3" json:"shm_dir,omitempty"`
-	// Whether the daemon has the namespaces of the request, each with a folder in
-	// pipe_dir. A supervisor that does not know namespaces ignores them.
-	Namespaces    bool `protobuf:"varint,3,opt,name=namespaces,proto3" json:"namespaces,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PipeDir       string                 `protobuf:"bytes,1,opt,name=pipe_dir,json=pipeDir,proto3" json:"pipe_dir,omitempty"`
+	ShmDir        string                 `protobuf:"bytes,2,opt,name=shm_dir,json=shmDir,proto3" json:"shm_dir,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -325,13 +322,6 @@ func (x *EnsureResponse) GetShmDir() string {
 		return x.ShmDir
 	}
 	return ""
-}
-
-func (x *EnsureResponse) GetNamespaces() bool {
-	if x != nil {
-		return x.Namespaces
-	}
-	return false
 }
 
 type StopRequest struct {
@@ -841,13 +831,10 @@ const file_supervisor_proto_rawDesc = "" +
 	"\x11thread_percentage\x18\x02 \x01(\x05R\x10threadPercentage\x12!\n" +
 	"\fmemory_limit\x18\x03 \x01(\x04R\vmemoryLimit\">\n" +
 	"\rEnsureRequest\x12-\n" +
-	"\x06daemon\x18\x01 \x01(\v2\x15.gpudra.mps.v1.DaemonR\x06daemon\"d\n" +
+	"\x06daemon\x18\x01 \x01(\v2\x15.gpudra.mps.v1.DaemonR\x06daemon\"D\n" +
 	"\x0eEnsureResponse\x12\x19\n" +
 	"\bpipe_dir\x18\x01 \x01(\tR\apipeDir\x12\x17\n" +
-	"\ashm_dir\x18\x02 \x01(\tR\x06shmDir\x12\x1e\n" +
-	"\n" +
-	"namespaces\x18\x03 \x01(\bR\n" +
-	"namespaces\"!\n" +
+	"\ashm_dir\x18\x02 \x01(\tR\x06shmDir\"!\n" +
 	"\vStopRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x0e\n" +
 	"\fStopResponse\"6\n" +

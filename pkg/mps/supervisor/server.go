@@ -82,7 +82,7 @@ func (s service) Ensure(ctx context.Context, r *mpsv1.EnsureRequest) (*mpsv1.Ens
 	if err != nil {
 		return nil, mpsv1.EncodeError(err)
 	}
-	return &mpsv1.EnsureResponse{PipeDir: dirs.Pipe, ShmDir: dirs.Shm, Namespaces: len(r.GetDaemon().GetNamespaces()) > 0}, nil
+	return &mpsv1.EnsureResponse{PipeDir: dirs.Pipe, ShmDir: dirs.Shm}, nil
 }
 
 func (s service) Stop(ctx context.Context, r *mpsv1.StopRequest) (*mpsv1.StopResponse, error) {

@@ -211,11 +211,10 @@ func eventAttempts() []attempt {
 			e.Regarding.APIVersion, e.Regarding.Kind, e.Regarding.Name = "resource.k8s.io/v1", "ResourceClaim", "claim-a"
 			e.Type, e.Reason = corev1.EventTypeNormal, v1alpha1.ReasonGPUHealthy
 		}),
-		create("of node A about a mistake in a claim", []who{agentA}, "may not create events of", func(e *eventsv1.Event) {
+		create("of node A about a disturbed share", []who{agentA}, "may not create events of", func(e *eventsv1.Event) {
 			e.Regarding.APIVersion, e.Regarding.Kind, e.Regarding.Name = "resource.k8s.io/v1", "ResourceClaim", "claim-a"
-			e.Reason = v1alpha1.ConditionShareRoundedUp
+			e.Reason = v1alpha1.ConditionShareUnserved
 		}),
-		create("of node A about two shares in a container", []who{agentA}, "may not create events of", func(e *eventsv1.Event) { e.Reason = v1alpha1.ConditionSeveralShares }),
 		create("of node A about a share without its daemon", []who{agentA}, "may not create events of", func(e *eventsv1.Event) { e.Reason = v1alpha1.ConditionShareInterrupted }),
 		create("of node A about a claim that waits", []who{agentA}, "may not create events of", func(e *eventsv1.Event) { e.Reason = v1alpha1.ReasonPrepareRetried }),
 		create("of node B on a pod", []who{agentB}, "may not create events of "+nodeB, func(e *eventsv1.Event) { e.ReportingInstance = nodeB }),

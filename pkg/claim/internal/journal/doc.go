@@ -11,7 +11,8 @@
 // because the state directory was emptied. Containers of the claim may run all the
 // same, so its GPUs must not look free. The CDI spec of the claim is the witness: a
 // claim without a readable record holds the devices that its CDI spec names, until
-// it is unprepared. If the spec is damaged or gone too, nothing is known and nothing
+// it is unprepared. Until then it is not prepared again: only a record says with which
+// settings. If the spec is damaged or gone too, nothing is known and nothing
 // is held; no container can start from such a spec. A reboot ends all of this: the
 // containers are gone, and so is the spec, which is on tmpfs.
 //

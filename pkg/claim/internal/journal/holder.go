@@ -21,15 +21,11 @@ type Holder struct {
 	*Record
 	Phase Phase
 	Stamp store.Stamp // of the record; zero if there is none
-	// Lost are steps that the claim may have done before its record was lost, with
-	// other settings. The new record does not contain them.
-	Lost []Entry
 }
 
 // Began reports whether the claim may have done a step that is not undone.
 func (h Holder) Began(step string, device kind.Name) bool {
-	return slices.ContainsFunc(h.Journal, func(e Entry) bool { return e.is(step, device) && e.State != Planned }) ||
-		slices.ContainsFunc(h.Lost, func(e Entry) bool { return e.is(step, device) })
+	return slices.ContainsFunc(h.Journal, func(e Entry) bool { return e.is(step, device) && e.State != Planned })
 }
 
 // Others are the other claims that hold devices. They are loaded on first
@@ -40,8 +36,6 @@ type Others struct {
 	claim   types.UID
 	all     []Holder
 	loaded  bool
-	// more holders, which are not on the disk.
-	more []Holder
 }
 
 // Others returns the holders but one claim; "" for all holders.
@@ -56,7 +50,7 @@ func (o *Others) List(ctx context.Context) ([]Holder, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.all = append(slices.DeleteFunc(all, func(h Holder) bool { return h.Claim.UID == o.claim }), o.more...)
+	o.all = slices.DeleteFunc(all, func(h Holder) bool { return h.Claim.UID == o.claim })
 	o.loaded = true
 	return o.all, nil
 }
@@ -64,17 +58,12 @@ func (o *Others) List(ctx context.Context) ([]Holder, error) {
 // ForPlan returns the facts about the claim that plans of other claims depend on.
 func (h Holder) ForPlan() plan.Holder {
 	facts := plan.Holder{Plan: h.Plan, Phase: string(h.Phase)}
-	for _, e := range slices.Concat(h.Journal, h.Lost) {
+	for _, e := range h.Journal {
 		if e.Step == StepStartMPS && e.State != Planned {
 			facts.Daemons = append(facts.Daemons, e.Device)
 		}
 	}
 	return facts
-}
-
-// With returns the others and one more holder.
-func (o *Others) With(h Holder) *Others {
-	return &Others{journal: o.journal, claim: o.claim, more: append(slices.Clone(o.more), h)}
 }
 
 // Forget empties the cache.
@@ -107,11 +96,7 @@ func (j *Journal) Holders(ctx context.Context) ([]Holder, error) {
 		if phase == Outlived {
 			continue
 		}
-		h := Holder{Record: cached.record, Phase: phase, Stamp: cached.stamp}
-		if h.Adopted {
-			h.Lost = j.LostSteps(h.Names())
-		}
-		all = append(all, h)
+		all = append(all, Holder{Record: cached.record, Phase: phase, Stamp: cached.stamp})
 	}
 	for _, claim := range specs {
 		if recorded[claim] {

@@ -69,40 +69,10 @@ func (j *Journal) LostHolder(ctx context.Context, claim types.UID) (Holder, erro
 // NoHolder returns a holder of nothing.
 func NoHolder() Holder { return Holder{Record: &Record{}, Phase: Absent} }
 
-// LostSteps returns the steps that a claim with these devices may have done before
-// its record was lost.
-func (j *Journal) LostSteps(names []kind.Name) []Entry {
-	lost := make([]LostDevice, len(names))
-	for i, name := range names {
-		lost[i].Name = name
-	}
-	return j.Lost(lost)
-}
-
-// IsStillLost reports whether the record replaces a lost one and has not replaced
-// its CDI spec yet.
-func (p Progress) IsStillLost() bool {
-	return p.Adopted && slices.ContainsFunc(p.Journal, func(e Entry) bool { return e.Step == StepWriteCDI && e.State == Planned })
-}
-
 // MayHaveSpec reports whether the step that writes the CDI spec has begun. Its undo removes
 // any spec of the claim, also a partly written one.
 func (p Progress) MayHaveSpec() bool {
 	return slices.ContainsFunc(p.Journal, func(e Entry) bool { return e.Step == StepWriteCDI && e.State != Planned })
-}
-
-// Adopt takes over the results of a claim with a lost record, whose devices the plan has
-// adopted. Until the CDI spec is written again, undoing the record keeps everything that the
-// spec describes.
-func (p *Progress) Adopt(lost Progress) {
-	p.Adopted = true
-	for _, was := range lost.Journal {
-		for i := range p.Journal {
-			if e := &p.Journal[i]; e.is(was.Step, was.Device) {
-				e.Result = was.Result
-			}
-		}
-	}
 }
 
 // SweepSpec reports whether the CDI spec of a claim without a readable record names the

@@ -13,9 +13,9 @@ import (
 
 // Version of the records that this release writes. It rises if an older release
 // would misread or wrongly undo a record: with every new step and every new meaning,
-// not with a field that the older release can ignore. A release reads the records of all before it:
-// testdata/records has some of each version.
-const Version = 5
+// not with a field that the older release can ignore. A release reads the records of all
+// releases before it: testdata/records has some of each version.
+const Version = 1
 
 // Record has the plan of a claim, and how far the plan has been carried out.
 type Record struct {
@@ -32,9 +32,6 @@ type Progress struct {
 	Journal []Entry `json:"journal"`
 	// Unpreparing is set if undoing has begun and must be finished.
 	Unpreparing bool `json:"unpreparing,omitempty"`
-	// Adopted is set if the previous record was lost. The claim then had all of its
-	// devices and a CDI spec.
-	Adopted bool `json:"adopted,omitempty"`
 	// Pods are the UIDs of the pods that were seen with the claim, in ascending order: it
 	// was reserved for them, or they had its devices. More pods may use it.
 	Pods []types.UID `json:"pods,omitempty"`

@@ -49,11 +49,10 @@ type Holder struct {
 }
 
 // Against compares the plan with the other claims that hold devices now. It returns the
-// plan with the MPS protocol of their shares. adopted is set if the plan takes over the
-// containers of a claim with a lost record. The error says which device another claim
+// plan with the MPS protocol of their shares. The error says which device another claim
 // holds, or one that conflicts with it. It wraps [gpu.ErrInUse] unless waiting is of no
 // use.
-func Against(p Plan, in Inputs, others []Holder, adopted bool) (Plan, error) {
+func Against(p Plan, in Inputs, others []Holder) (Plan, error) {
 	for i, want := range p.Devices {
 		for _, other := range others {
 			if err := in.checkHolder(want, other); err != nil {
@@ -67,7 +66,7 @@ func Against(p Plan, in Inputs, others []Holder, adopted bool) (Plan, error) {
 			}
 		}
 	}
-	return p.following(others, adopted)
+	return p.following(others)
 }
 
 // checkHolder returns an error if the devices of another claim conflict with a device.

@@ -33,7 +33,7 @@ type Plan struct {
 // Device is one allocation result and how the claim uses the device.
 type Device struct {
 	Request string `json:"request"`
-	// Class is the DeviceClass of the request; empty in records of older releases.
+	// Class is the DeviceClass of the request.
 	Class   string     `json:"class,omitempty"`
 	Pool    string     `json:"pool"`
 	Name    kind.Name  `json:"device"`

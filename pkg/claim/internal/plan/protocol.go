@@ -32,17 +32,16 @@ func namespaceName(claim types.UID, d Device) string {
 // These shares have a daemon in common. So after an update of the driver, a device gets
 // namespaces when its last share without one has ended. The protocol of a claim whose
 // record is lost is in its CDI spec. A lost claim without it has protocol 2, or is not a
-// client of the daemon at all: then any other claim decides, or the plan's own CDI spec if
-// its record was lost too (adopted). The error wraps [gpu.ErrInUse] if a configuration
-// requires more than that protocol enforces.
-func (p Plan) following(others []Holder, adopted bool) (Plan, error) {
+// client of the daemon at all: then any other claim decides. The error wraps [gpu.ErrInUse]
+// if a configuration requires more than that protocol enforces.
+func (p Plan) following(others []Holder) (Plan, error) {
 	p.Devices = slices.Clone(p.Devices)
 	for i, device := range p.Devices {
 		if device.MPS == nil {
 			continue
 		}
-		holder, namespaces, sure := protocolOf(others, device)
-		if holder == nil || !sure && adopted {
+		holder, namespaces := protocolOf(others, device)
+		if holder == nil {
 			continue
 		}
 		namespace := ""
@@ -58,29 +57,6 @@ func (p Plan) following(others []Holder, adopted bool) (Plan, error) {
 	return p, nil
 }
 
-// Adopting returns the plan with the devices of a claim with a lost record. The claim's
-// containers keep the MPS protocol with which they were started. It returns false unless
-// both have the same devices, as far as the CDI spec names the devices of the lost one.
-func (p Plan) Adopting(lost Plan) (Plan, bool) {
-	if !slices.EqualFunc(p.Devices, lost.Devices, func(a, b Device) bool {
-		return a.Name == b.Name && a.InjectionID("") == b.InjectionID("")
-	}) {
-		return p, false
-	}
-	p.Devices = slices.Clone(p.Devices)
-	for i, device := range p.Devices {
-		if device.MPS == nil {
-			continue
-		}
-		namespace := ""
-		if was := lost.Devices[i].MPS; was != nil {
-			namespace = was.Namespace
-		}
-		p.Devices[i] = device.inNamespace(namespace)
-	}
-	return p, true
-}
-
 // inNamespace returns the device with its MPS clients in a namespace, "" for none.
 func (d Device) inNamespace(namespace string) Device {
 	client := *d.MPS
@@ -91,16 +67,16 @@ func (d Device) inNamespace(namespace string) Device {
 
 // protocolOf returns a claim that decides the protocol of the clients of a device. It
 // also returns whether they have namespaces. It returns nil if no claim has clients
-// there. It is not sure of a claim with a lost record, which may have none.
-func protocolOf(others []Holder, device Device) (decides *Holder, namespaces, sure bool) {
+// there. A claim with a lost record, which may have none, decides only alone.
+func protocolOf(others []Holder, device Device) (decides *Holder, namespaces bool) {
 	for i, other := range others {
 		j := slices.IndexFunc(other.Devices, func(d Device) bool { return d.MPS != nil && d.MPS.Daemon == device.MPS.Daemon })
 		if j >= 0 {
-			return &others[i], other.Devices[j].MPS.Namespace != "", true
+			return &others[i], other.Devices[j].MPS.Namespace != ""
 		}
 		if slices.Contains(other.Daemons, device.MPS.Daemon) {
 			decides = &others[i]
 		}
 	}
-	return decides, false, false
+	return decides, false
 }

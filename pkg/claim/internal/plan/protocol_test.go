@@ -24,7 +24,6 @@ func TestAShareFollowsTheHoldersOfItsDevice(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		planned string
-		adopted bool
 		others  []Holder
 		want    string
 	}{
@@ -38,13 +37,10 @@ func TestAShareFollowsTheHoldersOfItsDevice(t *testing.T) {
 		"a lost record and a share with a namespace": {planned: namespace, others: []Holder{
 			holder(client(device, "x")), holder(nil, device),
 		}, want: namespace},
-		"lost records of both claims": {planned: namespace, adopted: true, others: []Holder{
-			holder(nil, device),
-		}, want: namespace},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := Plan{Devices: []Device{{Name: device, ShareID: &id, Terms: share.Terms{Share: &share.Amount{Memory: 1 << 30}, MPS: client(device, tc.planned)}}}}
-			got, err := p.following(tc.others, tc.adopted)
+			got, err := p.following(tc.others)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -73,9 +73,13 @@ func (s createPartition) Note(ctx context.Context, w Work, e journal.Entry) (jso
 		return nil, err
 	}
 	there := plan.PartitionsAt(mig, name)
-	known, err := s.ownResult(e)
-	if err != nil {
-		return nil, err
+	var known []journal.Partition
+	if len(e.Result) > 0 {
+		own, err := e.Partition()
+		if err != nil {
+			return nil, err
+		}
+		known = append(known, own)
 	}
 	if len(known) > 0 && isAmong(known[0], there) {
 		return found(known[0].Found, there[indexAmong(known[0], there)])
@@ -107,11 +111,7 @@ func (s createPartition) Note(ctx context.Context, w Work, e journal.Entry) (jso
 		switch {
 		case k.Found && k.UUID != "":
 			return nil, fmt.Errorf("%w: MIG device %s, %s@%d on %s, is gone; an administrator has to make it again", gpu.ErrNotFound, k.UUID, name.Profile, name.Start, plan.Describe(name.Address))
-		case k.Found:
-			if len(there) == 1 && there[0].UUID != "" {
-				return found(true, there[0])
-			}
-		case k.UUID == "" || isHalf(k, there):
+		case !k.Found && (k.UUID == "" || isHalf(k, there)):
 			return journal.Encode(journal.Partition{}) // it may be half made
 		}
 	}
@@ -119,20 +119,6 @@ func (s createPartition) Note(ctx context.Context, w Work, e journal.Entry) (jso
 		return nil, err
 	}
 	return journal.Encode(journal.Partition{})
-}
-
-// ownResult returns the entry's result about the partition, or an empty result.
-// On a node with static partitions a new claim uses the partition that is there, not
-// the one that its lost record had found.
-func (s createPartition) ownResult(e journal.Entry) ([]journal.Partition, error) {
-	if len(e.Result) == 0 {
-		return nil, nil
-	}
-	own, err := e.Partition()
-	if s.Static && own.Found && e.State == journal.Planned {
-		return nil, err
-	}
-	return []journal.Partition{own}, err
 }
 
 func (s createPartition) Do(ctx context.Context, _ Work, e journal.Entry) (json.RawMessage, error) {
@@ -165,7 +151,7 @@ func (s createPartition) Undo(ctx context.Context, w Work, e journal.Entry) erro
 	if err != nil || result.Found {
 		return err
 	}
-	if last, err := isLastUser(ctx, w, e.Device, result); err != nil || !last {
+	if last, err := w.Others.IsLastUser(ctx, s.Name(), e.Device); err != nil || !last {
 		return err
 	}
 	if result.UUID != "" {
@@ -193,29 +179,6 @@ func (s createPartition) Undo(ctx context.Context, w Work, e journal.Entry) erro
 		return err
 	}
 	return s.records.delete(e.Device)
-}
-
-// isLastUser reports whether no other claim uses the partition. The record that was
-// lost before this one counts as another claim, but only of the partition that its CDI
-// spec names.
-func isLastUser(ctx context.Context, w Work, device kind.Name, result journal.Partition) (bool, error) {
-	holders, err := w.Others.List(ctx)
-	if err != nil {
-		return false, err
-	}
-	for _, h := range holders {
-		if !h.Began(journal.StepCreatePartition, device) {
-			continue
-		}
-		if h.Claim.UID != w.Claim.UID {
-			return false, nil
-		}
-		was, err := h.Partition(device)
-		if err != nil || was.UUID == result.UUID && result.UUID != "" {
-			return false, err
-		}
-	}
-	return true, nil
 }
 
 // Inject adds the device nodes that admit containers to the MIG device, and the

@@ -272,9 +272,8 @@ func (s startMPS) Sweep(ctx context.Context, daemon kind.Name, others *journal.O
 	return true, nil
 }
 
-// keepCeilings does not lower the ceilings of a daemon if the limits of a user are
-// unknown: because it has no record, or because its record was lost and the plan of
-// the new one has no daemon.
+// keepCeilings does not lower the ceilings of a daemon while the limits of a user are unknown.
+// A claim whose record was lost is such a user.
 func (s startMPS) keepCeilings(ctx context.Context, name kind.Name, daemon *gpu.MPSDaemon, others []journal.Holder) error {
 	if !slices.ContainsFunc(others, func(h journal.Holder) bool {
 		return h.Began(s.Name(), name) && !hasClient(h.Record, name)

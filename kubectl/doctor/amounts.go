@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package amounts compares the amounts of a claim's requests with the amounts that it holds. It
-// is pure.
-package amounts
+package doctor
 
 import (
 	"cmp"
@@ -15,32 +13,32 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 )
 
-// Rounded is an amount of which a claim holds more than it requests.
-type Rounded struct {
-	Capacity        resourceapi.QualifiedName
-	Requested, Held resource.Quantity
+// roundedAmount is an amount of which a claim holds more than it requests.
+type roundedAmount struct {
+	capacity        resourceapi.QualifiedName
+	requested, held resource.Quantity
 }
 
 // wholeMebibyte is the step of memory. A request is rounded up to it without a loss.
 const wholeMebibyte = 1 << 20
 
-// RoundedUp returns the amounts of a result that the scheduler has rounded up. They are in the
+// roundedUp returns the amounts of a result that the scheduler has rounded up. They are in the
 // order of the capacities. It leaves out memory that is rounded to whole Mi only.
-func RoundedUp(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) []Rounded {
-	var all []Rounded
-	for capacity, want := range requested(claim, result.Request) {
+func roundedUp(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) []roundedAmount {
+	var all []roundedAmount
+	for capacity, want := range requestedAmounts(claim, result.Request) {
 		have, found := result.ConsumedCapacity[capacity]
 		if !found || have.Cmp(want) <= 0 || capacity == v1alpha1.CapacityMemory && have.Value()-want.Value() < wholeMebibyte {
 			continue
 		}
-		all = append(all, Rounded{capacity, want, have})
+		all = append(all, roundedAmount{capacity, want, have})
 	}
-	slices.SortFunc(all, func(a, b Rounded) int { return cmp.Compare(a.Capacity, b.Capacity) })
+	slices.SortFunc(all, func(a, b roundedAmount) int { return cmp.Compare(a.capacity, b.capacity) })
 	return all
 }
 
-// requested returns the amounts of a request, which for an alternative is "request/alternative".
-func requested(claim *resourceapi.ResourceClaim, request string) map[resourceapi.QualifiedName]resource.Quantity {
+// requestedAmounts returns the amounts of a request, which for an alternative is "request/alternative".
+func requestedAmounts(claim *resourceapi.ResourceClaim, request string) map[resourceapi.QualifiedName]resource.Quantity {
 	name, alternative, _ := strings.Cut(request, "/")
 	for _, r := range claim.Spec.Devices.Requests {
 		if r.Name != name {

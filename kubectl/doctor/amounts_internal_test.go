@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package amounts_test
+package doctor
 
 import (
 	"fmt"
@@ -9,8 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/amounts"
 )
 
 type quantities = map[resourceapi.QualifiedName]resource.Quantity
@@ -38,8 +36,8 @@ func TestRoundedUp(t *testing.T) {
 			}}}}
 			for request, want := range map[string][]string{"one": c.want, "two/b": c.want, "two/a": nil, "none": nil} {
 				var got []string
-				for _, r := range amounts.RoundedUp(claim, resourceapi.DeviceRequestAllocationResult{Request: request, ConsumedCapacity: c.has}) {
-					got = append(got, fmt.Sprintf("%s %s %s", r.Capacity, r.Requested.String(), r.Held.String()))
+				for _, r := range roundedUp(claim, resourceapi.DeviceRequestAllocationResult{Request: request, ConsumedCapacity: c.has}) {
+					got = append(got, fmt.Sprintf("%s %s %s", r.capacity, r.requested.String(), r.held.String()))
 				}
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Errorf("request %s (-want +got):\n%s", request, diff)
