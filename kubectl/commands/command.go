@@ -126,7 +126,6 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc, colours
 	addExamples(root)
 	root.CompletionOptions.HiddenDefaultCmd = true // kubectl completes by kubectl_complete-gpu
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return o.checkOutput(cmd.Name() == topo.Name()) }
-	root.SetFlagErrorFunc(suggestFlag)
 	return root
 }
 

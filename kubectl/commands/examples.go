@@ -53,10 +53,7 @@ func examples() map[string]string {
   kubectl gpu topo node-1 -o svg > node-1.svg`,
 		"plan": `  # Whether the pods of a manifest fit now, and on twenty nodes of a model
   kubectl gpu plan -f training.yaml
-  kubectl gpu plan -f training.yaml --nodes 20 --model dgx-h100 --offer share
-
-  # Whether the pods that run now would fit on fewer GPUs with shares
-  kubectl gpu plan --running --share-memory 10Gi`,
+  kubectl gpu plan -f training.yaml --nodes 20 --model dgx-h100 --offer share`,
 		"doctor": `  # The findings about the cluster and all nodes
   kubectl gpu doctor
 
