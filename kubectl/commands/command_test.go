@@ -350,7 +350,7 @@ func TestExplainPrintsOnlyValuesThatTheSelectorReads(t *testing.T) {
 
 func TestExplainOfANameThatNoDeviceHas(t *testing.T) {
 	for expression, want := range map[string]string{
-		"device.attributes['gpu.nvidia.com'].eccEnabled":                              "known, but not published here: chart value attributes: [eccEnabled]",
+		"device.attributes['gpu.nvidia.com'].eccEnabled":                              "no node publishes it; attributes and offer of the chart say what nodes publish: https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/user/attributes.md#attributes",
 		"device.attributes['gpu.nvidia.com'].memory.compareTo(quantity('10Gi')) >= 0": "memory is a capacity: write device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0",
 		"device.attributes['gpu.nvidia.com'].?architectur.orValue('') == 'Turing'":    "did you mean device.attributes['gpu.nvidia.com'].architecture?",
 	} {
