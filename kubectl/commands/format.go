@@ -50,18 +50,14 @@ type named interface{ ObjectName() string }
 const formats = "wide, json, yaml, name or jsonpath=TEMPLATE"
 
 // checkOutput returns an error if --output is not a format. It is called before the cluster is
-// read. pictures is set for the command that draws.
-func (o *options) checkOutput(pictures bool) error {
+// read.
+func (o *options) checkOutput() error {
 	format, argument, _ := strings.Cut(o.output, "=")
 	var err error
 	switch format {
 	case "jsonpath":
 		_, err = parsed(argument)
 	case "", "wide", "json", "yaml", "name":
-	case "svg":
-		if !pictures {
-			return o.unknownFormat()
-		}
 	default:
 		return o.unknownFormat()
 	}
