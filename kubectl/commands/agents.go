@@ -13,7 +13,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -50,54 +49,6 @@ func readFacts(ctx context.Context, client kubernetes.Interface, c *doctor.Clust
 	for node, a := range answers {
 		c.Facts[node] = doctor.Answer{Facts: a.value, Err: a.err}
 	}
-	readConfigProblems(ctx, client, c, nodes)
-}
-
-// configProblem is the metric that is 1 if a node's labels or files are not followed.
-const configProblem = "gpu_dra_node_config_problem"
-
-// readConfigProblems reads the metric of agents without facts, which takes no token. It leaves out
-// agents whose metrics cannot be read.
-func readConfigProblems(ctx context.Context, client kubernetes.Interface, c *doctor.Cluster, nodes []string) {
-	var mu sync.Mutex
-	var queries errgroup.Group
-	queries.SetLimit(queriesAtOnce)
-	for _, agent := range c.Agents {
-		node := agent.Spec.NodeName
-		mu.Lock()
-		known := c.Facts[node].Facts != nil || len(nodes) > 0 && !slices.Contains(nodes, node) || !doctor.IsReady(agent)
-		mu.Unlock()
-		if known {
-			continue
-		}
-		queries.Go(func() error {
-			value, err := readMetric(ctx, client, agent, configProblem)
-			mu.Lock()
-			defer mu.Unlock()
-			if answer := c.Facts[node]; err == nil {
-				answer.ConfigProblem, answer.FollowsConfig = value == "1", value == "0"
-				c.Facts[node] = answer
-			}
-			return nil
-		})
-	}
-	_ = queries.Wait() // an error is that the metric is not known
-}
-
-// readMetric returns the value of a metric without labels that an agent serves.
-func readMetric(ctx context.Context, client kubernetes.Interface, agent *corev1.Pod, name string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, agentPatience)
-	defer cancel()
-	text, err := getBounded(ctx, client, proxyURL(client, agent, "/metrics"), "Accept", "text/plain")
-	if err != nil {
-		return "", err
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, found := strings.CutPrefix(strings.TrimSpace(line), name+" "); found {
-			return value, nil
-		}
-	}
-	return "", fmt.Errorf("metric %s: %w", name, gpu.ErrNotFound)
 }
 
 // proxyURL returns the address of a path of an agent at the API server.

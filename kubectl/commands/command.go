@@ -125,8 +125,7 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc, colours
 	free.ValidArgsFunction, explain.ValidArgsFunction = o.complete(0, classNames), o.complete(1, subjectNames)
 	addExamples(root)
 	root.CompletionOptions.HiddenDefaultCmd = true // kubectl completes by kubectl_complete-gpu
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return o.checkOutput(cmd.Name() == topo.Name()) }
-	root.SetFlagErrorFunc(suggestFlag)
+	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.checkOutput() }
 	return root
 }
 

@@ -302,8 +302,6 @@ held by claim default/others of pod others
 
 What to do
 wait until enough of these claims end: nothing is preempted for devices, whatever the priority of the pod
-a share of 7748Mi fits on node a now
-it fits without half, whose work then ends: kubectl delete pod half --namespace default
 
 Node a: other claims hold the devices
 claim new, request gpu: 0 of 1 device
@@ -321,8 +319,7 @@ claim default/new
 nearest to fit is node a: no device meets the selectors
 
 What to do
-change the selector
-values of attribute gpu.nvidia.com/architecture on these nodes: "Turing" (4 devices)
+change the selector: attribute gpu.nvidia.com/architecture is "Turing" (4 devices)
 
 Node a: no device meets the selectors
 claim new, request gpu: 0 of 1 device
@@ -332,37 +329,28 @@ gpu-3b-00, gpu-86-00, gpu-af-00: the selector does not select it: architecture i
 
 // Attributes and capacities of the same name, also of another domain, differ.
 func TestExplainPrintsOnlyValuesThatTheSelectorReads(t *testing.T) {
-	const advice = "values of capacity gpu.nvidia.com/memory on these nodes: \"14916Mi\" (4 devices)"
+	const amount, speed = `capacity gpu.nvidia.com/memory is "14916Mi" (4 devices)`, `attribute gpu.nvidia.com/memory is "fast" (4 devices)`
 	w := fleettest.New(t, "a=t4 share")
 	for i := range w.Slices[0].Spec.Devices {
 		attributes := w.Slices[0].Spec.Devices[i].Attributes
 		attributes["memory"], attributes["example.com/memory"] = resourceapi.DeviceAttribute{StringValue: ptr.To("fast")}, resourceapi.DeviceAttribute{StringValue: ptr.To("red")}
 	}
-	for expression, want := range map[string][]string{
-		"device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0": {advice},
-		"device.attributes['gpu.nvidia.com'].memory == 'slow'":                      {`values of attribute gpu.nvidia.com/memory on these nodes: "fast" (4 devices)`},
-		"device.attributes['gpu.nvidia.com'].memory == 'slow' || device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0": {
-			`values of attribute gpu.nvidia.com/memory on these nodes: "fast" (4 devices)`, advice,
-		},
-		"has(device.capacity['example.com'].memory)": nil,
+	for expression, want := range map[string]string{
+		"device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0":                                                         ": " + amount,
+		"device.attributes['gpu.nvidia.com'].memory == 'slow'":                                                                              ": " + speed,
+		"device.attributes['gpu.nvidia.com'].memory == 'slow' || device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0": ": " + speed + "; " + amount,
+		"has(device.capacity['example.com'].memory)":                                                                                        "",
 	} {
 		w.Claims = []*resourceapi.ResourceClaim{fleettest.Claim("new", "cel="+expression)}
-		out, problems := run(t, server(w), "explain", "claim/new", "-n", "default")
-		var got []string
-		for line := range strings.Lines(out) {
-			if line = strings.TrimSpace(line); strings.HasPrefix(line, "values of ") {
-				got = append(got, line)
-			}
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s\n%s", expression, diff, problems)
+		if out, problems := run(t, server(w), "explain", "claim/new", "-n", "default"); !strings.Contains(out, "  change the selector"+want+"\n") {
+			t.Errorf("%s: no %q in %s%s", expression, want, out, problems)
 		}
 	}
 }
 
 func TestExplainOfANameThatNoDeviceHas(t *testing.T) {
 	for expression, want := range map[string]string{
-		"device.attributes['gpu.nvidia.com'].eccEnabled":                              "known, but not published here: chart value attributes: [eccEnabled]",
+		"device.attributes['gpu.nvidia.com'].eccEnabled":                              "no node publishes it; attributes and offer of the chart say what nodes publish: https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/user/attributes.md#attributes",
 		"device.attributes['gpu.nvidia.com'].memory.compareTo(quantity('10Gi')) >= 0": "memory is a capacity: write device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0",
 		"device.attributes['gpu.nvidia.com'].?architectur.orValue('') == 'Turing'":    "did you mean device.attributes['gpu.nvidia.com'].architecture?",
 	} {

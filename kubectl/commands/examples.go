@@ -47,16 +47,10 @@ func examples() map[string]string {
   # Why a claim without a pod waits
   kubectl gpu explain claim/shared -n team-a`,
 		"topo": `  # The paths between the GPUs of a node
-  kubectl gpu topo node-1
-
-  # The same as a picture
-  kubectl gpu topo node-1 -o svg > node-1.svg`,
+  kubectl gpu topo node-1`,
 		"plan": `  # Whether the pods of a manifest fit now, and on twenty nodes of a model
   kubectl gpu plan -f training.yaml
-  kubectl gpu plan -f training.yaml --nodes 20 --model dgx-h100 --offer share
-
-  # Whether the pods that run now would fit on fewer GPUs with shares
-  kubectl gpu plan --running --share-memory 10Gi`,
+  kubectl gpu plan -f training.yaml --nodes 20 --model dgx-h100 --offer share`,
 		"doctor": `  # The findings about the cluster and all nodes
   kubectl gpu doctor
 

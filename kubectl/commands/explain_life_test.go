@@ -165,8 +165,7 @@ func TestExplainBeginsWithTheHealthOfDevices(t *testing.T) {
 	out, status := explain(t, client, "whole")
 	contains(t, out, "gpu-18-00 of node a has failed: the GPU has fallen off the bus (xid-79, for 12m)",
 		"for the program: the programs on the GPU have failed or will fail",
-		"delete the pod, so that its controller starts it on another GPU",
-		"kubectl delete pod whole --namespace default", "name xid-79 of a/gpu-18-00")
+		"delete the pod, so that its controller starts it on another GPU", ": kubectl delete pod whole --namespace default\n")
 	if status != 3 || strings.Contains(out, "Ready is True") || strings.Contains(out, "tolerate") || strings.Contains(out, "restart the node") {
 		t.Errorf("status %d:\n%s", status, out)
 	}
@@ -407,10 +406,10 @@ func TestExplainOfAPodThatHasFailed(t *testing.T) {
 			[]string{"exit code 1: CUDA_ERROR_OUT_OF_MEMORY: 20 MiB\n", "the memory of the GPU within the limits was used up"},
 		},
 		"memory of the GPU": {corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "Traceback\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20 MiB\n"},
-			[]string{"exit code 1: torch.OutOfMemoryError: CUDA out of memory", "claim more memory: a process may use 6.5Gi, its context included"}},
+			[]string{"exit code 1: torch.OutOfMemoryError: CUDA out of memory", "claim more memory\n"}},
 		"a signal": {corev1.ContainerStateTerminated{ExitCode: 137, Reason: "Error"}, []string{"a signal ended it (SIGKILL)"}},
 		"an error without a message": {corev1.ContainerStateTerminated{ExitCode: 3, Reason: "Error"},
-			[]string{"exit code 3", "kubectl logs half --namespace default --container main", "terminationMessagePolicy: FallbackToLogsOnError"}},
+			[]string{"exit code 3", "kubectl logs half --namespace default --container main"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := running(t)
@@ -469,7 +468,7 @@ func TestExplainOfAPodThatHasEnded(t *testing.T) {
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
 	w.Claims = w.Claims[1:]
 	out, status := explain(t, server(w), "whole")
-	if contains(t, out, "pod default/whole: Succeeded", "container main has ended without an error", "claim whole has been deleted with its pod, and its devices are free"); status != 0 {
+	if contains(t, out, "pod default/whole: Succeeded", "container main has ended without an error"); status != 0 {
 		t.Errorf("status %d", status)
 	}
 }

@@ -28,9 +28,7 @@ func TestExplainNamesUnexaminedNodes(t *testing.T) {
 	out, problems := run(t, server(waiting(t)), "explain", "pending", "-n", "default", "--limit", "1ns")
 	lines(t, out+problems, `
 pod default/pending: Pending
-
-What to do
-not all nodes and devices were examined, so the rest of this advice may be wrong: search for longer (kubectl gpu explain --limit), or write simpler selectors
+not all nodes and devices were examined, so causes and advice may be wrong: search for longer (kubectl gpu explain --limit), or write simpler selectors
 
 Facts
 scheduler: no node

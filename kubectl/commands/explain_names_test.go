@@ -9,8 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	k8sresource "k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -78,33 +76,23 @@ func TestExplainOfResourcesOfOtherVendors(t *testing.T) {
 	}
 }
 
-// The command keeps what the node offers already.
 func TestExplainOfDevicesThatTheNodeCouldOffer(t *testing.T) {
-	const profile = "device.attributes['gpu.nvidia.com'].profile=='1g.10gb'"
-	for name, tc := range map[string]struct {
-		node, label, claim, want string
-	}{
-		"no MIG":                  {"dgx-h100 share", "", "class=mig-1g.10gb", "share.mig --overwrite"},
-		"the same by mig":         {"dgx-h100 share", "", "class=mig.nvidia.com cel=" + profile, "share.mig --overwrite"},
-		"any profile":             {"dgx-h100 share", "", "class=mig.nvidia.com", "share.mig --overwrite"},
-		"next to a monitor":       {"dgx-h100 share.monitor", "", "class=mig-1g.10gb", "share.mig.monitor --overwrite"},
-		"a word that is not here": {"dgx-h100 share", "share.later", "class=mig-1g.10gb", "share.later.mig --overwrite"},
-		"a monitor":               {"dgx-h100 share.mig", "", "class=monitor.nvidia.com", "share.mig.monitor --overwrite"},
-		"no shares":               {"dgx-h100 mig", "", "class=mps.nvidia.com memory=1Gi", "share.mig --overwrite"},
-		"no time slices":          {"t4 share", "", "class=timeslice.nvidia.com", "share.timeslice --overwrite"},
-		"another profile":         {"dgx-h100 share.mig", "", "class=mig.nvidia.com cel=device.attributes['gpu.nvidia.com'].profile=='4g.40gb'", "an administrator adds the MIG profile 4g.40gb to those of node a: https://"},
-		"a GPU without MIG":       {"t4 share", "", "class=mig-1g.10gb", "name another class"},
+	const profile = "device.attributes['gpu.nvidia.com'].profile=='4g.40gb'"
+	offers := func(word string) string {
+		return "an administrator adds " + word + " to the offer of node a: https://"
+	}
+	for name, tc := range map[string]struct{ node, claim, want string }{
+		"no MIG":            {"dgx-h100 share", "class=mig-1g.10gb", offers("mig")},
+		"a monitor":         {"dgx-h100 share.mig", "class=monitor.nvidia.com", offers("monitor")},
+		"no shares":         {"dgx-h100 mig", "class=mps.nvidia.com memory=1Gi", offers("share")},
+		"no time slices":    {"t4 share", "class=timeslice.nvidia.com", offers("timeslice")},
+		"another profile":   {"dgx-h100 share.mig", "class=mig.nvidia.com cel=" + profile, "if the GPUs of node a have the MIG profile, an administrator adds it: https://"},
+		"a GPU without MIG": {"t4 share", "class=mig-1g.10gb", "name another class"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := fleettest.New(t, "a="+tc.node)
-			if tc.label != "" {
-				w.Nodes[0].Labels = map[string]string{"gpu.nvidia.com/offer": tc.label}
-			}
 			w.Claims = append(w.Claims, fleettest.Claim("new", tc.claim))
 			out, status := explain(t, server(w), "claim/new")
-			if strings.HasSuffix(tc.want, "--overwrite") {
-				tc.want = "kubectl label node a gpu.nvidia.com/offer=" + tc.want
-			}
 			if contains(t, out, tc.want); status != 2 {
 				t.Errorf("status %d", status)
 			}
@@ -145,51 +133,6 @@ func TestExplainNamesTheTolerationForANode(t *testing.T) {
 	}
 	out, _ := explain(t, server(w), "pending")
 	contains(t, out, "no node admits the pod", `tolerations: [{key: "team", operator: Equal, value: "a", effect: NoSchedule}]`)
-}
-
-// A command that ends pods is printed only if it is proven to be enough.
-func TestExplainNamesThePodsToEnd(t *testing.T) {
-	command := "kubectl delete pod held --namespace default"
-	for name, tc := range map[string]struct {
-		change func(*fleettest.World)
-		want   bool
-	}{
-		"enough": {func(*fleettest.World) {}, true},
-		"a controller makes it anew": {func(w *fleettest.World) {
-			for _, p := range w.Pods[:2] {
-				p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Controller: ptr.To(true)}}
-			}
-		}, false},
-		"of another namespace": {func(w *fleettest.World) { w.Pods[0].Namespace, w.Pods[1].Namespace = "other", "other" }, false},
-		"another pod waits, too": {func(w *fleettest.World) {
-			other := fleettest.Pod("other")
-			other.Status.Phase = corev1.PodPending
-			w.Pods = append(w.Pods, other)
-		}, false},
-		"more than any pod frees": {func(w *fleettest.World) { w.Claims[2].Spec.Devices.Requests[0].Exactly.Count = 5 }, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := waiting(t)
-			tc.change(w)
-			if out, _ := explain(t, server(w), "pending"); strings.Contains(out, "kubectl delete") != tc.want || tc.want && !strings.Contains(out, command) {
-				t.Errorf("got\n%s", out)
-			}
-		})
-	}
-	client := server(waiting(t))
-	forbid(client, "pods", true)
-	if out, _ := explain(t, client, "pending"); strings.Contains(out, "kubectl delete") {
-		t.Errorf("without the right to all pods:\n%s", out)
-	}
-}
-
-func TestExplainNamesTheShareThatFits(t *testing.T) {
-	w := fleettest.New(t, "a=dgx-h100 share")
-	w.Hold("a", "whole", "count=7")
-	w.Hold("a", "share", "class=mps.nvidia.com memory=40Gi")
-	w.Claims = append(w.Claims, fleettest.Claim("new", "class=mps.nvidia.com memory=60Gi"))
-	out, _ := explain(t, server(w), "claim/new")
-	contains(t, out, "a share of 40048Mi fits on node a now")
 }
 
 // A pod that waits for a GPU with a fault waits for its repair.

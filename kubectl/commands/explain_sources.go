@@ -4,9 +4,7 @@ package commands
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"path"
 	"slices"
 	"time"
 
@@ -17,7 +15,6 @@ import (
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // exitStatus is a result of a command besides success and errors. It is not printed.
@@ -63,7 +60,7 @@ const usePatience = 5 * time.Second
 
 // evidence reads the facts of an explanation besides the objects of the cluster.
 func (o *options) evidence(ctx context.Context, v *view, q rows.Question) (rows.Evidence, error) {
-	all := rows.Evidence{Profiles: profilesOf, Repairer: isRepairer(ctx, v)}
+	all := rows.Evidence{Repairer: isRepairer(ctx, v)}
 	pod, _ := v.Find(q)
 	if pod == nil {
 		return all, nil
@@ -118,26 +115,4 @@ func isRepairer(ctx context.Context, v *view) bool {
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "patch", Resource: "nodes"}},
 	}, metav1.CreateOptions{})
 	return err == nil && review.Status.Allowed
-}
-
-// profilesOf returns the MIG profiles of a product, from the models of the simulator.
-func profilesOf(product string) []string {
-	for _, name := range modelNames() {
-		text, err := models.ReadFile(path.Join("models", name+".json"))
-		var hardware gpu.Node
-		if err != nil || json.Unmarshal(text, &hardware) != nil {
-			continue
-		}
-		for _, g := range hardware.GPUs {
-			if g.ProductName != product || !g.MIG.Capable {
-				continue
-			}
-			var profiles []string
-			for _, p := range g.MIG.Profiles {
-				profiles = append(profiles, p.Profile.String())
-			}
-			return profiles
-		}
-	}
-	return nil
 }

@@ -47,33 +47,17 @@ func (e emptyError) Error() string { return string(e) }
 type named interface{ ObjectName() string }
 
 // formats are the output formats, for help and errors.
-const formats = "wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADING:PATH,…"
+const formats = "wide, json, yaml, name or jsonpath=TEMPLATE"
 
 // checkOutput returns an error if --output is not a format. It is called before the cluster is
-// read. pictures is set for the command that draws.
-func (o *options) checkOutput(pictures bool) error {
+// read.
+func (o *options) checkOutput() error {
 	format, argument, _ := strings.Cut(o.output, "=")
 	var err error
 	switch format {
 	case "jsonpath":
 		_, err = parsed(argument)
-	case "custom-columns":
-		var columns []column
-		if columns, err = columnsOf(argument); err == nil {
-			for _, c := range columns {
-				if _, problem := parsed(c.path); problem != nil {
-					err = fmt.Errorf("%w: %w", gpu.ErrInvalid, problem)
-				}
-			}
-		}
-		if err != nil {
-			return fmt.Errorf("--output %s: %w", o.output, err)
-		}
 	case "", "wide", "json", "yaml", "name":
-	case "svg":
-		if !pictures {
-			return o.unknownFormat()
-		}
 	default:
 		return o.unknownFormat()
 	}
@@ -87,25 +71,9 @@ func (o *options) unknownFormat() error {
 	return fmt.Errorf("--output %s: %w: want %s", o.output, gpu.ErrInvalid, formats)
 }
 
-// column is a column of the format custom-columns.
-type column struct{ heading, path string }
-
-// columnsOf returns the columns of "HEADING:PATH,…".
-func columnsOf(text string) ([]column, error) {
-	var all []column
-	for _, part := range strings.Split(text, ",") {
-		heading, path, found := strings.Cut(part, ":")
-		if !found || heading == "" || path == "" {
-			return nil, fmt.Errorf("%w: want HEADING:PATH, such as NODE:.node,GPU:.name", gpu.ErrInvalid)
-		}
-		all = append(all, column{heading, path})
-	}
-	return all, nil
-}
-
 // isTable reports whether rows are printed as lines. Other formats have empty lists.
 func (o *options) isTable() bool {
-	return o.output == "" || o.output == "wide" || o.output == "name" || strings.HasPrefix(o.output, "custom-columns=")
+	return o.output == "" || o.output == "wide" || o.output == "name"
 }
 
 // printList prints rows as a list of the kind, in the requested order and format. The table
@@ -174,49 +142,9 @@ func (o *options) printValue(value any) error {
 		}
 		_, err = o.Out.Write(text)
 		return err
-	case "custom-columns":
-		return o.printColumns(argument, value)
 	default:
 		return o.unknownFormat()
 	}
-}
-
-// printColumns prints the columns of "HEADING:PATH,…" for each item of a list.
-func (o *options) printColumns(columns string, value any) error {
-	content, err := generic(value)
-	if err != nil {
-		return err
-	}
-	if object, ok := content.(map[string]any); ok && object["items"] != nil {
-		content = object["items"]
-	}
-	items, ok := content.([]any)
-	if !ok {
-		items = []any{content}
-	}
-	all, err := columnsOf(columns)
-	if err != nil {
-		return fmt.Errorf("--output custom-columns=%s: %w", columns, err)
-	}
-	var t table
-	for _, c := range all {
-		t.heading = append(t.heading, c.heading)
-	}
-	for _, item := range items {
-		var row []string
-		for _, c := range all {
-			text, err := extract(c.path, item)
-			if err != nil {
-				return fmt.Errorf("--output custom-columns=%s: %w: %w", columns, gpu.ErrInvalid, err)
-			}
-			if len(text) == 0 {
-				text = []byte("<none>")
-			}
-			row = append(row, string(text))
-		}
-		t.rows = append(t.rows, row)
-	}
-	return t.write(o.Out, tableStyle{})
 }
 
 // generic returns a value as maps and lists, with the names of its JSON. Each text is in one

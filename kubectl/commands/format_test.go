@@ -140,17 +140,14 @@ func TestFindingsForPrograms(t *testing.T) {
 	files.Golden(t, "list-findings.yaml", []byte(print("yaml", findings...)))
 	for format, want := range map[string]string{
 		"name":                              "swap-on\n",
-		"custom-columns=C:.code,O:.object":  "C         O\nswap-on   node a\nswap-on   node b\n",
 		"jsonpath={.kind} {.items[*].code}": "FindingList swap-on swap-on ecc-off",
 	} {
 		if got := print(format, findings...); got != want {
 			t.Errorf("%s: got %q, want %q", format, got, want)
 		}
 	}
-	for _, format := range []string{"name", "custom-columns=C:.code"} {
-		if got := print(format, findings[3]); got != "" {
-			t.Errorf("%s of a healthy cluster: got %q", format, got)
-		}
+	if got := print("name", findings[3]); got != "" {
+		t.Errorf("names of a healthy cluster: got %q", got)
 	}
 }
 
@@ -166,12 +163,9 @@ func TestOutputFormatsOfKubectl(t *testing.T) {
 		"names of namespaces":     {[]string{"usage", "-o", "name"}, "namespace/default\n"},
 		"JSONPath":                {[]string{"get", "-o", "jsonpath={range .items[?(@.health.state=='tainted')]}{.name} {.health.reasons[0].code}{'\\n'}{end}"}, "gpu-18-00 xid-79\n"},
 		"a path":                  {[]string{"get", "-o", "jsonpath=.kind"}, "GPUList"},
-		"columns":                 {[]string{"who", "-A", "-o", "custom-columns=POD:.pod,LIMIT:.share.memoryEnforcement"}, "POD    LIMIT\nhalf   cooperative\npart   <none>\nslot   <none>\n"},
 		"names of an explanation": {[]string{"explain", "half", "-n", "default", "-o", "name"}, "pod/half\n"},
 		"the name of a claim":     {[]string{"explain", "claim/part", "-n", "default", "-o", "name"}, "resourceclaim.resource.k8s.io/part\n"},
 		"JSONPath of an object":   {[]string{"explain", "half", "-n", "default", "-o", "jsonpath={.kind} {.outcome}"}, "Explanation waits"},
-		"no columns":              {[]string{"get", "-o", "custom-columns=POD"}, "Error: --output custom-columns=POD: invalid: want HEADING:PATH, such as NODE:.node,GPU:.name\n"},
-		"an unclosed path":        {[]string{"get", "-o", "jsonpath={.items"}, "Error: --output jsonpath={.items: invalid: unclosed action\n"},
 	} {
 		if out, problems := run(t, client, tc.args...); out+problems != tc.want {
 			t.Errorf("%s: got %q, want %q", name, out+problems, tc.want)
@@ -183,11 +177,9 @@ func TestOutputFormatsOfKubectl(t *testing.T) {
 func TestOutputFormatsAreCheckedFirst(t *testing.T) {
 	t.Setenv("KUBECONFIG", kubeconfig(t))
 	for format, want := range map[string]string{
-		"tabel":                  "--output tabel: invalid: want wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADING:PATH,…",
-		"svg":                    "--output svg: invalid: want wide",
-		"jsonpath={.items":       "--output jsonpath={.items: invalid: unclosed action",
-		"custom-columns=POD":     "--output custom-columns=POD: invalid: want HEADING:PATH",
-		"custom-columns=A:{.pod": "--output custom-columns=A:{.pod: invalid: unclosed action",
+		"tabel":            "--output tabel: invalid: want wide, json, yaml, name or jsonpath=TEMPLATE",
+		"svg":              "--output svg: invalid: want wide",
+		"jsonpath={.items": "--output jsonpath={.items: invalid: unclosed action",
 	} {
 		streams, _, _, stderr := genericiooptions.NewTestIOStreams()
 		cmd := newCommand(streams, func(clientcmd.ClientConfig) (kubernetes.Interface, error) {
@@ -204,8 +196,8 @@ func TestOutputFormatsAreCheckedFirst(t *testing.T) {
 func TestRowsAreOrderedByAColumn(t *testing.T) {
 	client := server(varied(t))
 	order := func(args ...string) string {
-		out, problems := run(t, client, append(args, "-o", "custom-columns=X:.name")...)
-		return strings.Join(strings.Fields(out)[1:], " ") + problems
+		out, problems := run(t, client, append(args, "-o", "jsonpath={.items[*].name}")...)
+		return out + problems
 	}
 	// Half of gpu-18-00 is promised, and one of four slots of gpu-af-00.
 	if got, want := order("get", "a", "--sort-by", "compute"), "gpu-3b-00 gpu-86-00 gpu-af-00 gpu-18-00"; got != want {
@@ -304,8 +296,6 @@ func TestMistypedNamesHaveSuggestions(t *testing.T) {
 		"node gpu-node-10: not found: did you mean gpu-node-1?":                                                    {"get", "gpu-node-1", "gpu-node-10"},
 		"node gpu-node-2: not found: did you mean gpu-node-1?":                                                     {"doctor", "gpu-node-2"},
 		"model dgx-h10: not found: did you mean dgx-h100?":                                                         {"plan", "-f", app, "--nodes", "2", "--model", "dgx-h10"},
-		"unknown flag: --sort-bi: did you mean --sort-by?":                                                         {"get", "--sort-bi", "memory"},
-		"unknown flag: --limit: kubectl gpu get --help lists the flags":                                            {"get", "--limit", "1s"},
 		"kubectl gpu explain: invalid: want a POD or claim/CLAIM, got 0 arguments; see kubectl gpu explain --help": {"explain"},
 		"kubectl gpu topo: invalid: want a NODE, got 2 arguments; see kubectl gpu topo --help":                     {"topo", "gpu-node-1", "b"},
 	} {

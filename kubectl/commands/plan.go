@@ -220,13 +220,8 @@ func pendingReason(c *rows.Cluster, verdicts []fleet.Verdict) (text, code string
 	if len(verdicts) == 0 {
 		return "there are no nodes", rows.CodeNoNode
 	}
-	nearest, reason := verdicts[0], ""
-	if nearest.Excluded != nil {
-		reason = strings.Join(nearest.Excluded, "; ")
-	} else {
-		reason = c.MissingText(nearest)
-	}
-	return fmt.Sprintf("node %s: %s", nearest.Node, reason), c.MissingCode(nearest)
+	code, text = c.Missing(verdicts[0])
+	return fmt.Sprintf("node %s: %s", verdicts[0].Node, text), code
 }
 
 // held returns the number of GPUs, and the number of GPUs that claims hold.

@@ -63,9 +63,9 @@ func (t table) write(w io.Writer, style tableStyle) error {
 		}
 		rows = append(rows, cells)
 	}
-	rows, gap := fit(rows, style.width)
+	fit(rows, style.width)
 	var text strings.Builder
-	writer := tabwriter.NewWriter(&text, leastTab, 0, gap, ' ', 0)
+	writer := tabwriter.NewWriter(&text, leastTab, 0, columnGap, ' ', 0)
 	for _, cells := range rows {
 		if _, err := fmt.Fprintln(writer, strings.Join(cells, "\t")); err != nil {
 			return err
@@ -82,9 +82,7 @@ func (t table) write(w io.Writer, style tableStyle) error {
 	i := -2
 	for line := range strings.Lines(text.String()) {
 		line = strings.TrimSuffix(line, "\n")
-		if !strings.HasPrefix(line, " ") { // not the rest of a row
-			i++
-		}
+		i++
 		switch {
 		case i < 0:
 			line = "\x1b[1m" + line + "\x1b[0m"

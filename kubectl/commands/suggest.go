@@ -3,12 +3,10 @@
 package commands
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -54,18 +52,4 @@ func exactly(what string) cobra.PositionalArgs {
 		}
 		return fmt.Errorf("%s: %w: want %s, got %d arguments; see %s --help", cmd.CommandPath(), gpu.ErrInvalid, what, len(args), cmd.CommandPath())
 	}
-}
-
-// suggestFlag adds the nearest flag to the error of an unknown one.
-func suggestFlag(cmd *cobra.Command, err error) error {
-	unknown := new(pflag.NotExistError)
-	if !errors.As(err, &unknown) {
-		return err
-	}
-	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	if near := fleet.Nearest(unknown.GetSpecifiedName(), names); len(near) > 0 && len(unknown.GetSpecifiedName()) > 1 {
-		return fmt.Errorf("%w: did you mean --%s?", err, near[0])
-	}
-	return fmt.Errorf("%w: %s --help lists the flags", err, cmd.CommandPath())
 }

@@ -11,7 +11,6 @@ import (
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
-	"github.com/gpu-dra/gpu-dra-driver/kubectl/pages"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -20,7 +19,6 @@ func (o *options) newTopo() *cobra.Command {
 	return &cobra.Command{
 		Use:   "topo NODE",
 		Short: "The paths between the GPUs of a node, their NUMA nodes and PCIe roots, and their claims",
-		Long:  "With --output svg, a picture of the GPUs, their NVLink domains, PCIe roots and NUMA nodes, the NICs and other\n" + "devices near them, and the claims of each.",
 		Args:  exactly("a NODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, err := o.read(cmd.Context())
@@ -33,9 +31,6 @@ func (o *options) newTopo() *cobra.Command {
 			}
 			if len(nodes[0].GPUs) == 0 {
 				return fmt.Errorf("node %s: %w: it publishes no devices of %s", args[0], gpu.ErrNotFound, o.driver)
-			}
-			if o.output == "svg" {
-				return pages.WriteTopology(o.Out, v.Cluster, nodes[0])
 			}
 			if err := o.addWiring(cmd.Context(), v, nodes[0]); err != nil {
 				fmt.Fprintf(o.ErrOut, "node %s: links are not counted: %v\n", nodes[0].Name, err) //nolint:errcheck // there is no other place to say so

@@ -4,7 +4,6 @@ package commands
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/commands/internal/plain"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/cordon"
@@ -87,36 +85,17 @@ func (v *verb) say(format string, args ...any) {
 	fmt.Fprintln(v.Out, line) //nolint:errcheck // the step itself matters more than its line
 }
 
-// objects reads the lists of the cluster. A list that the user may not read is an error, and
-// rules are empty if the API server does not serve them.
+// objects reads the objects of the cluster. A list that the user may not read as a whole is an error.
+// Rules are empty if the API server does not serve them.
 func (v *verb) objects(ctx context.Context, lists ...doctor.List) (fleet.Objects, error) {
-	var objects fleet.Objects
-	core, devices := v.client.CoreV1(), v.client.ResourceV1()
-	r := listing{required: lists, refused: map[doctor.List]string{}}
+	objects, unread, err := readObjects(ctx, v.client, v.namespace, lists...)
+	var refused []string
 	for _, list := range lists {
-		switch list { //nolint:exhaustive // the commands read no other list
-		case doctor.Pods:
-			readList(ctx, &r, list, &objects.Pods, lister(core.Pods(metav1.NamespaceAll).List), nil)
-		case doctor.Claims:
-			readList(ctx, &r, list, &objects.Claims, lister(devices.ResourceClaims(metav1.NamespaceAll).List), nil)
-		case doctor.Slices:
-			readList(ctx, &r, list, &objects.Slices, lister(devices.ResourceSlices().List), nil)
-		case doctor.Rules:
-			readList(ctx, &r, list, &objects.TaintRules, lister(devices.DeviceTaintRules().List), nil)
+		if unread[list] != "" {
+			refused = append(refused, string(list))
 		}
 	}
-	r.running.Wait()
-	if len(r.failures) == 0 {
-		return objects, nil
-	}
-	err := errors.Join(r.failures...)
-	if errors.Is(err, gpu.ErrPermission) {
-		var refused []string
-		for _, list := range lists {
-			if r.refused[list] != "" {
-				refused = append(refused, string(list))
-			}
-		}
+	if len(refused) > 0 {
 		return objects, missing("list "+strings.Join(refused, " and "), nil)
 	}
 	return objects, err

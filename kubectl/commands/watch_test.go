@@ -79,15 +79,15 @@ func TestWatchPrintsAgainAfterChanges(t *testing.T) {
 	await("default     half")
 
 	// Two commands at a time do not disturb each other, and a sentence becomes a table.
-	rows := watched(t, client, "get", "-w", "-o", "custom-columns=GPU:.name,STATE:.health.state")
-	rows("gpu-3b-00   ok")
+	rows := watched(t, client, "get", "-w", "-o", "jsonpath={range .items[*]}{.name} {.health.state}{'\\n'}{end}")
+	rows("gpu-3b-00 ok")
 	slice := w.Slices[0].DeepCopy()
 	for i := range slice.Spec.Devices {
 		slice.Spec.Devices[i].Taints = []resourceapi.DeviceTaint{{Key: "example.com/t", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 	}
 	_, err = client.ResourceV1().ResourceSlices().Update(t.Context(), slice, metav1.UpdateOptions{})
 	must(t, err)
-	rows("gpu-3b-00   tainted")
+	rows("gpu-3b-00 tainted")
 }
 
 func TestWatchOfNothingWaitsForSomething(t *testing.T) {

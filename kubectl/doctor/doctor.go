@@ -112,9 +112,6 @@ type Cluster struct {
 type Answer struct {
 	Facts *agentv1.Node
 	Err   error
-	// ConfigProblem and FollowsConfig are what the agent's metric says if there are no facts. None
-	// of them is set if the metric cannot be read either.
-	ConfigProblem, FollowsConfig bool
 }
 
 // check is one row of the list of checks.

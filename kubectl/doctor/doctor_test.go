@@ -380,8 +380,8 @@ func TestEveryCheckOfANode(t *testing.T) {
 		"swap":      {func(n *agentv1.Node) { n.SwapBytes = fact(uint64(3 << 29)) }, "warning | swap | node a | 1.5Gi of swap"},
 		"slow CPUs": {func(n *agentv1.Node) { n.Governors = fact([]string{"performance", "powersave"}) }, "warning | governor | node a | frequency governor performance, powersave"},
 		"a file that the agent cannot read": {func(n *agentv1.Node) {
-			n.NRI = agentv1.Fact[bool]{Source: "/run/nri/nri.sock", Unknown: "permission denied"}
-		}, "unknown | nri | node a | permission denied"},
+			n.CPUManager = agentv1.Fact[string]{Source: "/var/lib/kubelet/cpu_manager_state", Unknown: "permission denied"}
+		}, "unknown | cpu-manager | node a | permission denied"},
 		"a GPU whose clocks cannot be read": {func(n *agentv1.Node) {
 			n.GPUs[1].Clocks = agentv1.Fact[agentv1.Clocks]{Source: "NVML", Unknown: "timed out"}
 		}, "unknown | clocks | node a | timed out (gpu-43-00)"},

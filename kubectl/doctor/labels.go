@@ -23,7 +23,7 @@ const (
 var nodeLabels = []string{v1alpha1.LabelConfig, v1alpha1.LabelOffer}
 
 // checkNodeConfig reports labels and files that agents do not follow. The agent knows best; if it
-// cannot be queried, the labels and the metric of the agent say a part of it.
+// cannot be queried, the labels say a part of it.
 func checkNodeConfig(c *Cluster) []Finding {
 	labels := map[string]map[string]string{}
 	for _, node := range c.Nodes {
@@ -68,16 +68,12 @@ func (c *Cluster) judgeNodeConfig(node string, labels map[string]string) verdict
 		return fine("the agent reports no label or file that it does not follow")
 	case offers && wrong != "" && c.mayHaveAgent(node):
 		return verdict{"config-not-followed", Problem, fmt.Sprintf("label %s=%s: %s", v1alpha1.LabelOffer, offer, wrong), notFollowed, correct}
-	case answer.ConfigProblem:
-		return verdict{
-			"config-not-followed", Problem, "the metric gpu_dra_node_config_problem of the agent is 1; its log has the reason (\"GPUs of the node\")", notFollowed, correct,
-		}
 	case len(set) > 0 && !c.mayHaveAgent(node):
 		return verdict{
 			"label-without-agent", Warning, "it has the label " + strings.Join(set, ", ") + " and no agent", "the label has no effect, and the node publishes no GPUs",
 			"if the node has GPUs, check that it has one of the labels in nodes.withAnyLabel of the chart and none in nodes.withoutLabels; otherwise remove the label",
 		}
-	case len(set) > 0 && !answer.FollowsConfig:
+	case len(set) > 0:
 		reason := cmp.Or(c.Unread[AgentFacts], c.Unread[DriverPods], "its agent was not queried")
 		if answer.Err != nil {
 			reason = answer.Err.Error()

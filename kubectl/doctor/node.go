@@ -45,8 +45,6 @@ func nodeChecks() []nodeCheck {
 		{"peermem", judgePeermem},
 		{"memlock", judgeMemlock},
 		{"cgroup", judgeCgroup},
-		{"nri", judgeNRI},
-		{"huge-pages", judgeHugePages},
 		{"transparent-huge-pages", judgeTHP},
 		{"swap", judgeSwap},
 		{"governor", judgeGovernor},
@@ -321,30 +319,6 @@ func judgeCgroup(n agentv1.Node) verdict {
 		default:
 			return fine("cgroup v2 without dmem and misc, which driver %s does not use", n.DriverVersion.Value)
 		}
-	})
-}
-
-func judgeNRI(n agentv1.Node) verdict {
-	return known(n.NRI, func(on bool) verdict {
-		if on {
-			return fine("the container runtime has NRI")
-		}
-		return fine("the container runtime has no NRI socket; the driver does not need it")
-	})
-}
-
-func judgeHugePages(n agentv1.Node) verdict {
-	return known(n.HugePages, func(pages map[string]uint64) verdict {
-		var reserved []string
-		for _, size := range slices.Sorted(maps.Keys(pages)) {
-			if pages[size] > 0 {
-				reserved = append(reserved, fmt.Sprintf("%d of %s", pages[size], size))
-			}
-		}
-		if reserved == nil {
-			return fine("no huge pages are reserved")
-		}
-		return fine("huge pages: %s", strings.Join(reserved, ", "))
 	})
 }
 

@@ -187,13 +187,7 @@ func TestLabelsThatAreNotFollowed(t *testing.T) {
 		"an offer with a word twice, and no facts": {"gpu.nvidia.com/offer", "mig_mig", &doctor.Answer{Err: refused}, nil, []string{
 			`problem | config-not-followed | node a | label gpu.nvidia.com/offer=mig_mig: "mig" is there twice`, "unknown | agent-does-not-answer | node a",
 		}},
-		"a metric, and no facts": {"gpu.nvidia.com/config", "traning", &doctor.Answer{Err: refused, ConfigProblem: true}, nil, []string{
-			"problem | config-not-followed | node a | the metric gpu_dra_node_config_problem of the agent is 1", "unknown | agent-does-not-answer | node a",
-		}},
-		"a metric that is 0, and no facts": {"gpu.nvidia.com/config", "training", &doctor.Answer{Err: refused, FollowsConfig: true}, nil, []string{
-			"unknown | agent-does-not-answer | node a",
-		}},
-		"neither metric nor facts": {"gpu.nvidia.com/config", "training", &doctor.Answer{Err: refused}, nil, []string{
+		"a configuration, and no facts": {"gpu.nvidia.com/config", "training", &doctor.Answer{Err: refused}, nil, []string{
 			"unknown | agent-does-not-answer | node a", "unknown | config-not-checked | node a | it has the label gpu.nvidia.com/config=training; no right",
 		}},
 		"no right to query agents": {"gpu.nvidia.com/config", "training", &doctor.Answer{}, func(c *doctor.Cluster) {
@@ -232,12 +226,11 @@ func TestFilesThatASimulatedNodeLacksAreLeftOut(t *testing.T) {
 		c := healthy(w)
 		facts := c.Facts["a"].Facts
 		facts.Simulated = simulated
-		facts.NRI = agentv1.Fact[bool]{Source: "/run/nri/nri.sock", Unknown: "permission denied"}
 		facts.CPUManager = agentv1.Fact[string]{Source: "/var/lib/kubelet/cpu_manager_state", Unknown: "permission denied"}
 		facts.GPUs[0].Clocks = agentv1.Fact[agentv1.Clocks]{Source: "NVML", Unknown: "timed out"}
-		want := []string{"unknown | file-not-readable | node a", "unknown | fact-unknown | node a", "unknown | file-not-readable | node a"}
+		want := []string{"unknown | file-not-readable | node a", "unknown | fact-unknown | node a"}
 		if simulated {
-			want = want[1:2]
+			want = want[1:]
 		}
 		finds(t, c, want...)
 	}

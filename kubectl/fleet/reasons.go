@@ -77,9 +77,6 @@ func (d Device) selectorReason(expression string) string {
 			here = append(here, name.String()+" is absent")
 			continue
 		}
-		if name == d.memory() {
-			value += d.memoryHint(expression)
-		}
 		here = append(here, name.ID+" is "+value)
 	}
 	if here == nil {
@@ -107,8 +104,6 @@ func (d Device) value(name Name) (string, bool) {
 }
 
 // memory returns the name of the device's memory in selectors.
-func (d Device) memory() Name { return publishedName(d.ID.Driver, v1alpha1.CapacityMemory, true) }
-
 // ValueText returns the value of an attribute as text.
 func ValueText(v resourceapi.DeviceAttribute) string {
 	switch {

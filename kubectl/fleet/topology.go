@@ -76,27 +76,6 @@ func (d Device) Place() Place {
 	return p
 }
 
-// Neighbors returns the devices of other drivers with a place in a node, such as NICs and
-// CPUs. The order is by driver and name.
-func (f *Fleet) Neighbors(node string) []Device {
-	var all []Device
-	for pool, newest := range newestPools(f.published[node]) {
-		if pool.driver == f.Driver {
-			continue
-		}
-		for _, slice := range newest.slices {
-			for i := range slice.Spec.Devices {
-				d := f.device(DeviceID{pool.driver, pool.name, slice.Spec.Devices[i].Name}, &slice.Spec.Devices[i])
-				if d.Place() != (Place{}) {
-					all = append(all, d)
-				}
-			}
-		}
-	}
-	slices.SortFunc(all, func(a, b Device) int { return a.ID.compare(b.ID) })
-	return all
-}
-
 // PathTo returns the path to another GPU of the node.
 func (g GPU) PathTo(other GPU) Path {
 	a, b := g.Place(), other.Place()

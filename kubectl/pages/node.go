@@ -16,7 +16,6 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/pages/internal/markup"
-	"github.com/gpu-dra/gpu-dra-driver/kubectl/pages/internal/picture"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -50,12 +49,6 @@ func nodePage(_ context.Context, r *reading, q *http.Request) (page, error) {
 			{"Compute promised", by(rows.GPU.ComputePart), func(g rows.GPU) markup.Part { return promisedCompute(g) }},
 		}, useColumns(r, func(g rows.GPU) rows.Use { return g.Use }, func(g rows.GPU) resource.Quantity { return g.Memory })),
 	}
-	drawn := pictureOf(r.Cluster, node)
-	drawn.Link = func(name string) string { return address("nodes", node.Name, "gpus", name) }
-	var narrow markup.Parts
-	for _, p := range picture.DrawNarrow(drawn) {
-		narrow = append(narrow, p)
-	}
 	places := rows.Topologies(node)
 	paths := grid{name: "Paths between GPUs", heading: []string{"GPU"}}
 	for _, g := range places {
@@ -72,11 +65,8 @@ func nodePage(_ context.Context, r *reading, q *http.Request) (page, error) {
 		breadcrumbs(markup.Text(node.Name)),
 		markup.If(node.Incomplete, paragraph("alert", "The node publishes a part of its devices: "+incompleteText+". Until then no claim gets any of them.")),
 		section("GPUs", gpus.draw(q, r.GPUs([]fleet.Node{node}, r.uses()))),
-		section("Topology",
-			markup.E("div", markup.Attr("class", "picture wide"), markup.Attr("role", "region"), markup.Attr("aria-label", "Picture of the topology"), markup.Attr("tabindex", "0"), picture.Draw(drawn, true)),
-			markup.E("div", markup.Attr("class", "picture narrow"), narrow),
-			markup.E("details", markup.E("summary", markup.Text("Paths between GPUs, as a table")), markup.E("div", markup.Attr("class", "matrix"), paths.draw()),
-				paragraph("hint", "NV: one NVLink domain. PCI: one PCIe root. NODE: one NUMA node. SYS: two NUMA nodes. ?: a place is not published."))),
+		section("Topology", markup.E("div", markup.Attr("class", "matrix"), paths.draw()),
+			paragraph("hint", "NV: one NVLink domain. PCI: one PCIe root. NODE: one NUMA node. SYS: two NUMA nodes. ?: a place is not published.")),
 		holders(r, r.Holders([]fleet.Node{node}, metav1.NamespaceAll, r.uses()), "Holders"),
 	}}, nil
 }

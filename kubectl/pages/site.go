@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/pages/internal/markup"
-	"github.com/gpu-dra/gpu-dra-driver/kubectl/pages/internal/picture"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/pages/internal/web"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -141,9 +140,6 @@ func serveAsset(w http.ResponseWriter, q *http.Request, name string) {
 	if err != nil {
 		http.NotFound(w, q)
 		return
-	}
-	if name == "ui.css" {
-		text = append(text, picture.Style()...)
 	}
 	http.ServeContent(w, q, name, time.Time{}, bytes.NewReader(text))
 }

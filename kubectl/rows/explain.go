@@ -40,7 +40,8 @@ type Explanation struct {
 	Containers []ContainerDevice `json:"containers,omitempty"`
 	// Facts are from the pod and its claims, a sentence each.
 	Facts []string `json:"facts,omitempty"`
-	// Unread names the rights that the user lacks, the unknown facts, and the role with the rights.
+	// Unread is what the explanation does not rest on: nodes that were not examined, and rights that
+	// the user lacks, with the unknown facts and the role that has the rights.
 	Unread string `json:"unread,omitempty"`
 	// Partial is true if claims that the user may not read can hold devices that seem free.
 	Partial bool `json:"partial,omitempty"`
@@ -54,7 +55,7 @@ type Explanation struct {
 	NotExamined []string `json:"notExaminedNodes,omitempty"`
 	// Excluded are the nodes on which the pod cannot run for reasons apart from devices.
 	Excluded []Excluded `json:"excludedNodes,omitempty"`
-	// Advice is a remedy, a sentence each.
+	// Advice is the remedy of the most urgent cause that has one: at most one sentence.
 	Advice []string `json:"advice,omitempty"`
 }
 
@@ -199,7 +200,7 @@ func (e *explaining) addPod(ctx context.Context, pod *corev1.Pod) error {
 	switch e.State {
 	case StateRunning:
 		e.Outcome = OutcomeWell
-		e.addEnds(pod, claims)
+		e.addEnds(pod)
 		e.addHealth(pod, claims)
 		e.addRefusals(pod.Spec.NodeName, claims)
 		e.addContainers(pod, claims)
@@ -207,15 +208,20 @@ func (e *explaining) addPod(ctx context.Context, pod *corev1.Pod) error {
 		return nil
 	case StateFailed, StateSucceeded:
 		e.Outcome = OutcomeWell
-		e.addEnds(pod, claims)
+		e.addEnds(pod)
 		if e.State == StateFailed {
 			e.addHealth(pod, claims)
 		}
-		e.addPastClaims(pod)
+		for _, claim := range claims {
+			if claim.Status.Allocation != nil {
+				e.addAllocated(claim)
+			}
+		}
 		e.addWarnings(pod, missing)
 		return nil
 	case StateTerminating, StateCreating:
 		e.Outcome = OutcomeWaits
+		e.addTwoDrivers(pod, claims)
 		e.addHealth(pod, claims)
 		e.addStart(pod, claims)
 	case StatePending:
@@ -289,10 +295,13 @@ func (e *explaining) add(ctx context.Context, pod *corev1.Pod, claims []*resourc
 			return err
 		}
 		if err != nil || e.isPartial() {
-			e.Advice = append(e.Advice, partialAdvice)
+			e.Unread = notExamined
 		}
-		e.addMiss(ctx, pod, verdicts, checks, open)
-		e.Advice = append(e.Advice, names...)
+		// A selector that reads a name that devices lack can end the scheduling on all nodes.
+		if len(names) > 0 {
+			e.advise(names[0])
+		}
+		e.addMiss(verdicts, checks, open)
 	}
 	return ctx.Err()
 }
@@ -300,8 +309,8 @@ func (e *explaining) add(ctx context.Context, pod *corev1.Pod, claims []*resourc
 // mostDevices bounds the devices of a request that are explained on a node.
 const mostDevices = 256
 
-// partialAdvice precedes advice that does not rest on all nodes and devices.
-const partialAdvice = "not all nodes and devices were examined, so the rest of this advice may be wrong: search for longer (kubectl gpu explain --limit), or write simpler selectors"
+// notExamined says that causes and advice do not rest on all nodes and devices.
+const notExamined = "not all nodes and devices were examined, so causes and advice may be wrong: search for longer (kubectl gpu explain --limit), or write simpler selectors"
 
 // isPartial reports whether the explanation is of a part of the nodes or devices.
 func (e *explaining) isPartial() bool {
@@ -311,7 +320,8 @@ func (e *explaining) isPartial() bool {
 }
 
 func (e *explaining) miss(ctx context.Context, v fleet.Verdict, claims []*resourceapi.ResourceClaim) (Miss, []fleet.RequestCheck, error) {
-	item := Miss{Node: v.Node, Code: e.cluster.MissingCode(v), Missing: e.cluster.MissingText(v)}
+	item := Miss{Node: v.Node}
+	item.Code, item.Missing = e.cluster.Missing(v)
 	checks, err := e.search.Check(ctx, v.Node, claims...)
 	if err != nil {
 		return item, nil, err

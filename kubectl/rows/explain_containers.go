@@ -107,7 +107,7 @@ func (e *explaining) addUnnamed(pod *corev1.Pod, claim *resourceapi.ResourceClai
 		return
 	}
 	e.Causes = append(e.Causes, fmt.Sprintf("no container of the pod names the claim %s, so no program gets its devices", claim.Name))
-	e.Advice = append(e.Advice, fmt.Sprintf("add resources.claims: [{name: %s}] to the container that computes, and create the pod again", entries[1]))
+	e.advise(fmt.Sprintf("add resources.claims: [{name: %s}] to the container that computes, and create the pod again", entries[1]))
 }
 
 // Terms returns the limits of a program in words, a sentence each.
@@ -197,7 +197,7 @@ func (e *explaining) addNeighbours(d fleet.Device, own *resourceapi.ResourceClai
 		}
 		addOnce(&e.Causes, fmt.Sprintf("%s on the GPU of %s uses %s, more than the %s that it was promised: memory may run out before the limits here",
 			who, d.ID.Device, amount(bytes(use[n])), amount(bytes(promised[n]))))
-		addOnce(&e.Advice, fmt.Sprintf("have the administrator of node %s end that program, or offer limits that the driver keeps: %s", d.ID.Pool, gpu.Page("docs/user/share-guarantees.md#the-levels")))
+		e.advise(fmt.Sprintf("have the administrator of node %s end that program, or offer limits that the driver keeps: %s", d.ID.Pool, gpu.Page("docs/user/share-guarantees.md#the-levels")))
 	}
 }
 

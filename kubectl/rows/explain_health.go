@@ -82,6 +82,9 @@ func (e *explaining) addHealth(pod *corev1.Pod, claims []*resourceapi.ResourceCl
 		e.addDisturbances(pod, claim)
 	}
 	e.groupHealth()
+	if len(e.Health) > 0 && e.Health[0].failed {
+		e.Advice = nil // a program that has failed on such a GPU is not the cause
+	}
 	for _, h := range e.Health {
 		e.addFault(pod, claims, h)
 	}
@@ -188,19 +191,17 @@ func (e *explaining) addFault(pod *corev1.Pod, claims []*resourceapi.ResourceCla
 		return
 	}
 	addOnce(&e.Causes, "for the program: "+h.Effect)
-	addOnce(&e.Advice, h.remedy.User)
-	if strings.Contains(h.remedy.User, "delete the pod") {
-		addOnce(&e.Advice, e.deletion(pod, claims)...)
+	remedy := h.remedy.User
+	if strings.Contains(remedy, "delete the pod") {
+		remedy += e.deletion(pod, claims)
 	}
-	if h.failed {
-		addOnce(&e.Advice, fmt.Sprintf("the administrator of node %s repairs the GPU; to report it, name %s of %s/%s", h.Node, h.Code, h.Node, h.Devices[0]))
-	}
+	e.advise(remedy)
 	addOnce(&e.Repairs, h.remedy.Admin)
 }
 
-// deletion returns the commands that delete all pods of the claims. One pod that keeps a claim
-// keeps its devices.
-func (e *explaining) deletion(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) []string {
+// deletion returns the command that deletes all pods of the claims, after a colon; "" without pods.
+// One pod that keeps a claim keeps its devices.
+func (e *explaining) deletion(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) string {
 	var pods []*corev1.Pod
 	if pod != nil {
 		pods = append(pods, pod)
@@ -213,18 +214,13 @@ func (e *explaining) deletion(pod *corev1.Pod, claims []*resourceapi.ResourceCla
 		}
 	}
 	if len(pods) == 0 {
-		return nil
+		return ""
 	}
-	names, alone := make([]string, len(pods)), false
+	names := make([]string, len(pods))
 	for i, p := range pods {
 		names[i] = p.Name
-		alone = alone || metav1.GetControllerOf(p) == nil
 	}
-	texts := []string{fmt.Sprintf("kubectl delete pod %s --namespace %s", strings.Join(names, " "), pods[0].Namespace)}
-	if alone {
-		texts = append(texts, "a pod without a controller is not started again: create it again from its manifest")
-	}
-	return texts
+	return fmt.Sprintf(": kubectl delete pod %s --namespace %s", strings.Join(names, " "), pods[0].Namespace)
 }
 
 // kubeletHealth returns the health of a device in the status of a pod's containers. It is
@@ -277,7 +273,7 @@ func (e *explaining) addKubeletHealth(reported kubeletReports, id fleet.DeviceID
 	case health == corev1.ResourceHealthStatusUnhealthy:
 		e.Outcome = OutcomeFault
 		addOnce(&e.Causes, text)
-		addOnce(&e.Advice, "delete the pod if its program has failed, so that its controller starts it on another GPU; the administrator finds the cause: kubectl gpu get "+id.Pool)
+		e.advise("delete the pod if its program has failed, so that its controller starts it on another GPU; the administrator finds the cause: kubectl gpu get " + id.Pool)
 	default:
 		report := kubeletReport{id.Pool, words}
 		reported[report] = append(reported[report], id.Device)
@@ -290,7 +286,7 @@ func (e *explaining) addUnknown(text, advice string) {
 		e.Outcome = OutcomeUnknown
 	}
 	addOnce(&e.Causes, text)
-	addOnce(&e.Advice, advice)
+	e.advise(advice)
 }
 
 // addAllocated adds the devices of a claim and the conditions that drivers report. A device

@@ -75,9 +75,9 @@ func (e *explaining) addResources(pod *corev1.Pod) {
 			}
 			e.Causes = append(e.Causes, fmt.Sprintf("container %s requests %s, which nothing in this cluster serves", container.Name, name))
 			if len(near) > 0 {
-				addOnce(&e.Advice, fmt.Sprintf("did you mean %s? Resources of a pod cannot be changed: create it again", strings.Join(near, ", ")))
+				e.advise(fmt.Sprintf("did you mean %s? Resources of a pod cannot be changed: create it again", strings.Join(near, ", ")))
 			} else {
-				addOnce(&e.Advice, "request a resource that a DeviceClass serves, or write a claim: "+gpu.Page(classesPage))
+				e.advise("request a resource that a DeviceClass serves, or write a claim: " + gpu.Page(classesPage))
 			}
 		}
 	}
@@ -129,9 +129,9 @@ func (e *explaining) addMissingClaims(pod *corev1.Pod) {
 			}
 		}
 		if near := fleet.Nearest(*name, here); len(near) > 0 {
-			addOnce(&e.Advice, fmt.Sprintf("did you mean the claim %s? The claims of a pod cannot be changed: create it again", strings.Join(near, ", ")))
+			e.advise(fmt.Sprintf("did you mean the claim %s? The claims of a pod cannot be changed: create it again", strings.Join(near, ", ")))
 		} else {
-			addOnce(&e.Advice, fmt.Sprintf("create the claim %s in the namespace %s", *name, pod.Namespace))
+			e.advise(fmt.Sprintf("create the claim %s in the namespace %s", *name, pod.Namespace))
 		}
 	}
 }

@@ -34,6 +34,9 @@ func (e *explaining) addUnread() {
 		}
 	}
 	var texts []string
+	if e.Unread != "" {
+		texts = append(texts, e.Unread)
+	}
 	if len(devices) > 0 {
 		unknown := "cordons and taints by rules"
 		if e.isUnreadable() {

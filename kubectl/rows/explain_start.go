@@ -28,16 +28,23 @@ func (e *explaining) addStart(pod *corev1.Pod, claims []*resourceapi.ResourceCla
 			pod.DeletionTimestamp.UTC().Format(time.RFC3339), OrDash(pod.Spec.NodeName)))
 	}
 	node := pod.Spec.NodeName
-	if driver := e.cluster.Driver; e.State == StateCreating && pod.Status.Phase == corev1.PodPending && e.cluster.Objects.HasOtherDriver(driver, node, claims...) {
-		e.Causes = append(e.Causes, fmt.Sprintf("two drivers of the name %s run on node %s", driver, node))
-		e.Advice = append(e.Advice, fmt.Sprintf("remove one of the drivers of the name %s from node %s: the kubelet calls only the one that registered last, so the pod may stay in ContainerCreating: %s",
-			driver, node, gpu.Page("docs/admin/migration.md#two-drivers-on-one-node")))
-	}
 	e.addRefusals(node, claims)
 	if slices.ContainsFunc(claims, func(c *resourceapi.ResourceClaim) bool { return len(e.cluster.devicesOf(c)) > 0 }) {
 		e.addDriverPods(node, slices.ContainsFunc(claims, e.needsSupervisor))
 	}
 	e.addContainerStates(pod)
+}
+
+// addTwoDrivers adds a cause if another driver of the same name serves the node of a pod that does not
+// start: the kubelet calls only one of them.
+func (e *explaining) addTwoDrivers(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) {
+	driver, node := e.cluster.Driver, pod.Spec.NodeName
+	if e.State != StateCreating || pod.Status.Phase != corev1.PodPending || !e.cluster.Objects.HasOtherDriver(driver, node, claims...) {
+		return
+	}
+	e.Causes = append(e.Causes, fmt.Sprintf("two drivers of the name %s run on node %s", driver, node))
+	e.advise(fmt.Sprintf("remove one of the drivers of the name %s from node %s: the kubelet calls only the one that registered last, so the pod may stay in ContainerCreating: %s",
+		driver, node, gpu.Page("docs/admin/migration.md#two-drivers-on-one-node")))
 }
 
 // addRefusals adds what the agent has refused. For a pod that runs, that is a cause if nothing
@@ -123,7 +130,7 @@ func (e *explaining) addDriverPod(node, program string, pods []*corev1.Pod, mean
 	remedy := fmt.Sprintf("the administrator finds the reason: kubectl gpu doctor %s", node)
 	if len(pods) == 0 {
 		e.Causes = append(e.Causes, fmt.Sprintf("no %s of the driver runs on node %s: %s", program, node, meaning))
-		addOnce(&e.Advice, remedy)
+		e.advise(remedy)
 		return
 	}
 	pod := pods[0]
@@ -141,7 +148,7 @@ func (e *explaining) addDriverPod(node, program string, pods []*corev1.Pod, mean
 		return
 	}
 	e.Causes = append(e.Causes, fmt.Sprintf("the %s of node %s is not ready: pod %s: %s (age %s); %s", program, node, pod.Name, doctor.WhyNotReady(pod), age, meaning))
-	addOnce(&e.Advice, remedy)
+	e.advise(remedy)
 }
 
 // addAgentOfRunning adds a cause if no agent watches the devices of a pod that runs.
@@ -166,7 +173,7 @@ func (e *explaining) addContainerStates(pod *corev1.Pod) {
 		}
 		e.Causes = append(e.Causes, strings.TrimSuffix(fmt.Sprintf("container %s: %s: %s", s.Name, w.Reason, w.Message), ": "))
 		if strings.Contains(w.Reason, "Image") {
-			addOnce(&e.Advice, fmt.Sprintf("correct the image of container %s (%s), or the secret for its registry; the devices are not the reason", s.Name, s.Image))
+			e.advise(fmt.Sprintf("correct the image of container %s (%s), or the secret for its registry; the devices are not the reason", s.Name, s.Image))
 		}
 	}
 }
@@ -199,7 +206,7 @@ func (e *explaining) addRefusal(prefix, message string) {
 		return
 	}
 	e.Causes = append(e.Causes, prefix+message)
-	addOnce(&e.Advice, waiting(message))
+	e.advise(waiting(message))
 }
 
 // waiting returns whether it helps to wait after a refusal, by the term of its sentinel error:
@@ -260,7 +267,7 @@ func (e *explaining) addWarnings(pod *corev1.Pod, missing []string) {
 			}
 		case event.Reason == "FailedResourceClaimCreation" && e.State == StatePending && len(missing) > 0:
 			addOnce(&e.Causes, message)
-			addOnce(&e.Advice, refusalAdvice(pod.Namespace, event.Message))
+			e.advise(refusalAdvice(pod.Namespace, event.Message))
 		}
 		// A cause is not printed again among the facts.
 		if !slices.ContainsFunc(e.Causes, func(c string) bool { return strings.HasSuffix(c, message) }) {
@@ -274,7 +281,7 @@ func (e *explaining) addProgramFault(message, age string) {
 	what, remedy, _ := strings.Cut(message, ". What to do: ")
 	e.Causes = slices.Insert(e.Causes, 0, fmt.Sprintf("%s (%s ago)", what, age))
 	if remedy = strings.TrimSuffix(remedy, "."); remedy != "" {
-		e.Advice = slices.Insert(e.Advice, 0, remedy)
+		e.Advice = []string{remedy}
 	}
 }
 

@@ -4,6 +4,7 @@ package rows
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -71,9 +72,6 @@ type Evidence struct {
 	Uses Uses
 	// Repairer is true if the user may repair nodes.
 	Repairer bool
-	// Profiles returns the MIG profiles of a product, from a table of the program. It returns nil
-	// if they are not known.
-	Profiles func(product string) []string
 	// Now is the time; the zero value means now.
 	Now time.Time
 }
@@ -101,15 +99,16 @@ func (e *explaining) age(since time.Time) string {
 	return duration.HumanDuration(max(0, e.Now.Sub(since)))
 }
 
-// addOnce adds texts that the list does not have yet.
-func addOnce(list *[]string, texts ...string) {
-	for _, text := range texts {
-		known := false
-		for _, other := range *list {
-			known = known || other == text
-		}
-		if !known && text != "" {
-			*list = append(*list, text)
-		}
+// advise sets the remedy, unless a cause before has one.
+func (e *explaining) advise(remedy string) {
+	if len(e.Advice) == 0 && remedy != "" {
+		e.Advice = []string{remedy}
+	}
+}
+
+// addOnce adds a text that the list does not have yet.
+func addOnce(list *[]string, text string) {
+	if text != "" && !slices.Contains(*list, text) {
+		*list = append(*list, text)
 	}
 }

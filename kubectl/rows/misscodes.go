@@ -4,6 +4,7 @@ package rows
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -30,25 +31,25 @@ const (
 	CodeClaimNotCreated  = "claim-not-created"
 )
 
-// codeOf returns the code of a condition that is not met.
-func codeOf(c fleet.Condition) string {
+// reasonOf returns the code of a condition that is not met, and the sentence about a node.
+func reasonOf(c fleet.Condition) (code, text string) {
 	switch c {
 	case fleet.ConditionHolders:
-		return CodeInUse
+		return CodeInUse, "other claims hold the devices"
 	case fleet.ConditionTaints:
-		return CodeTainted
+		return CodeTainted, "devices have taints"
 	case fleet.ConditionConstraints:
-		return CodeConstraint
+		return CodeConstraint, "no such group of devices meets the constraints of the claim"
 	case fleet.ConditionSelectors:
-		return CodeSelector
+		return CodeSelector, "no device meets the selectors"
 	case fleet.ConditionSize:
-		return CodeTooSmall
+		return CodeTooSmall, "no device is large enough"
 	case fleet.ConditionClass:
-		return CodeOtherClass
+		return CodeOtherClass, "it has no device of the class"
 	case fleet.ConditionPool:
-		return CodePoolRefused
+		return CodePoolRefused, "the scheduler refuses the pool of its devices"
 	default:
-		return string(c)
+		return string(c), string(c)
 	}
 }
 
@@ -56,30 +57,31 @@ func codeOf(c fleet.Condition) string {
 func codesOf(conditions []fleet.Condition) []string {
 	codes := make([]string, len(conditions))
 	for i, c := range conditions {
-		codes[i] = codeOf(c)
+		codes[i], _ = reasonOf(c)
 	}
 	return codes
 }
 
-// MissingCode returns the code of the reason that [Cluster.MissingText] returns. It returns
-// [CodeExcluded] if the pod cannot run on the node for reasons apart from devices.
-func (c *Cluster) MissingCode(v fleet.Verdict) string {
+// Missing returns the reason why claims do not fit on a node, and its code. The code is
+// [CodeExcluded] if the pod cannot run there for reasons apart from devices. Of several conditions,
+// the reason is the first.
+func (c *Cluster) Missing(v fleet.Verdict) (code, text string) {
 	switch {
 	case v.Excluded != nil:
-		return CodeExcluded
+		return CodeExcluded, strings.Join(v.Excluded, "; ")
 	case errors.Is(v.Problem, fleet.ErrNotExamined):
-		return CodeNotExamined
+		return CodeNotExamined, v.Problem.Error()
 	case errors.Is(v.Problem, fleet.ErrPoolRefused):
-		return CodePoolRefused
+		return CodePoolRefused, v.Problem.Error()
 	case errors.Is(v.Problem, gpu.ErrNotReady):
-		return CodePoolIncomplete
+		return CodePoolIncomplete, v.Problem.Error()
 	case v.Problem != nil:
-		return CodeSearchFailed
+		return CodeSearchFailed, v.Problem.Error()
 	case v.Missing == nil && !c.Publishes(v.Node):
-		return CodeNothingPublished
+		return CodeNothingPublished, "it publishes no devices"
 	case v.Missing == nil:
-		return CodeTooFewDevices
+		return CodeTooFewDevices, "it has too few devices"
 	default:
-		return codeOf(v.Missing[0])
+		return reasonOf(v.Missing[0])
 	}
 }

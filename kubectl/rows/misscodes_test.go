@@ -28,11 +28,11 @@ func TestTheCodesOfMisses(t *testing.T) {
 		"too-few-devices": {},
 	} {
 		v.Node = "a"
-		if got := cluster(w).MissingCode(v); got != want {
+		if got, _ := cluster(w).Missing(v); got != want {
 			t.Errorf("%+v: got %s, want %s", v, got, want)
 		}
 	}
-	if got := cluster(w).MissingCode(fleet.Verdict{Node: "without"}); got != "nothing-published" {
+	if got, _ := cluster(w).Missing(fleet.Verdict{Node: "without"}); got != "nothing-published" {
 		t.Errorf("a node without devices: got %s", got)
 	}
 }

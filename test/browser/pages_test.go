@@ -69,7 +69,7 @@ func TestPages(t *testing.T) {
 				// Nothing is cut or scrolled sideways: not the page, and on a phone no part of it.
 				if wide := eval[[]string](b, fmt.Sprintf(`[...document.querySelectorAll("html, main *, header *")].filter((e) => {
 					if (e.closest(".unseen, .skip, .gauge") || e.getClientRects().length === 0 || getComputedStyle(e).clipPath !== "none" || e.closest("thead") && innerWidth < 760) return false;
-					if (%t && e.closest(".picture, .scroll")) return false;
+					if (%t && e.closest(".scroll")) return false;
 					return e.getBoundingClientRect().right > innerWidth + 1 || e.clientWidth > 0 && e.scrollWidth > e.clientWidth + 1 && !(e instanceof SVGElement) && e.nodeName !== "INPUT" || getComputedStyle(e).textOverflow === "ellipsis";
 				}).map((e) => e.outerHTML.slice(0, 160))`, width > 760)); len(wide) > 0 {
 					t.Errorf("at a width of %d parts are cut or scroll sideways: %s", width, wide)
@@ -207,13 +207,8 @@ func TestKeyboard(t *testing.T) {
 	b.tabTo("/")
 	b.press(kb.Enter)
 	b.until(`document.querySelector("h1").textContent === "Fleet"`)
-	// The GPUs of the picture are links too.
 	b.goTo("/nodes/dgx-01")
-	b.focus(".picture")
 	b.tabTo("/nodes/dgx-01/gpus/gpu-1b-00")
-	if name := eval[string](b, `document.activeElement.getAttribute("aria-label") || ""`); !strings.Contains(name, "GPU gpu-1b-00") || !strings.Contains(name, "claims: research/training") {
-		t.Errorf("the link of the picture is called %q", name)
-	}
 	b.press(kb.Enter)
 	b.until(`document.querySelector("h1").textContent === "GPU gpu-1b-00"`)
 	// The filter.
@@ -272,17 +267,9 @@ func TestLive(t *testing.T) {
 	b.do(chromedp.Click(chromedp.CSS("#pause")))
 	b.shows("aardvark/newer")
 
-	// The table and the picture of a node change, and details stay open.
 	b.goTo("/nodes/dgx-02")
-	b.run(`document.querySelector("details").open = true`)
 	c.change(func() { c.hold("dgx-02", "aardvark", "newest", "") })
-	b.until(`[...document.querySelectorAll("svg.topology text")].some((e) => e.textContent === "aardvark/newest")`)
-	if !eval[bool](b, `document.querySelector("details").open`) {
-		t.Error("the details are closed")
-	}
-	if !eval[bool](b, `[...document.querySelectorAll("svg.topology *")].every((e) => e instanceof SVGElement)`) {
-		t.Error("the picture has elements that are not drawn")
-	}
+	b.shows("aardvark/newest")
 }
 
 // Names and attributes that others choose are text on every page.

@@ -24,7 +24,6 @@ func TestScreenshots(t *testing.T) {
 		colors        string
 	}{
 		{"ui-fleet.png", "/", 1280, 640, "light"},
-		{"ui-node.png", "/nodes/dgx-01", 1280, 1400, "light"},
 		{"ui-waiting.png", "/pods", 1280, 420, "light"},
 		{"ui-why.png", "/pods/team-a/notebook-3", 1000, 640, "light"},
 		{"ui-findings.png", "/findings", 1280, 640, "dark"},

@@ -76,8 +76,11 @@ func faultsOfPods() []fault {
 				label(t, "gpu.nvidia.com/offer=share.monitor")
 				apply(t, ns, pod("train", "", "nvidia.com/mig-1g.10gb: 1"))
 			},
-			// The command keeps what the node offers.
-			words: []string{"it has no device of the class"}, remedies: []string{"kubectl label node NODE gpu.nvidia.com/offer=share.monitor.mig"}, mend: isReady,
+			words: []string{"it has no device of the class", "an administrator adds mig to the offer of node NODE"},
+			mend: func(t *testing.T, ns string) {
+				label(t, "gpu.nvidia.com/offer=share.monitor.mig")
+				isReady(t, ns)
+			},
 		},
 		{
 			name: "a quota that is exceeded", command: train,
@@ -108,7 +111,11 @@ func faultsOfPods() []fault {
 				ready(t, ns, "all")
 				apply(t, ns, claim("train", "", "")+trains)
 			},
-			words: []string{"other claims hold the devices", "held by claim NS/all of pod all"}, remedies: []string{"kubectl delete pod all --namespace NS"}, mend: isReady,
+			words: []string{"other claims hold the devices", "held by claim NS/all of pod all", "wait until enough of these claims end"},
+			mend: func(t *testing.T, ns string) {
+				kubectl(t, "delete", "pod", "all", "--namespace", ns)
+				isReady(t, ns)
+			},
 		},
 		{
 			name: "a claim that no container names", command: "doctor", code: "claim-not-named", make: applied(claim("train", "", "") + unnamed),

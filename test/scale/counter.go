@@ -13,7 +13,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -106,11 +105,7 @@ func serveAgents(ctx context.Context) (*http.Server, *fleetInUse, error) {
 			return nil, nil, err
 		}
 		port := listener.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // of the network tcp
-		server := &http.Server{ReadHeaderTimeout: commandTimeout, Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-			if strings.HasSuffix(q.URL.Path, "/metrics") {
-				fmt.Fprintln(w, "gpu_dra_node_config_problem 0") //nolint:errcheck // the command reports it
-				return
-			}
+		server := &http.Server{ReadHeaderTimeout: commandTimeout, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprintln(w, "{}") //nolint:errcheck // the command reports it
 		})}
 		go func() { _ = server.Serve(listener) }()                                            // Close ends it
