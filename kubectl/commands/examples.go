@@ -19,23 +19,14 @@ func addExamples(root *cobra.Command) {
 // examples returns the examples by the name of the command.
 func examples() map[string]string {
 	return map[string]string{
-		"kubectl-gpu": `  # All GPUs, with the memory that programs use now
-  kubectl gpu --used
-
-  # Why the pod train waits for its GPU
+		"kubectl-gpu": `  # Why the pod train waits for its GPU
   kubectl gpu explain train`,
 		"get": `  # The GPUs of two nodes
   kubectl gpu get node-1 node-2
 
-  # The GPUs of a zone, those with the least promised memory first
-  kubectl gpu get -l topology.kubernetes.io/zone=a --sort-by memory
-
   # The GPUs that are not ok
   kubectl gpu get -o jsonpath='{range .items[?(@.health.state!="ok")]}{.node}/{.name}{"\n"}{end}'`,
-		"who": `  # The holders of devices in a namespace
-  kubectl gpu who -n team-a
-
-  # All holders on a node, with the memory that they use now
+		"who": `  # All holders on a node, with the memory that they use now
   kubectl gpu who node-1 -A --used`,
 		"free": `  # Whole GPUs, and shares with 20Gi each
   kubectl gpu free gpu.nvidia.com mps.nvidia.com --memory 20Gi`,
@@ -51,19 +42,13 @@ func examples() map[string]string {
 		"plan": `  # Whether the pods of a manifest fit now, and on twenty nodes of a model
   kubectl gpu plan -f training.yaml
   kubectl gpu plan -f training.yaml --nodes 20 --model dgx-h100 --offer share`,
-		"doctor": `  # The findings about the cluster and all nodes
-  kubectl gpu doctor
-
-  # The same for one node, without a finding that is meant to be so
+		"doctor": `  # The findings about one node, without a finding that is meant to be so
   kubectl gpu doctor node-1 --ignore swap-on`,
 		"sysdump": `  # An archive for a bug report
   kubectl gpu sysdump --to dump.tar.gz`,
 		"ui": `  # Pages on a port of your choice
   kubectl gpu ui --port 8080`,
-		"version": `  # The versions of this program, the agents and the chart
-  kubectl gpu version
-
-  # The version of this program, without a cluster
+		"version": `  # The version of this program, without a cluster
   kubectl gpu version --client`,
 	}
 }

@@ -34,8 +34,8 @@ func dropped() []string {
 	return []string{"LIMITED BY", "CONTAINER", "COMPUTE", "MODEL", "CLAIMS", "PCIE ROOT", "CLAIM", "NAMESPACE"}
 }
 
-// fit removes the bars of amounts, and then columns, until the lines of a table have at most width
-// characters. The first row is the heading.
+// fit removes the bars of amounts, and then columns, until the lines have at most width characters.
+// The first row is the heading.
 func fit(rows [][]string, width int) {
 	if width <= 0 || isWithin(rows, width) {
 		return

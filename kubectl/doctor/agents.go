@@ -112,33 +112,6 @@ func WhyNotReady(pod *corev1.Pod) string {
 	return "phase " + string(pod.Status.Phase)
 }
 
-// checkVersions compares the images of the agents, and of the supervisors.
-func checkVersions(c *Cluster) []Finding {
-	var findings []Finding
-	for what, pods := range map[string][]*corev1.Pod{"agents": c.Agents, "supervisors": c.Supervisors} {
-		nodes := map[string][]string{}
-		for _, pod := range pods {
-			if len(pod.Spec.Containers) > 0 {
-				image := pod.Spec.Containers[0].Image
-				nodes[image] = append(nodes[image], pod.Spec.NodeName)
-			}
-		}
-		if len(nodes) < 2 {
-			continue
-		}
-		var images []string
-		for _, image := range slices.Sorted(maps.Keys(nodes)) {
-			slices.Sort(nodes[image])
-			images = append(images, fmt.Sprintf("%s on %s", image, list(nodes[image])))
-		}
-		findings = append(findings, Finding{
-			Object: what, Code: "releases-differ", State: Warning, Found: strings.Join(images, "; "), Meaning: "nodes run different releases, as during an update",
-			Remedy: "if no update is under way, run kubectl rollout status of the DaemonSet: a pod that is not ready stops the update",
-		})
-	}
-	return orOK(findings, "all agents have one image, and all supervisors have one")
-}
-
 func checkSupervisors(c *Cluster) []Finding {
 	const meaning = "MPS shares on the node are not prepared, and running ones are not watched"
 	findings := c.notReady(c.Supervisors, "supervisor-not-ready", meaning)

@@ -112,7 +112,6 @@ var codes = []Code{
 	{"agent-missing", "agents", Problem, "no agent of the driver runs", "admin/install.md#check-the-installation"},
 	{"no-node-selected", "agents", Problem, "the DaemonSet of the agents selects no node", "admin/install.md#check-the-installation"},
 	{"agent-not-ready", "agents", Problem, "the agent of a node is not ready", "admin/metrics.md"},
-	{"releases-differ", "versions", Warning, "nodes run different releases of the driver", "admin/install.md"},
 	{"rollout-stuck", "rollouts", Problem, "an update of agents or supervisors makes no progress", "admin/install.md"},
 	{"rollout-on-delete", "rollouts", Warning, "pods of an older release run until they are deleted", "admin/install.md"},
 	{"pods-not-created", "rollouts", Problem, "selected nodes have no pod of the driver", "admin/install.md#check-the-installation"},

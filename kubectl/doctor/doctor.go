@@ -134,7 +134,6 @@ func checks() []check {
 		{"extended-resources", []List{Classes, Nodes}, checkExtendedResources},
 		{"policies", []List{Policies, Bindings}, checkPolicies},
 		{"agents", []List{DriverPods}, checkAgents},
-		{"versions", []List{DriverPods}, checkVersions},
 		{"rollouts", []List{DriverPods}, checkRollouts},
 		{"supervisors", []List{DriverPods}, checkSupervisors},
 		{"nodes", []List{Nodes, Slices}, checkNodes},

@@ -221,9 +221,8 @@ func TestEveryCheckOfTheCluster(t *testing.T) {
 		"an update, in which a node has two": {func(c *doctor.Cluster) {
 			c.Agents = append(c.Agents, driverPod("agent", "a", false, c.Agents[0].Spec.Containers[0].Args...))
 		}, ""},
-		"no agents":            {func(c *doctor.Cluster) { c.Agents, c.Slices = nil, nil }, "problem | agents | cluster | the DaemonSet agent selects no node"},
-		"releases that differ": {func(c *doctor.Cluster) { c.Agents[1].Spec.Containers[0].Image = "agent:v2" }, "warning | versions | agents | agent:v1 on a; agent:v2 on b"},
-		"no supervisor":        {func(c *doctor.Cluster) { c.Supervisors = c.Supervisors[:1] }, "problem | supervisors | node b | the agent expects an MPS supervisor, and the node has none"},
+		"no agents":     {func(c *doctor.Cluster) { c.Agents, c.Slices = nil, nil }, "problem | agents | cluster | the DaemonSet agent selects no node"},
+		"no supervisor": {func(c *doctor.Cluster) { c.Supervisors = c.Supervisors[:1] }, "problem | supervisors | node b | the agent expects an MPS supervisor, and the node has none"},
 		"no MPS": {func(c *doctor.Cluster) {
 			c.Supervisors = nil
 			for _, agent := range c.Agents {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 )
 
 const (
@@ -54,7 +54,7 @@ func checkNodeConfig(c *Cluster) []Finding {
 func (c *Cluster) judgeNodeConfig(node string, labels map[string]string) verdict {
 	answer := c.Facts[node]
 	offer, offers := labels[v1alpha1.LabelOffer]
-	wrong := wrongOffer(offer)
+	_, wrong := catalog.ParseOfferLabel(offer)
 	var set []string
 	for _, label := range nodeLabels {
 		if value, ok := labels[label]; ok {
@@ -66,8 +66,8 @@ func (c *Cluster) judgeNodeConfig(node string, labels map[string]string) verdict
 		return verdict{"config-not-followed", Problem, answer.Facts.ConfigProblem, notFollowed, correct}
 	case answer.Facts != nil:
 		return fine("the agent reports no label or file that it does not follow")
-	case offers && wrong != "" && c.mayHaveAgent(node):
-		return verdict{"config-not-followed", Problem, fmt.Sprintf("label %s=%s: %s", v1alpha1.LabelOffer, offer, wrong), notFollowed, correct}
+	case offers && wrong != nil && c.mayHaveAgent(node):
+		return verdict{"config-not-followed", Problem, fmt.Sprintf("label %s=%s: %v", v1alpha1.LabelOffer, offer, wrong), notFollowed, correct}
 	case len(set) > 0 && !c.mayHaveAgent(node):
 		return verdict{
 			"label-without-agent", Warning, "it has the label " + strings.Join(set, ", ") + " and no agent", "the label has no effect, and the node publishes no GPUs",
@@ -89,29 +89,6 @@ func (c *Cluster) judgeNodeConfig(node string, labels map[string]string) verdict
 // mayHaveAgent reports whether an agent runs on a node, or the agents are not known.
 func (c *Cluster) mayHaveAgent(node string) bool {
 	return c.Unread[DriverPods] != "" || c.hasAgent(node)
-}
-
-// wrongOffer returns the mistake in a value of [v1alpha1.LabelOffer]; "" if it has none.
-func wrongOffer(value string) string {
-	if value == "" {
-		return ""
-	}
-	known := []string{v1alpha1.OfferShare}
-	for _, k := range kind.All() {
-		if k.Offer() != "" {
-			known = append(known, k.Offer())
-		}
-	}
-	words := strings.FieldsFunc(value, func(r rune) bool { return r == '.' || r == '_' })
-	for i, word := range words {
-		if !slices.Contains(known, word) {
-			return fmt.Sprintf("%q is unknown; known are: %s", word, strings.Join(known, ", "))
-		}
-		if slices.Contains(words[:i], word) {
-			return fmt.Sprintf("%q is there twice", word)
-		}
-	}
-	return ""
 }
 
 // misspelt returns a verdict for each label that resembles one of the driver and is not known.

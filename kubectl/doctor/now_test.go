@@ -181,11 +181,11 @@ func TestLabelsThatAreNotFollowed(t *testing.T) {
 	}{
 		"an offer that the agent follows": {"gpu.nvidia.com/offer", "share", nil, nil, nil},
 		"an offer that is none, and no facts": {"gpu.nvidia.com/offer", "share.mgi", &doctor.Answer{Err: refused}, nil, []string{
-			`problem | config-not-followed | node a | label gpu.nvidia.com/offer=share.mgi: "mgi" is unknown; known are: share, mig, timeslice, seat, monitor`,
+			`problem | config-not-followed | node a | label gpu.nvidia.com/offer=share.mgi: offer "share,mgi": invalid: "mgi" is unknown; known are: share, mig, timeslice, seat, monitor`,
 			"unknown | agent-does-not-answer | node a",
 		}},
 		"an offer with a word twice, and no facts": {"gpu.nvidia.com/offer", "mig_mig", &doctor.Answer{Err: refused}, nil, []string{
-			`problem | config-not-followed | node a | label gpu.nvidia.com/offer=mig_mig: "mig" is there twice`, "unknown | agent-does-not-answer | node a",
+			`problem | config-not-followed | node a | label gpu.nvidia.com/offer=mig_mig: offer "mig,mig": invalid: "mig" is there twice`, "unknown | agent-does-not-answer | node a",
 		}},
 		"a configuration, and no facts": {"gpu.nvidia.com/config", "training", &doctor.Answer{Err: refused}, nil, []string{
 			"unknown | agent-does-not-answer | node a", "unknown | config-not-checked | node a | it has the label gpu.nvidia.com/config=training; no right",

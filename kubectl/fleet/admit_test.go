@@ -80,7 +80,7 @@ func TestNodesThatExcludeThePod(t *testing.T) {
 				w.Pods = append(w.Pods, placed)
 			}
 			tc.change(w.Nodes[0], pod)
-			all, err := w.Fleet().Verdicts(t.Context(), pod, fleettest.Claim("new", ""))
+			all, err := w.Fleet().NewSearch(0).Verdicts(t.Context(), pod, fleettest.Claim("new", ""))
 			must(t, err)
 			if diff := cmp.Diff(tc.want, all[0].Excluded); diff != "" {
 				t.Errorf("excluded (-want +got):\n%s", diff)
@@ -99,7 +99,7 @@ func TestAClaimWithDevicesKeepsPodsOnItsNode(t *testing.T) {
 	held.Status.Allocation.NodeSelector = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 		MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}},
 	}}}
-	all, err := w.Fleet().Verdicts(t.Context(), fleettest.Pod("new"), fleettest.Claim("new", ""), held)
+	all, err := w.Fleet().NewSearch(0).Verdicts(t.Context(), fleettest.Pod("new"), fleettest.Claim("new", ""), held)
 	must(t, err)
 	if len(all) != 2 || all[0].Node != "a" || !all[0].Fits() || all[1].Fits() {
 		t.Fatalf("got %+v", all)
@@ -120,7 +120,7 @@ func TestASearchThatDoesNotEndIsNotRepeatedOnAllNodes(t *testing.T) {
 		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, request)
 	}
 	f := fleet.New(w.Objects, fleet.Options{Driver: "gpu.nvidia.com", Features: fleet.FeaturesOf(w.Objects), SearchLimit: 50 * time.Millisecond})
-	all, err := f.Verdicts(t.Context(), nil, claim)
+	all, err := f.NewSearch(0).Verdicts(t.Context(), nil, claim)
 	must(t, err)
 	searched := 0
 	for _, v := range all {

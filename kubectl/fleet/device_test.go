@@ -55,7 +55,7 @@ func TestTheReasonOfATaintHasItsMeaning(t *testing.T) {
 	w := fleettest.New(t, "a=t4 share")
 	w.Taint("gpu-18-00", "xid-79")
 	f := w.Fleet()
-	checks, err := f.Check(t.Context(), "a", fleettest.Claim("new", ""))
+	checks, err := f.NewSearch(0).Check(t.Context(), "a", fleettest.Claim("new", ""))
 	if err != nil {
 		t.Fatal(err)
 	}

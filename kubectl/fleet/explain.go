@@ -3,7 +3,6 @@
 package fleet
 
 import (
-	"context"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -55,11 +54,6 @@ func misses() [][]Condition {
 // that does so on one node does so on many.
 const mostUnended = 5
 
-// Verdicts returns the verdicts of [Search.Verdicts] within the usual limit.
-func (f *Fleet) Verdicts(ctx context.Context, pod *corev1.Pod, claims ...*resourceapi.ResourceClaim) ([]Verdict, error) {
-	return f.NewSearch(0).Verdicts(ctx, pod, claims...)
-}
-
 func withoutAllocation(claims []*resourceapi.ResourceClaim) []*resourceapi.ResourceClaim {
 	return slices.DeleteFunc(slices.Clone(claims), func(c *resourceapi.ResourceClaim) bool { return c.Status.Allocation != nil })
 }
@@ -97,9 +91,4 @@ func (a RequestCheck) Meeting() int {
 		}
 	}
 	return n
-}
-
-// Check returns the checks of [Search.Check] within the usual limit.
-func (f *Fleet) Check(ctx context.Context, node string, claims ...*resourceapi.ResourceClaim) ([]RequestCheck, error) {
-	return f.NewSearch(0).Check(ctx, node, claims...)
 }

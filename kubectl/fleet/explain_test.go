@@ -59,7 +59,7 @@ func TestTheNearestMissOfANode(t *testing.T) {
 			if tc.tainted {
 				taintAll(w, "a", w.Slices[0])
 			}
-			all, err := w.Fleet().Verdicts(t.Context(), nil, fleettest.Claim("new", tc.claim))
+			all, err := w.Fleet().NewSearch(0).Verdicts(t.Context(), nil, fleettest.Claim("new", tc.claim))
 			must(t, err)
 			if len(all) != 1 || all[0].Problem != nil || all[0].Fits() != (name == "it fits") {
 				t.Fatalf("got %+v", all)
@@ -75,7 +75,7 @@ func TestNodesAreOrderedByTheNearestMiss(t *testing.T) {
 	w := fleettest.New(t, "a=t4 share", "b=t4 share", "c=dgx-h100 share", "d=t4 share")
 	w.Hold("b", "held", "count=4")
 	taintAll(w, "d", w.Slices[len(w.Slices)-1])
-	all, err := w.Fleet().Verdicts(t.Context(), nil, fleettest.Claim("new", "cel=device.attributes['gpu.nvidia.com'].productName.contains('T4')"))
+	all, err := w.Fleet().NewSearch(0).Verdicts(t.Context(), nil, fleettest.Claim("new", "cel=device.attributes['gpu.nvidia.com'].productName.contains('T4')"))
 	must(t, err)
 	var got []string
 	for _, v := range all {
@@ -91,7 +91,7 @@ func TestWhyEachDeviceIsNotAllocated(t *testing.T) {
 	w.Hold("a", "whole", "")
 	w.Hold("a", "share", "memory=60Gi")
 	w.TaintRules = append(w.TaintRules, taintRule("a", "gpu-52-00"))
-	all, err := w.Fleet().Check(t.Context(), "a", fleettest.Claim("new", "class=mps.nvidia.com memory=40Gi cel=device.attributes['gpu.nvidia.com'].uuid != 'GPU-0'"))
+	all, err := w.Fleet().NewSearch(0).Check(t.Context(), "a", fleettest.Claim("new", "class=mps.nvidia.com memory=40Gi cel=device.attributes['gpu.nvidia.com'].uuid != 'GPU-0'"))
 	must(t, err)
 	if len(all) != 1 || all[0].Request != "gpu" {
 		t.Fatalf("got %+v", all)
@@ -192,7 +192,7 @@ func TestFreeDevicesOfNodesThatAreAlike(t *testing.T) {
 func TestAPoolOfWhichSlicesAreMissing(t *testing.T) {
 	w := fleettest.New(t, "a=t4 share")
 	w.Slices[0].Spec.Pool.ResourceSliceCount = 2
-	all, err := w.Fleet().Verdicts(t.Context(), nil, fleettest.Claim("new", ""))
+	all, err := w.Fleet().NewSearch(0).Verdicts(t.Context(), nil, fleettest.Claim("new", ""))
 	must(t, err)
 	if all[0].Fits() || !errors.Is(all[0].Problem, gpu.ErrNotReady) {
 		t.Errorf("got %+v, want a pool that is not ready", all[0])
@@ -209,7 +209,7 @@ func TestTheSelectorThatFails(t *testing.T) {
 	for _, expression := range []string{"device.attributes['gpu.nvidia.com'].migCapable", "device.attributes['gpu.nvidia.com'].profile == '1g.10gb'"} {
 		*selectors = append(*selectors, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: expression}})
 	}
-	all, err := w.Fleet().Check(t.Context(), "a", c)
+	all, err := w.Fleet().NewSearch(0).Check(t.Context(), "a", c)
 	must(t, err)
 	if diff := cmp.Diff([]int{1, 2}, all[0].Devices[0].Selectors); diff != "" {
 		t.Errorf("selectors (-want +got):\n%s", diff)
@@ -222,14 +222,14 @@ func TestASelectorThatFailsOnADeviceInUse(t *testing.T) {
 	w := fleettest.New(t, "a=t4")
 	w.Hold("a", "held", "count=4")
 	c := fleettest.Claim("new", "cel=device.attributes['gpu.nvidia.com'].profile == '1g.10gb'")
-	checks, err := w.Fleet().Check(t.Context(), "a", c)
+	checks, err := w.Fleet().NewSearch(0).Check(t.Context(), "a", c)
 	must(t, err)
 	for _, d := range checks[0].Devices {
 		if diff := cmp.Diff([]fleet.Condition{fleet.ConditionSelectors, fleet.ConditionHolders}, d.Missing); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", d.Device.ID.Device, diff)
 		}
 	}
-	all, err := w.Fleet().Verdicts(t.Context(), nil, c)
+	all, err := w.Fleet().NewSearch(0).Verdicts(t.Context(), nil, c)
 	must(t, err)
 	if all[0].Missing != nil || !errors.Is(all[0].Problem, gpu.ErrInvalid) {
 		t.Errorf("got %+v, want the selector as a problem, and nothing to wait for", all[0])
@@ -245,7 +245,7 @@ func TestTheReasonOfASelectorHasTheValuesThatItReads(t *testing.T) {
 		"has(device.capacity['gpu.nvidia.com'].productName)": "capacity gpu.nvidia.com/productName is absent",
 		"has(device.capacity['other.example.com'].memory)":   "capacity other.example.com/memory is absent",
 	} {
-		all, err := f.Check(t.Context(), "a", fleettest.Claim("new", "cel="+expression))
+		all, err := f.NewSearch(0).Check(t.Context(), "a", fleettest.Claim("new", "cel="+expression))
 		must(t, err)
 		reasons := f.Reasons(all[0].Devices[0], all[0].Exactly)
 		if diff := cmp.Diff([]string{"the selector does not select it: " + want}, reasons); diff != "" {

@@ -88,7 +88,7 @@ func TestOtherObjects(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("GPUs (-want +got):\n%s", diff)
 	}
-	all, err := w.Fleet().Verdicts(t.Context(), nil, fleettest.Claim("new", "count=3"))
+	all, err := w.Fleet().NewSearch(0).Verdicts(t.Context(), nil, fleettest.Claim("new", "count=3"))
 	must(t, err)
 	if len(all) != 1 || !all[0].Fits() {
 		t.Errorf("got %+v, want that three free GPUs fit", all)
@@ -119,7 +119,7 @@ func BenchmarkVerdictsOfAThousandNodes(b *testing.B) {
 			w.Repeat(1000)
 			f := w.Fleet()
 			for b.Loop() {
-				all, err := f.Verdicts(b.Context(), nil, fleettest.Claim("new", "class=mps.nvidia.com memory=10Gi"))
+				all, err := f.NewSearch(0).Verdicts(b.Context(), nil, fleettest.Claim("new", "class=mps.nvidia.com memory=10Gi"))
 				must(b, err)
 				if len(all) != 1000 || all[0].Fits() {
 					b.Fatalf("%d verdicts, fits: %t", len(all), all[0].Fits())

@@ -72,12 +72,12 @@ func (p *Plan) Place(ctx context.Context, pod *corev1.Pod, claims ...*resourceap
 	return "", nil
 }
 
-// Verdicts returns the verdict of each node for a pod that fits on none, as [Fleet.Verdicts]
+// Verdicts returns the verdict of each node for a pod that fits on none, as [Search.Verdicts]
 // does. The error is the one of the context.
 func (p *Plan) Verdicts(ctx context.Context, pod *corev1.Pod, claims ...*resourceapi.ResourceClaim) ([]Verdict, error) {
 	shape, err := p.shape(pod, claims)
 	if err == nil && shape.verdicts == nil {
-		shape.verdicts, err = p.fleet.Verdicts(ctx, pod, claims...)
+		shape.verdicts, err = p.fleet.NewSearch(0).Verdicts(ctx, pod, claims...)
 	}
 	if err != nil {
 		return nil, err

@@ -156,12 +156,12 @@ func TestAPoolThatTheSchedulerRefuses(t *testing.T) {
 			if found != nil || err != nil && !errors.Is(err, gpu.ErrInvalid) {
 				t.Fatalf("the allocator does not refuse the pool: %+v, %v", found, err)
 			}
-			verdicts, err := f.Verdicts(t.Context(), nil, claim)
+			verdicts, err := f.NewSearch(0).Verdicts(t.Context(), nil, claim)
 			must(t, err)
 			if v := verdicts[0]; !errors.Is(v.Problem, fleet.ErrPoolRefused) || !strings.Contains(v.Problem.Error(), tc.want) {
 				t.Errorf("got %+v, want %s", v, tc.want)
 			}
-			checks, err := f.Check(t.Context(), "a", claim)
+			checks, err := f.NewSearch(0).Check(t.Context(), "a", claim)
 			must(t, err)
 			for _, d := range checks[0].Devices {
 				if reasons := f.Reasons(d, checks[0].Exactly); len(reasons) != 1 || !strings.Contains(reasons[0], tc.want) {
@@ -191,7 +191,7 @@ func TestASelectorOfTheClassThatFailsOnAnotherDriver(t *testing.T) {
 	w.Classes = append(w.Classes, &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "bad"}, Spec: resourceapi.DeviceClassSpec{
 		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.attributes["gpu.nvidia.com"].productName == "none"`}}},
 	}})
-	verdicts, err := w.Fleet().Verdicts(t.Context(), nil, fleettest.Claim("new", "class=bad"))
+	verdicts, err := w.Fleet().NewSearch(0).Verdicts(t.Context(), nil, fleettest.Claim("new", "class=bad"))
 	must(t, err)
 	problems := map[string]error{}
 	for _, v := range verdicts {

@@ -4,7 +4,6 @@ package pages
 
 import (
 	"slices"
-	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/pages/internal/markup"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
@@ -83,13 +82,4 @@ func (r *reading) healthItem(h rows.Health) markup.Part {
 		}
 	}
 	return markup.E("span", parts...)
-}
-
-// steadyText returns the health in words without ages.
-func steadyText(h rows.Health) string {
-	h.Published, h.Reasons = nil, slices.Clone(h.Reasons)
-	for i := range h.Reasons {
-		h.Reasons[i].Since = nil
-	}
-	return h.Text(time.Time{})
 }

@@ -3,7 +3,6 @@
 package pages
 
 import (
-	"context"
 	"os"
 	"strings"
 	"testing"
@@ -11,7 +10,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
@@ -44,26 +42,6 @@ func TestAGPUWithoutItsAgentIsNotOK(t *testing.T) {
 		if strings.Contains(text, `class="ok"`) {
 			t.Errorf("%s: a GPU is ok in %s", target, text)
 		}
-	}
-}
-
-func TestTheHistoryHasAgentsThatGo(t *testing.T) {
-	w := &world{World: fleettest.New(t, "a=t4 share"), agents: map[string]rows.Agent{"a": {Ready: true}}}
-	h := &history{}
-	observe := func() {
-		c, err := w.Read(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
-		h.observe(newReading(c, time.Now()))
-	}
-	observe()
-	since := metav1.NewTime(time.Now().Add(-time.Hour))
-	w.agents = map[string]rows.Agent{"a": {Problem: rows.Reason{Code: rows.CodeAgentNotReady, Since: &since}}}
-	observe()
-	observe()
-	if changes, _, _ := h.list(); len(changes) != 4 || changes[0].to != "unknown: agent not ready" || changes[0].from != "ok" {
-		t.Errorf("got %+v", changes)
 	}
 }
 

@@ -30,7 +30,7 @@ const (
 	streamBeat = 20 * time.Second
 	// streamTimeout bounds a write to a stream.
 	streamTimeout = 10 * time.Second
-	// idleInterval is the time between readings while no page is open, for the history.
+	// idleInterval is the time between readings while no page is open.
 	idleInterval = time.Minute
 	// linger is the time for which the cluster is still watched after the last page: the
 	// user may be on the way to another one.

@@ -5,7 +5,6 @@ package pages
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,13 +14,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 )
 
@@ -146,96 +143,6 @@ func TestAChangeDuringAReadingIsRead(t *testing.T) {
 		stop()
 		running.Wait()
 	})
-}
-
-// The history has each change of the health since the first reading, and nothing else.
-func TestTheHistoryOfHealth(t *testing.T) {
-	w := fleettest.New(t, "a=t4 share")
-	h := &history{}
-	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	observe := func() {
-		at = at.Add(time.Minute)
-		h.observe(newReading(rows.New(w.Objects, v1alpha1.DriverName, nil), at))
-	}
-	observe()
-	observe()
-	w.Taint("gpu-3b-00", "xid-79")
-	observe()
-	observe()
-	clean := w.Slices
-	w.Slices = nil
-	observe()
-	for _, slice := range clean {
-		for i := range slice.Spec.Devices {
-			slice.Spec.Devices[i].Taints = nil
-		}
-	}
-	w.Slices = clean
-	observe()
-	var got []string
-	changes, dropped, _ := h.list()
-	for _, c := range changes {
-		if c.gpu == "gpu-3b-00" {
-			got = append(got, fmt.Sprintf("%s %s/%s %s -> %s", clock(c.at), c.node, c.gpu, c.from, c.to))
-		}
-	}
-	want := []string{
-		"03:10:05 a/gpu-3b-00 not published -> ok",
-		"03:09:05 a/gpu-3b-00 xid-79 -> not published",
-		"03:07:05 a/gpu-3b-00 ok -> xid-79",
-	}
-	if diff := cmp.Diff(want, got); diff != "" || len(changes) != 9 || dropped != 0 {
-		t.Errorf("%d changes, %d dropped (-want +got):\n%s", len(changes), dropped, diff)
-	}
-	// It is bounded.
-	for range 200 {
-		w.Slices = nil
-		observe()
-		w.Slices = clean
-		observe()
-	}
-	if changes, dropped, _ := h.list(); len(changes) != mostChanges || dropped != 9+1600-mostChanges {
-		t.Errorf("%d changes, %d dropped", len(changes), dropped)
-	}
-}
-
-// The history skips slices that are being replaced.
-func TestTheHistoryIgnoresIncompleteNodes(t *testing.T) {
-	w := fleettest.New(t, "a=t4 share")
-	h := &history{}
-	observe := func() {
-		h.observe(newReading(rows.New(w.Objects, v1alpha1.DriverName, nil), time.Now()))
-	}
-	observe()
-	for _, slice := range w.Slices {
-		slice.Spec.Pool.ResourceSliceCount = 99
-		slice.Spec.Devices = slice.Spec.Devices[:1]
-	}
-	observe()
-	if changes, _, _ := h.list(); len(changes) > 0 {
-		t.Errorf("got %+v", changes)
-	}
-}
-
-func TestThePageOfTheHistory(t *testing.T) {
-	w := &world{World: shared(t), changes: make(chan struct{})}
-	site := pages(t, w)
-	events := news(t, site)
-	await(t, events, "watch")
-	if _, text := open(t, site, "/history"); !strings.Contains(text, "No GPU has changed its health.") {
-		t.Errorf("got %s", text)
-	}
-	w.mu.Lock()
-	w.Taint("gpu-3b-00", "xid-79")
-	w.mu.Unlock()
-	w.changes <- struct{}{}
-	for _, target := range []string{"/history", "/nodes/a/gpus/gpu-3b-00"} {
-		for text := ""; !strings.Contains(text, "xid-79") || !strings.Contains(text, `data-label="From"`); {
-			await(t, events, "watch")
-			_, text = open(t, site, target)
-			w.changes <- struct{}{}
-		}
-	}
 }
 
 // inspected opens a page until it has the text.

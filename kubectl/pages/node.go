@@ -100,8 +100,6 @@ func (s *Site) gpuPage(_ context.Context, r *reading, q *http.Request) (page, er
 	about.text("NUMA node", rows.OrDash(place.NUMANode))
 	about.text("PCIe root", rows.OrDash(place.PCIeRoot))
 	about.text("NVLink domain", rows.OrDash(place.NVLinkDomain))
-	changes, _, _ := s.history.list()
-	changes = slices.DeleteFunc(changes, func(c change) bool { return c.node != node.Name || c.gpu != g.Name })
 	devices := grid{name: "Devices", heading: []string{"Device", "Kind", "Holders"}}
 	attributes := grid{name: "Attributes", heading: []string{"Attribute", "Value"}, empty: "The GPU is not published as a whole."}
 	for _, d := range node.GPUs[0].Devices {
@@ -120,7 +118,6 @@ func (s *Site) gpuPage(_ context.Context, r *reading, q *http.Request) (page, er
 		about.draw("facts"),
 		r.foreignSection(r.foreignOn(node.Name, node.GPUs[0])),
 		holders(r, r.Holders(only, metav1.NamespaceAll, r.uses()), "Holders"),
-		markup.If(len(changes) > 0, section("Changes of the health", changesOf(r).draw(q, changes))),
 		section("Devices", devices.draw()),
 		section("Attributes and capacities", paragraph("hint", "Selectors of claims use these names and values."), attributes.draw()),
 	}}, nil

@@ -245,7 +245,7 @@ func TestPagesOfHostileNames(t *testing.T) {
 	if text := inspected(t, site, "/findings", "is not prepared"); !strings.Contains(text, "&lt;script&gt;") {
 		t.Errorf("the message is not in %s", text)
 	}
-	for _, target := range []string{"/", "/?q=%3Cscript%3E", "/findings", "/history", "/claims?sort=%22%3E%3Cscript%3E", "/pods?sort=-age&q=%3Cscript%3E", "/nodes/a", "/nodes/a/gpus/gpu-18-00", "/claims", "/claims/default/waits", "/claims/default/waits/why", "/pods", "/namespaces", "/nodes/%3Cscript%3Ealert(1)"} {
+	for _, target := range []string{"/", "/?q=%3Cscript%3E", "/findings", "/claims?sort=%22%3E%3Cscript%3E", "/pods?sort=-age&q=%3Cscript%3E", "/nodes/a", "/nodes/a/gpus/gpu-18-00", "/claims", "/claims/default/waits", "/claims/default/waits/why", "/pods", "/namespaces", "/nodes/%3Cscript%3Ealert(1)"} {
 		_, text := open(t, site, target)
 		if strings.Contains(text, "<script>") || strings.Contains(text, "<img") || strings.Contains(text, `""><`) {
 			t.Errorf("%s: %s", target, text)
@@ -324,7 +324,7 @@ func TestReadingsAreShared(t *testing.T) {
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}
-		}, time.Second, func(*reading) {})
+		}, time.Second)
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { r.run(ctx) })

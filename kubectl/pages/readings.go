@@ -52,16 +52,14 @@ func newReading(c *rows.Cluster, at time.Time) *reading {
 	return r
 }
 
-// newReadings returns the readings of the cluster, each of which observe gets.
-func newReadings(read func(context.Context) (*rows.Cluster, error), fresh time.Duration, observe func(*reading)) *poll[reading] {
+// newReadings returns the readings of the cluster.
+func newReadings(read func(context.Context) (*rows.Cluster, error), fresh time.Duration) *poll[reading] {
 	return newPoll(func(ctx context.Context) (*reading, error) {
 		begin := time.Now()
 		c, err := read(ctx)
 		if err != nil {
 			return nil, err
 		}
-		r := newReading(c, begin)
-		observe(r)
-		return r, nil
+		return newReading(c, begin), nil
 	}, fresh, idleRatio)
 }

@@ -47,7 +47,6 @@ type Site struct {
 	readings *poll[reading]
 	// inspections are of the cluster of a reading.
 	inspections *poll[Inspection]
-	history     *history
 	live        *live
 	refresh     time.Duration
 	// explaining is full while answers, or an explanation, is in use.
@@ -68,9 +67,8 @@ func Listen(ctx context.Context, port uint16, source Source, refresh time.Durati
 }
 
 func newSite(source Source, fresh, refresh time.Duration) *Site {
-	h := &history{}
 	s := &Site{
-		source: source, readings: newReadings(source.Read, fresh, h.observe), history: h, live: newLive(), refresh: refresh,
+		source: source, readings: newReadings(source.Read, fresh), live: newLive(), refresh: refresh,
 		explaining: make(chan struct{}, 1), answers: map[rows.Question]answer{},
 	}
 	s.inspections = s.newInspections(max(fresh, leastInspection))
@@ -121,7 +119,6 @@ func (s *Site) handler() http.Handler {
 		"/claims/{namespace}/{name}/why": s.whyPage,
 		"/namespaces":                    namespacesPage,
 		"/findings":                      s.findingsPage,
-		"/history":                       s.historyPage,
 		"/": func(_ context.Context, _ *reading, q *http.Request) (page, error) {
 			return page{}, fmt.Errorf("page %s: %w", q.URL.Path, gpu.ErrNotFound)
 		},

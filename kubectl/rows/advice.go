@@ -52,8 +52,8 @@ func (e *explaining) addMiss(verdicts []fleet.Verdict, checks []fleet.RequestChe
 	}
 }
 
-// addCondition adds the reasons for which devices of the nearest node do not meet the first condition
-// that is not met, and its remedy.
+// addCondition adds the remedy of the first condition that the nearest node does not meet. It adds
+// the reasons of devices, too.
 func (e *explaining) addCondition(nearest fleet.Verdict, checks []fleet.RequestCheck, open []*resourceapi.ResourceClaim) {
 	switch nearest.Missing[0] {
 	case fleet.ConditionTaints:
@@ -157,7 +157,7 @@ func (e *explaining) addTaintsOf(node string, checks []fleet.RequestCheck) {
 	}
 }
 
-// selectorValues returns the existing values of the names in failing selectors, after a colon; "" if
+// selectorValues returns the values of the names in failing selectors, after a colon. It returns "" if
 // devices have none.
 func selectorValues(f *fleet.Fleet, checks []fleet.RequestCheck) string {
 	var all []string

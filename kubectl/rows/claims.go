@@ -133,28 +133,6 @@ func Reports(claim *resourceapi.ResourceClaim) []string {
 	return all
 }
 
-// WaitingPod is a pod with claims or extended resources that has not started.
-type WaitingPod struct {
-	Namespace, Name, Node string
-	// Message is the scheduler's reason; "" without one.
-	Message string
-}
-
-// WaitingPods returns the pods with claims that have not started, in order of their names.
-func (c *Cluster) WaitingPods() []WaitingPod {
-	var rows []WaitingPod
-	for _, pod := range c.Objects.Pods {
-		if pod.Status.Phase == corev1.PodPending && c.HasClaims(pod) {
-			message, _ := Unscheduled(pod)
-			rows = append(rows, WaitingPod{pod.Namespace, pod.Name, pod.Spec.NodeName, message})
-		}
-	}
-	slices.SortFunc(rows, func(a, b WaitingPod) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
-	return rows
-}
-
 // Unscheduled reports whether the scheduler has found no node for a pod, and its reason.
 func Unscheduled(pod *corev1.Pod) (message string, waits bool) {
 	for _, condition := range pod.Status.Conditions {

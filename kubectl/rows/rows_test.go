@@ -126,22 +126,6 @@ func TestClaimsAndTheirRequests(t *testing.T) {
 	}
 }
 
-func TestWaitingPodsHaveClaims(t *testing.T) {
-	w := shared(t)
-	for _, name := range []string{"late", "early"} {
-		pod := fleettest.Pod(name)
-		pod.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "no node"}}}
-		w.Pods = append(w.Pods, pod)
-	}
-	other := fleettest.Pod("other")
-	other.Spec.ResourceClaims, other.Status.Phase = nil, corev1.PodPending
-	w.Pods = append(w.Pods, other)
-	want := []WaitingPod{{"default", "early", "", "no node"}, {"default", "late", "", "no node"}}
-	if diff := cmp.Diff(want, cluster(w).WaitingPods()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
 func TestAnExplanationHasTheWarningsOfItsPod(t *testing.T) {
 	w := shared(t)
 	now := time.Now()

@@ -25,7 +25,6 @@ func TestScreenshots(t *testing.T) {
 	}{
 		{"ui-fleet.png", "/", 1280, 640, "light"},
 		{"ui-waiting.png", "/pods", 1280, 420, "light"},
-		{"ui-why.png", "/pods/team-a/notebook-3", 1000, 640, "light"},
 		{"ui-findings.png", "/findings", 1280, 640, "dark"},
 		{"ui-phone.png", "/", 390, 844, "light"},
 	} {

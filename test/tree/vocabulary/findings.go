@@ -33,7 +33,7 @@ func findings() map[string]string {
 // groupOf returns the region with the findings of a check.
 func groupOf(check string) string {
 	switch check {
-	case "", "server", "resources", "shares", "classes", "missing-classes", "selectors", "extended-resources", "policies", "agents", "versions", "rollouts", "supervisors":
+	case "", "server", "resources", "shares", "classes", "missing-classes", "selectors", "extended-resources", "policies", "agents", "rollouts", "supervisors":
 		return "cluster"
 	case "claims", "prepared", "consumers", "limits", "containers":
 		return "claims"
