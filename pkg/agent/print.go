@@ -64,11 +64,7 @@ func printSlices(ctx context.Context, c *Config, hw *hardware, w, problems io.Wr
 	if len(node.GPUs) == 0 && len(node.Unreadable) > 0 {
 		return fmt.Errorf("%w: none of the %d GPUs can be read", gpu.ErrNotReady, len(node.Unreadable))
 	}
-	slices, err := controller.Slices(ctx, c.DriverName, c.NodeName, describe.Resources(node, nil))
-	if err != nil {
-		return err
-	}
-	return controller.WriteList(w, slices)
+	return controller.WriteList(w, controller.Slices(c.DriverName, c.NodeName, describe.Resources(node, nil)))
 }
 
 // unlabelled returns the configuration of the node if it has no labels.

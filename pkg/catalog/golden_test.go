@@ -146,11 +146,7 @@ func (tc goldenCase) slices(t *testing.T) []resourceapi.ResourceSlice {
 	// As the agent's flags have them by default.
 	tc.catalog.Shares.Smallest, tc.catalog.Shares.ServerMemory = 1<<30, 64<<20
 	tc.catalog.Conditions = tc.conditions
-	written, err := controller.Slices(t.Context(), "gpu.nvidia.com", tc.catalog.Pool, tc.catalog.Resources(node, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return written
+	return controller.Slices("gpu.nvidia.com", tc.catalog.Pool, tc.catalog.Resources(node, nil))
 }
 
 // printed returns the List that --print-slices writes, and checks that it holds the
