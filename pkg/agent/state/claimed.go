@@ -19,6 +19,13 @@ type Claimed struct {
 	Taken catalog.Taken
 }
 
+// Equal reports whether both are the same.
+func (c Claimed) Equal(other Claimed) bool {
+	return maps.Equal(c.Held, other.Held) && maps.Equal(c.Kept, other.Kept) &&
+		maps.Equal(c.MIGModes, other.MIGModes) && maps.Equal(c.Exclusive, other.Exclusive) &&
+		maps.Equal(c.InUse, other.InUse) && maps.Equal(c.Taken, other.Taken)
+}
+
 // Changes are what claims have made of the GPUs. Everything else on a GPU is an
 // administrator's.
 type Changes struct {

@@ -2,7 +2,11 @@
 
 package state
 
-import "github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+import (
+	"reflect"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+)
 
 // Configuration is what the node follows.
 type Configuration struct {
@@ -14,6 +18,13 @@ type Configuration struct {
 	Known bool
 	// Problem has every problem of the inputs, used or not; nil if there is none.
 	Problem error
+}
+
+// Equal reports whether both are the same.
+func (c Configuration) Equal(other Configuration) bool {
+	same := sameText(c.Problem, other.Problem)
+	c.Problem, other.Problem = nil, nil
+	return same && reflect.DeepEqual(c, other)
 }
 
 // Features are what the cluster, the node and the agent support.
@@ -28,6 +39,13 @@ type Features struct {
 	NoMemoryLimits error
 	// Node is the name of the node, for remedies.
 	Node string
+}
+
+// Equal reports whether both are the same.
+func (f Features) Equal(other Features) bool {
+	same := sameText(f.NoMemoryLimits, other.NoMemoryLimits)
+	f.NoMemoryLimits, other.NoMemoryLimits = nil, nil
+	return same && f == other
 }
 
 // Catalog returns the catalog of the node's devices. They are in the order of their names;
