@@ -140,6 +140,9 @@ func (a *agent) run(parent context.Context) error {
 		if err != nil {
 			return err
 		}
+		parts.Go(func() { a.features.Run(ctx) })
+		parts.Go(func() { a.ledger.Run(ctx) })
+		parts.Go(func() { a.nodeConfig.Run(ctx, a.state, a.ledger) })
 		parts.Go(func() { a.controller.Run(ctx, kubelet.Publish) })
 		<-ctx.Done()
 		klog.FromContext(ctx).Info("Stopping", "why", context.Cause(ctx))

@@ -155,7 +155,7 @@ func newClaims(ctx context.Context, c *Config, h host, k knowledge) (claims, err
 	if err != nil {
 		return claims{}, err
 	}
-	return claims{manager, ledger.New(manager, &k.state.Claimed), metrics}, nil
+	return claims{manager, ledger.New(manager, &k.state.Claimed, clock.RealClock{}), metrics}, nil
 }
 
 // ports returns the parts of the node with which claims are prepared, without MPS.
@@ -188,11 +188,9 @@ type observers struct {
 // newObservers returns the observers of a node.
 func newObservers(ctx context.Context, c *Config, h host, k knowledge, held claims) observers {
 	o := observers{
-		controller: controller.New(controller.Options{
-			State: k.state, Claims: held.ledger, NodeConfig: k.nodeConfig, Features: k.features, Settings: c.settings(), Clock: clock.RealClock{},
-		}),
-		foreign: usage.NewForeign(clock.RealClock{}),
-		faults:  newFaults(c.MachineRoot, k.consumers.Tasks),
+		controller: controller.New(controller.Options{State: k.state, Settings: c.settings(), Clock: clock.RealClock{}}),
+		foreign:    usage.NewForeign(clock.RealClock{}),
+		faults:     newFaults(c.MachineRoot, k.consumers.Tasks),
 	}
 	charged := func() usage.Node { return chargedNode(k.state.Snapshot(), o.controller) }
 	o.accounts = attribution.Accounts{

@@ -15,7 +15,7 @@ type Claimed struct {
 	// InUse are the held devices that new claims must not get, although the cluster counts
 	// them as free.
 	InUse catalog.InUse
-	// Taken is the memory that claims take of devices.
+	// Taken is the memory that claims took of devices when the ledger last ordered them.
 	Taken catalog.Taken
 }
 

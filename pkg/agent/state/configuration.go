@@ -14,8 +14,11 @@ type Configuration struct {
 	Selected *catalog.NodeConfig
 	// Followed is the record of the configuration and layout that the node follows.
 	Followed catalog.NodeRecord
-	// Known is set once every input was read, with whatever result.
+	// Known is set once every input was read, with whatever result, and a scan of the
+	// hardware has ended.
 	Known bool
+	// Hardware is the revision of the hardware for which the node follows it.
+	Hardware uint64
 	// Problem has every problem of the inputs, used or not; nil if there is none.
 	Problem error
 }
@@ -31,6 +34,10 @@ func (c Configuration) Equal(other Configuration) bool {
 type Features struct {
 	// Restrictions of the published devices that follow from missing features of the cluster.
 	catalog.Restrictions
+	// Known is set once the API server was asked for its version. Err is why the version is
+	// not known yet: then the API server accepts no devices either.
+	Known bool
+	Err   error
 	// OldVersion is the version of an API server whose scheduler may be too old for
 	// counters. It is empty otherwise.
 	OldVersion string
@@ -43,15 +50,20 @@ type Features struct {
 
 // Equal reports whether both are the same.
 func (f Features) Equal(other Features) bool {
-	same := sameText(f.NoMemoryLimits, other.NoMemoryLimits)
-	f.NoMemoryLimits, other.NoMemoryLimits = nil, nil
-	return same && f == other
+	return f.Restrictions == other.Restrictions && f.Known == other.Known && sameText(f.Err, other.Err) &&
+		f.OldVersion == other.OldVersion && sameText(f.NoMemoryLimits, other.NoMemoryLimits) && f.Node == other.Node
 }
 
-// Catalog returns the catalog of the node's devices. They are in the order of their names;
-// see [catalog.Catalog.Taken].
+// CountersHold is the first release whose scheduler counts the counter use of
+// allocated shareable devices. The counters belong to the device's GPU. Earlier
+// ones count it for the claims of one scheduling cycle only, and then promise the
+// GPU as a whole, in MIG devices and in time slices at once. The release of the API
+// server stands for that of the scheduler, which no API reports.
+const CountersHold = "1.36.2"
+
+// Catalog returns the catalog of the node's devices.
 func (s Snapshot) Catalog(settings catalog.Settings) catalog.Catalog {
 	c := catalog.New(settings, s.Configuration.Followed.Config, s.Features.Restrictions)
-	c.Partitions, c.Conditions, c.InUse = s.Configuration.Followed.Layout, s.conditions(), s.Claimed.InUse
+	c.Partitions, c.Conditions, c.Taken, c.InUse = s.Configuration.Followed.Layout, s.conditions(), s.Claimed.Taken, s.Claimed.InUse
 	return c
 }

@@ -30,8 +30,8 @@ func New(features Features) *State {
 	return s
 }
 
-// Table is one part of the state. Only its writer calls Set and Touch. The Equal of its
-// values compares errors by their text.
+// Table is one part of the state. Only its writer calls Set. The Equal of its values compares
+// errors by their text.
 type Table[V interface{ Equal(other V) bool }] struct {
 	of       *State
 	value    V
@@ -57,14 +57,6 @@ func (t *Table[V]) Set(value V) {
 	if changed {
 		t.of.changes.Notify()
 	}
-}
-
-// Touch notifies subscribers that the value is stale: its writer would read another one.
-func (t *Table[V]) Touch() {
-	t.of.mu.Lock()
-	t.revision++
-	t.of.mu.Unlock()
-	t.of.changes.Notify()
 }
 
 // Revisions count the changes of each table.
