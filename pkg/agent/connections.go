@@ -37,8 +37,8 @@ func (c *Config) connect(client kubernetes.Interface) (connections, error) {
 	if err != nil {
 		return connections{}, err
 	}
-	viewers, err := c.newViewers(client)
-	return connections{client, supervisor, podResources, viewers}, err
+	users, err := c.newViewers(client)
+	return connections{client, supervisor, podResources, users}, err
 }
 
 // openPodResources returns a client of the kubelet's socket; nil without a socket.

@@ -5,9 +5,9 @@
 //
 //	openNode      → the agent's folder, the hardware, clients of other programs
 //	newKnowledge  → the state and its writers
-//	newClaims     → what prepares claims, and the ledger of what they hold
-//	newObservers  → what publishes and reports the state
-//	newServing    → what serves the kubelet
+//	newClaims     → the manager of claims, and the ledger of held devices
+//	newObservers  → the publisher of the state, and the readers of usage and faults
+//	newServing    → the parts that serve the kubelet
 //
 // Data flows as in package state:
 //

@@ -48,10 +48,11 @@ func printSlices(ctx context.Context, c *Config, hw *hardware, w, problems io.Wr
 		return err
 	}
 	node = known.Snapshot().Node()
-	describe := catalog.New(c.settings(), config, catalog.Restrictions{})
-	if describe.Partitions, err = describe.MIG.Layout(node); err != nil {
+	layout, err := config.MIG.Layout(node)
+	if err != nil {
 		return err
 	}
+	describe := catalog.New(catalog.Inputs{Settings: c.settings(), NodeConfig: config, Partitions: layout})
 	lines := append(unread(node), describe.Withheld(node)...)
 	if c.UnknownAttributes != nil {
 		lines = append(lines, c.UnknownAttributes.Error())

@@ -30,7 +30,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/procfs"
 )
 
-// host is what the agent has opened of its node.
+// host has the folder, the hardware and the clients of an agent.
 type host struct {
 	connections
 	hardware *hardware
@@ -84,8 +84,8 @@ func openNode(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	return h, nil
 }
 
-// knowledge is the state of the node and the writers of its tables, except for the table of
-// claims.
+// knowledge is the state of the node, and the writers of its tables. The writer of the table
+// of claims is the ledger.
 type knowledge struct {
 	state      *state.State
 	inventory  *inventory.Inventory
@@ -97,7 +97,7 @@ type knowledge struct {
 	scans *telemetry.Activity
 }
 
-// newKnowledge returns what is known of the node before its writers run.
+// newKnowledge returns the state of the node before its writers run.
 func newKnowledge(c *Config, h host) knowledge {
 	known := state.New(state.Features{NoMemoryLimits: h.limits.err, Node: c.NodeName})
 	k := knowledge{
@@ -122,7 +122,7 @@ func newKnowledge(c *Config, h host) knowledge {
 	return k
 }
 
-// claims prepares claims, and tells the state what they hold.
+// claims prepares claims, and writes their devices to the state.
 type claims struct {
 	*claim.Manager
 	ledger  *ledger.Ledger
@@ -176,7 +176,7 @@ func (c *Config) ports(h host, known *state.State) ports.Node {
 	return node
 }
 
-// observers read what is known, and change nothing on the node.
+// observers read the state and the node, and change neither.
 type observers struct {
 	controller *controller.Controller
 	accounts   attribution.Accounts
@@ -204,7 +204,7 @@ func newObservers(ctx context.Context, c *Config, h host, k knowledge, held clai
 	return o
 }
 
-// serving is what the agent serves the kubelet with.
+// serving has the parts that serve the kubelet.
 type serving struct {
 	kubelet *served
 	rivals  *plugin.Rivals

@@ -235,8 +235,8 @@ func (c *NodeConfig) Run(ctx context.Context, s *state.State, claims Claims) {
 }
 
 // Follow makes the node follow the selected configuration if it is valid for the node's
-// GPUs, and writes the table. It waits for the inputs and the first scan. It returns an error
-// if the record cannot be written; the caller tries again later.
+// GPUs. It writes the table. Before the inputs and the first scan are known, it does nothing.
+// It returns an error if the record cannot be written; the caller tries again later.
 func (c *NodeConfig) Follow(now state.Snapshot) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -102,8 +102,9 @@ func offered(t *testing.T, c nodeConfig, node gpu.Node) string {
 		t.Fatal(err)
 	}
 	followed := c.state.Configuration.Get()
-	describe := catalog.New(catalog.Settings{Pool: "node-1"}, followed.Followed.Config, catalog.Restrictions{})
-	describe.Partitions = followed.Followed.Layout
+	describe := catalog.New(catalog.Inputs{
+		Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: followed.Followed.Config, Partitions: followed.Followed.Layout,
+	})
 	var names []string
 	for _, slice := range describe.Resources(node, nil).Pools["node-1"].Slices {
 		for _, device := range slice.Devices {
@@ -415,7 +416,7 @@ func TestAChangeIsFollowedOnceItIsRecorded(t *testing.T) {
 		c.SetNode(labels("config=isolated"), nil)
 		pass("mig", true)
 		if held.reads.Load() == reads {
-			t.Error("a configuration is followed without a look at what claims hold")
+			t.Error("a configuration is followed before the held devices are read")
 		}
 	})
 }

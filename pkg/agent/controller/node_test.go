@@ -34,7 +34,7 @@ type parts struct {
 	DriverLoad inventory.DriverLoadFunc
 	Faults     *store.Store
 	BootID     string
-	Catalog    catalog.Catalog
+	Catalog    catalog.Inputs
 }
 
 // node is a controller with the writers of the state, put together as in the agent.

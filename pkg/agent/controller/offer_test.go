@@ -101,7 +101,7 @@ func startIn(t *testing.T, hw *hardware, held catalog.Held, label map[string]str
 				}
 			}
 		},
-		Catalog: catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: "share"}, catalog.Restrictions{}),
+		Catalog: catalog.Inputs{Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: catalog.NodeConfig{Offer: "share"}},
 	})
 	_, ctx := ktesting.NewTestContext(t)
 	run(ctx, t, c.node)

@@ -21,14 +21,14 @@ import (
 )
 
 // Upstream's controller adopts the first slices, so it must not find a difference.
-func TestTheFirstSlicesAreThoseOfUpstreamsController(t *testing.T) {
+func TestUpstreamsControllerCreatesTheSameFirstSlices(t *testing.T) {
 	var node gpu.Node
 	for i := range 65 {
 		node.GPUs = append(node.GPUs, gpu.GPU{Address: gpu.PCIAddress{Bus: uint8(i)}, MemoryBytes: 80 << 30})
 	}
-	resources := catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{
+	resources := catalog.New(catalog.Inputs{Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: catalog.NodeConfig{
 		Offer: "share,timeslice", Shares: catalog.ShareOffer{Units: map[kind.Kind]int{kind.TimeSlice: 4}},
-	}, catalog.Restrictions{}).Resources(node, nil)
+	}}).Resources(node, nil)
 	created, client := make(chan resourceapi.ResourceSlice, 100), fake.NewClientset()
 	client.PrependReactor("create", "resourceslices", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		slice := a.(clienttesting.CreateAction).GetObject().(*resourceapi.ResourceSlice)
@@ -59,7 +59,7 @@ func TestTheFirstSlicesAreThoseOfUpstreamsController(t *testing.T) {
 
 func TestSlicesOfANodeWithALongNameAreShortenedAsTheAPIServerDoes(t *testing.T) {
 	node := strings.Repeat("n", 63)
-	written := controller.Slices("gpu.nvidia.com", node, catalog.New(catalog.Settings{Pool: node}, catalog.NodeConfig{}, catalog.Restrictions{}).Resources(gpu.Node{}, nil))
+	written := controller.Slices("gpu.nvidia.com", node, catalog.New(catalog.Inputs{Settings: catalog.Settings{Pool: node}}).Resources(gpu.Node{}, nil))
 	if want := "00000-gpu.nvidia.com-" + strings.Repeat("n", 37) + "xxxxx"; len(written) != 1 || written[0].Name != want {
 		t.Errorf("got %v, want one slice named %s", written, want)
 	}

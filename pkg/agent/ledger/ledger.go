@@ -47,8 +47,8 @@ type Ledger struct {
 	claims Claims
 	table  *state.Table[state.Claimed]
 	clock  clock.Clock
-	// stale has an item if a claim has changed since the last read, and unordered if claims take
-	// other devices than those by which the devices are ordered.
+	// stale has an item if a claim has changed since the last read. unordered has one if the
+	// order of devices is of other claims.
 	stale, unordered chan struct{}
 
 	reading sync.Mutex // one read at a time, so that the last one is written last
@@ -65,9 +65,9 @@ type Ledger struct {
 }
 
 // New returns the writer of the table.
-func New(claims Claims, table *state.Table[state.Claimed], clock clock.Clock) *Ledger {
+func New(claims Claims, table *state.Table[state.Claimed], c clock.Clock) *Ledger {
 	return &Ledger{
-		claims: claims, table: table, clock: clock, stale: make(chan struct{}, 1), unordered: make(chan struct{}, 1), reorder: true,
+		claims: claims, table: table, clock: c, stale: make(chan struct{}, 1), unordered: make(chan struct{}, 1), reorder: true,
 		unneeded: map[types.UID]bool{}, refused: map[types.UID]bool{},
 	}
 }

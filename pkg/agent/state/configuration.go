@@ -14,8 +14,8 @@ type Configuration struct {
 	Selected *catalog.NodeConfig
 	// Followed is the record of the configuration and layout that the node follows.
 	Followed catalog.NodeRecord
-	// Known is set once every input was read, with whatever result, and a scan of the
-	// hardware has ended.
+	// Known is set once every input was read and a scan of the hardware has ended. Both may
+	// have failed.
 	Known bool
 	// Hardware is the revision of the hardware for which the node follows it.
 	Hardware uint64
@@ -34,7 +34,7 @@ func (c Configuration) Equal(other Configuration) bool {
 type Features struct {
 	// Restrictions of the published devices that follow from missing features of the cluster.
 	catalog.Restrictions
-	// Known is set once the API server was asked for its version. Err is why the version is
+	// Known is set once the version of the API server was requested. Err is why the version is
 	// not known yet: then the API server accepts no devices either.
 	Known bool
 	Err   error
@@ -63,7 +63,8 @@ const CountersHold = "1.36.2"
 
 // Catalog returns the catalog of the node's devices.
 func (s Snapshot) Catalog(settings catalog.Settings) catalog.Catalog {
-	c := catalog.New(settings, s.Configuration.Followed.Config, s.Features.Restrictions)
-	c.Partitions, c.Conditions, c.Taken, c.InUse = s.Configuration.Followed.Layout, s.conditions(), s.Claimed.Taken, s.Claimed.InUse
-	return c
+	return catalog.New(catalog.Inputs{
+		Settings: settings, NodeConfig: s.Configuration.Followed.Config, Restrictions: s.Features.Restrictions,
+		Partitions: s.Configuration.Followed.Layout, Conditions: s.conditions(), Taken: s.Claimed.Taken, InUse: s.Claimed.InUse,
+	})
 }

@@ -65,7 +65,7 @@ func TestValuesThatDifferAreNotEqual(t *testing.T) {
 		"a cluster without shares": state.Features{}.Equal(state.Features{Restrictions: catalog.Restrictions{Exclusive: true}}),
 	} {
 		if equal {
-			t.Errorf("%s is no change", name)
+			t.Errorf("%s: the values are equal", name)
 		}
 	}
 }
@@ -93,7 +93,7 @@ func TestANodeIsReadyOnceItsConfigurationFollowsFromTheHardware(t *testing.T) {
 	follow()
 	want("after the configuration follows it", true)
 	s.Features.Set(state.Features{})
-	want("before the API server was asked", false)
+	want("before the version of the API server is requested", false)
 }
 
 func TestASnapshotDoesNotChange(t *testing.T) {
