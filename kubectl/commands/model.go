@@ -56,9 +56,9 @@ func modelNode(model, offer, driver string) (fleet.Objects, error) {
 		return fleet.Objects{}, err
 	}
 	objects := fleet.Objects{Nodes: []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: model}}}}
-	c := catalog.New(catalog.Settings{Pool: model}, catalog.NodeConfig{Offer: parsed, Shares: catalog.ShareOffer{
+	c := catalog.New(catalog.Inputs{Settings: catalog.Settings{Pool: model}, NodeConfig: catalog.NodeConfig{Offer: parsed, Shares: catalog.ShareOffer{
 		MPS: true, Smallest: catalog.DefaultSmallestShare, ServerMemory: catalog.DefaultServerMemory,
-	}}, catalog.Restrictions{})
+	}}})
 	published := c.Resources(hardware, nil).Pools[model].Slices
 	for i, slice := range published {
 		objects.Slices = append(objects.Slices, &resourceapi.ResourceSlice{

@@ -35,8 +35,8 @@ func (e *explaining) addStart(pod *corev1.Pod, claims []*resourceapi.ResourceCla
 	e.addContainerStates(pod)
 }
 
-// addTwoDrivers adds a cause for a pod that does not start on a node with two drivers of one name. The
-// kubelet calls only one of them.
+// addTwoDrivers adds a cause if a pod does not start because of two drivers of one name. The kubelet
+// calls only one of them.
 func (e *explaining) addTwoDrivers(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) {
 	driver, node := e.cluster.Driver, pod.Spec.NodeName
 	if e.State != StateCreating || pod.Status.Phase != corev1.PodPending || !e.cluster.Objects.HasOtherDriver(driver, node, claims...) {

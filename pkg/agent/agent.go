@@ -3,45 +3,22 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/attribution"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/cluster"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/controller"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/inventory"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/ledger"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/telemetry"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/usage"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/viewers"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/home"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/livefile"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	mpsclient "github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/node/cdi"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/node/containerlimits"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/node/memoryhook"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nodefacts"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/node/podresources"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/node/procfs"
 )
 
 const (
@@ -79,172 +56,29 @@ func runWith(ctx context.Context, c *Config, client kubernetes.Interface) (err e
 	return a.run(ctx)
 }
 
-// agent is the parts of an agent.
+// agent is the parts of an agent, by the stage in which they are made.
 type agent struct {
 	*Config
-	client kubernetes.Interface
-	// supervisor runs MPS daemons; nil if the node has none.
-	supervisor *mpsclient.Client
-	// podResources reads external allocations; nil if they are not read.
-	podResources *podresources.Client
-	home         *home.Home
-	inventory    *inventory.Inventory
-	state        *state.State
-	nodeConfig   *cluster.NodeConfig
-	features     *cluster.Features
-	claims       *claim.Manager
-	ledger       *ledger.Ledger
-	controller   *controller.Controller
-	metrics      *telemetry.Metrics
-	// scans and rounds are the scans of the hardware and the rounds of the reconciliation.
-	scans, rounds *telemetry.Activity
-	cdiFolder     *cdi.Dir
-	kubelet       *served
-	rivals        *plugin.Rivals
-	accounts      attribution.Accounts
-	usage         *attribution.Reader
-	// readGauges reads the use, the temperature and the power of a GPU.
-	readGauges func(ctx context.Context, address gpu.PCIAddress) (gpu.Gauges, error)
-	// readPower reads the energy and the clocks of a GPU.
-	readPower func(ctx context.Context, address gpu.PCIAddress) (gpu.Power, error)
-	foreign   *usage.Foreign
-	faults    faults
-	facts     *nodefacts.Reader
-	// driver sets memory limits for hooks.
-	driver memoryhook.Driver
-	// viewers may read the facts; nil if no user may.
-	viewers *viewers.Viewers
+	host
+	knowledge
+	claims
+	observers
+	serving
 }
 
-// newAgent puts an agent together. The agent holds its home from then on, until it
-// has run.
-func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.Interface) (_ *agent, err error) {
-	podResources, err := c.openPodResources()
+// newAgent puts an agent together, in stages of which each uses the ones before. The agent
+// holds its home from then on, until it has run.
+func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.Interface) (*agent, error) {
+	node, err := openNode(ctx, c, hw, client)
 	if err != nil {
 		return nil, err
 	}
-	supervisor, err := c.openSupervisor()
+	known := newKnowledge(c, node)
+	held, err := newClaims(ctx, c, node, known)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, node.home.Close())
 	}
-	users, err := c.newViewers(client)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.checkDaemonSet(); err != nil {
-		return nil, err
-	}
-	boot, err := hw.machine.BootID()
-	if err != nil {
-		return nil, err
-	}
-	program, err := c.hookToInstall()
-	if err != nil {
-		return nil, err
-	}
-	folder, err := home.Enter(ctx, c.driverDir(), func() { removeLeftovers(context.WithoutCancel(ctx), c) })
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, folder.Close())
-		}
-	}()
-	hook := c.CDIHook
-	if program != "" {
-		if hook, err = folder.InstallHook(program); err != nil {
-			return nil, err
-		}
-	}
-	specs, err := cdi.NewWriter(cdi.Options{
-		Dir: c.CDIDir, DriverName: c.DriverName, DevRoot: hw.hostDevRoot(), LocalDevRoot: hw.localDevRoot(),
-		Edits: cdi.NewDriverEdits(hw, hw.roots, hook, c.Directs...),
-	})
-	if err != nil {
-		return nil, err
-	}
-
-	memory, noLimits := c.memoryLimits(ctx, folder, hw)
-	noLimits = cmp.Or(c.checkMemoryLimits(hw), noLimits)
-	scans := telemetry.NewActivity(clock.RealClock{}, scanStuckAfter)
-	known := state.New(state.Features{NoMemoryLimits: noLimits, Node: c.NodeName})
-	gpus := inventory.Options{
-		State: known, Hardware: timedHardware{hw.Library, scans}, Bus: hw.machine, DriverLoad: hw.machine.DriverLoad, StaticMIG: c.MIG.Static,
-		Faults: folder.Faults, BootID: boot, Clock: clock.RealClock{}, DeviceNodes: hw.ensureDeviceNodes,
-	}
-	consumers := attribution.NewConsumers(filepath.Dir(c.KubeletPluginsDir), c.driverDir(), plugin.MetadataFolder)
-	if podResources != nil {
-		gpus.External = c.externalSource(podResources, consumers)
-	}
-	if supervisor != nil {
-		gpus.Namespaces = supervisor
-	}
-	gpuInventory := inventory.New(gpus)
-	metrics := telemetry.NewMetrics(plugin.Reasons())
-	options := claim.Options{
-		DriverName: c.DriverName,
-		PoolName:   c.NodeName,
-		LockFile:   folder.LockFile(),
-		Records:    folder.Claims,
-		Node: c.parts(boot, folder, hw, known, specs, memory, func(name kind.Name) bool {
-			return known.Configuration.Get().Followed.Keeps(name)
-		}),
-		Occupancy: attribution.Occupancy(ctx, hw, client, consumers, containerlimits.Folder(folder.Limits())),
-		// Device plugins allocate GPUs without a message to this agent.
-		BeforePrepare: func(ctx context.Context) {
-			gpuInventory.RefreshExternal(ctx)
-			gpuInventory.RefreshNamespaces(ctx)
-		},
-		Shares:     func() catalog.ShareOffer { return known.Configuration.Get().Followed.Config.Shares },
-		Attributes: known.Attributes(c.settings()).Of,
-		Observer:   metrics,
-	}
-	if supervisor != nil {
-		options.MPS = supervisor
-	}
-	claims, err := claim.New(options)
-	if err != nil {
-		return nil, err
-	}
-	book, config, features := ledger.New(claims, &known.Claimed), c.newNodeConfig(folder.NodeConfig, &known.Configuration), cluster.NewFeatures(cluster.ServerVersion(client), &known.Features)
-	a := &agent{
-		Config: c, client: client, supervisor: supervisor, podResources: podResources, home: folder,
-		state: known, inventory: gpuInventory, nodeConfig: config, features: features, claims: claims, ledger: book,
-		controller: controller.New(controller.Options{State: known, Claims: book, NodeConfig: config, Features: features, Settings: c.settings(), Clock: clock.RealClock{}}),
-		metrics:    metrics, scans: scans, rounds: telemetry.NewActivity(clock.RealClock{}, plugin.StuckAfter), cdiFolder: cdi.NewDir(c.CDIDir), kubelet: newServed(),
-	}
-	a.accounts = attribution.Accounts{
-		Pods: attribution.NewPods(clock.RealClock{}, attribution.GetClaim(client), consumers.Of), Meter: usage.NewMeter(clock.RealClock{}),
-		Claims: claims.Held, Node: a.chargedNode,
-	}
-	a.readGauges = hw.Gauges
-	a.usage, a.foreign = attribution.New(a.usageOptions(ctx, hw)), usage.NewForeign(clock.RealClock{})
-	a.faults = newFaults(c.MachineRoot, consumers.Tasks)
-	if a.faults.noPIDs != nil {
-		klog.FromContext(ctx).Info("Cannot find the programs of faults on GPUs", "err", a.faults.noPIDs)
-	}
-	a.rivals = plugin.NewRivals(a.pluginOptions())
-	a.readPower, a.driver = hw.Power, hw
-	a.facts, a.viewers = &nodefacts.Reader{Roots: c.factRoots(hw), LastScan: a.lastScan, Clocks: hw.Clocks, ConfigProblem: a.configProblem, KernelLog: a.faults.Check}, users
-	return a, nil
-}
-
-// parts returns the parts of the node with which claims are prepared, without MPS.
-func (c *Config) parts(boot string, folder *home.Home, hw *hardware, known *state.State, specs *cdi.Writer, memory *ports.MemoryLimits, keep func(kind.Name) bool) ports.Node {
-	parts := ports.Node{
-		BootID: boot, Inventory: known, CDI: specs, MonitorNodes: hw.machine.MonitorNodes,
-		Partitioning: &ports.Partitioning{
-			MIG: hw, CapabilityNodes: hw.machine.CapabilityNodes, Openers: procfs.Root("/").Openers, Modes: folder.MIGModes, Static: c.MIG.Static,
-			Kept: folder.MIGDevices, Keep: keep,
-		},
-		Limits:           memory,
-		ExclusiveCompute: &ports.ExclusiveCompute{Modes: hw, Changed: folder.ComputeModes, Off: !c.ExclusiveCompute},
-	}
-	if hw.timeSlices != nil {
-		parts.TimeSlicing = &ports.TimeSlicing{Slices: hw.timeSlices, Intervals: folder.TimeSlices}
-	}
-	return parts
+	return &agent{c, node, known, held, newObservers(ctx, c, node, known, held), newServing(c, held)}, nil
 }
 
 // run starts the parts in the order in which they need each other, and stops
@@ -305,6 +139,9 @@ func (a *agent) run(parent context.Context) error {
 		if err != nil {
 			return err
 		}
+		parts.Go(func() { a.features.Run(ctx) })
+		parts.Go(func() { a.ledger.Run(ctx) })
+		parts.Go(func() { a.nodeConfig.Run(ctx, a.state, a.ledger) })
 		parts.Go(func() { a.controller.Run(ctx, kubelet.Publish) })
 		<-ctx.Done()
 		klog.FromContext(ctx).Info("Stopping", "why", context.Cause(ctx))
@@ -371,7 +208,7 @@ func (a *agent) pluginOptions() plugin.Options {
 	o := plugin.Options{
 		DriverName:        a.DriverName,
 		NodeName:          a.NodeName,
-		PodUID:            types.UID(a.PodUID),
+		PodUID:            a.podUID(),
 		DataDir:           a.driverDir(),
 		RegistryDir:       a.KubeletRegistryDir,
 		CDIDir:            a.CDIDir,

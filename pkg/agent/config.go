@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
@@ -104,14 +106,17 @@ type Names struct {
 // driverDir returns the driver's folder among the kubelet's plugins.
 func (c *Config) driverDir() string { return filepath.Join(c.KubeletPluginsDir, c.DriverName) }
 
+// podUID returns the UID of the agent's pod; empty outside a pod.
+func (c *Config) podUID() types.UID { return types.UID(c.PodUID) }
+
 // settings returns the settings of the node's catalog.
 func (c *Config) settings() catalog.Settings {
 	return catalog.Settings{Pool: c.NodeName, Selection: c.Attributes, ListAttributes: c.ListAttributes}
 }
 
-// nodeConfig returns the configuration of the node unless its labels say otherwise. It
+// standardConfig returns the configuration of the node unless its labels say otherwise. It
 // limits shares by MPS if the node has a supervisor.
-func (c *Config) nodeConfig() catalog.NodeConfig {
+func (c *Config) standardConfig() catalog.NodeConfig {
 	config := c.NodeConfig
 	config.Shares.MPS = c.Supervisor != ""
 	return config
@@ -121,7 +126,7 @@ func (c *Config) nodeConfig() catalog.NodeConfig {
 // follows the record of an earlier agent, unless records is nil.
 func (c *Config) newNodeConfig(records cluster.Records, table *state.Table[state.Configuration]) *cluster.NodeConfig {
 	return cluster.NewNodeConfig(cluster.NodeConfigOptions{
-		Table: table, Standard: c.nodeConfig(), Named: c.NodeConfigs != "", Layouts: c.MIGLayouts != "", LayoutLabel: c.MIGConfigLabel,
+		Table: table, Standard: c.standardConfig(), Named: c.NodeConfigs != "", Layouts: c.MIGLayouts != "", LayoutLabel: c.MIGConfigLabel,
 		Records: records,
 	})
 }
@@ -130,7 +135,7 @@ func (c *Config) newNodeConfig(records cluster.Records, table *state.Table[state
 func (c *Config) parseNodeConfigs(content []byte, err error) (catalog.NodeConfigs, error) {
 	var named catalog.NodeConfigs
 	if err == nil {
-		named, err = catalog.ParseNodeConfigs(content, c.nodeConfig())
+		named, err = catalog.ParseNodeConfigs(content, c.standardConfig())
 	}
 	if err != nil {
 		return named, fmt.Errorf("%s=%s is not followed: %w", c.Names.NodeConfigs, c.NodeConfigs, err)

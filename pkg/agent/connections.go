@@ -6,11 +6,40 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"k8s.io/client-go/kubernetes"
+
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/attribution"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/inventory"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/viewers"
 	mpsclient "github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/podresources"
 )
+
+// connections are the agent's clients of other programs.
+type connections struct {
+	// client is for the API server.
+	client kubernetes.Interface
+	// supervisor runs MPS daemons; nil if the node has none.
+	supervisor *mpsclient.Client
+	// podResources reads external allocations; nil if they are not read.
+	podResources *podresources.Client
+	// viewers may read the facts; nil if no user may.
+	viewers *viewers.Viewers
+}
+
+// connect returns the clients. It sends nothing.
+func (c *Config) connect(client kubernetes.Interface) (connections, error) {
+	podResources, err := c.openPodResources()
+	if err != nil {
+		return connections{}, err
+	}
+	supervisor, err := c.openSupervisor()
+	if err != nil {
+		return connections{}, err
+	}
+	users, err := c.newViewers(client)
+	return connections{client, supervisor, podResources, users}, err
+}
 
 // openPodResources returns a client of the kubelet's socket; nil without a socket.
 func (c *Config) openPodResources() (*podresources.Client, error) {

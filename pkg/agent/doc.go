@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent creates a node agent from its parts, and runs it. It creates each
-// part after the parts that it needs.
+// Package agent creates a node agent from its parts, and runs it. It creates the parts in
+// five stages, each from the stages before:
+//
+//	openNode      → the agent's folder, the hardware, clients of other programs
+//	newKnowledge  → the state and its writers
+//	newClaims     → the manager of claims, and the ledger of held devices
+//	newObservers  → the publisher of the state, and the readers of usage and faults
+//	newServing    → the parts that serve the kubelet
+//
+// Data flows as in package state:
 //
 //	hardware → inventory ─┐
 //	cluster, node files ──┼→ state → controller → plugin → kubelet

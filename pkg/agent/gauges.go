@@ -39,7 +39,7 @@ func readAll[T any](gpus []state.DeviceHealth, name string, read func(context.Co
 func (a *agent) gpuHealth() []telemetry.GPUHealth {
 	health := a.state.Snapshot().Health()
 	all := make([]telemetry.GPUHealth, len(health))
-	for i, gauges := range readAll(health, "use", a.readGauges) {
+	for i, gauges := range readAll(health, "use", a.hardware.Gauges) {
 		d := health[i]
 		all[i] = telemetry.GPUHealth{Device: d.Name.String(), UUID: d.UUID, Cause: d.Reason, Gauges: telemetry.Gauges(gauges)}
 	}

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,12 +46,18 @@ func (c *Config) checkMemoryLimits(hw *hardware) error {
 	return hw.checkContainers()
 }
 
-// memoryLimits installs the memory hook in the folder of this program. It returns the parts
-// that limit the memory of containers. If this agent has no hook that the host runs,
-// prepared claims keep the limits of their containers, and new claims get none; the error
-// says why.
-func (c *Config) memoryLimits(ctx context.Context, h *home.Home, hw *hardware) (*ports.MemoryLimits, error) {
-	hook, err := c.installMemoryHook(h, hw)
+// memoryLimits limits the memory of containers.
+type memoryLimits struct {
+	ports *ports.MemoryLimits
+	// err is why the containers of new claims get no limits; nil if they do.
+	err error
+}
+
+// memoryLimits installs the memory hook in the folder of this program. If this agent has no
+// hook that the host runs, prepared claims keep the limits of their containers, and new claims
+// get none.
+func (c *Config) memoryLimits(ctx context.Context, folder *home.Home, hw *hardware) memoryLimits {
+	hook, err := c.installMemoryHook(folder, hw)
 	if err == nil {
 		err = hook.Try(ctx, hostRoot)
 		if errors.Is(err, fs.ErrPermission) {
@@ -59,26 +66,26 @@ func (c *Config) memoryLimits(ctx context.Context, h *home.Home, hw *hardware) (
 			err = hook.Try(ctx, "")
 		}
 	}
-	return &ports.MemoryLimits{
-		Folder: containerlimits.Folder(h.Limits()),
+	return memoryLimits{&ports.MemoryLimits{
+		Folder: containerlimits.Folder(folder.Limits()),
 		Hook: func(device string, address gpu.PCIAddress, bytes uint64, containers int) (gpu.Hook, error) {
 			if err != nil {
 				return gpu.Hook{}, err
 			}
 			return hook.OCIHook(device, address, bytes, containers), nil
 		},
-	}, err
+	}, cmp.Or(c.checkMemoryLimits(hw), err)}
 }
 
 // installMemoryHook installs the memory hook in the folder of this program.
-func (c *Config) installMemoryHook(h *home.Home, hw *hardware) (memoryhook.Installed, error) {
-	installed, err := copyMemoryHook(h)
+func (c *Config) installMemoryHook(folder *home.Home, hw *hardware) (memoryhook.Installed, error) {
+	installed, err := copyMemoryHook(folder)
 	return memoryhook.Installed{
-		Hook: installed.Hook, Call: installed.Call, Limits: h.Limits(), DriverRoot: hw.hostDriverRoot(), Agent: h.HookSocket(),
+		Hook: installed.Hook, Call: installed.Call, Limits: folder.Limits(), DriverRoot: hw.hostDriverRoot(), Agent: folder.HookSocket(),
 	}, err
 }
 
-func copyMemoryHook(h *home.Home) (home.MemoryHook, error) {
+func copyMemoryHook(folder *home.Home) (home.MemoryHook, error) {
 	hook, err := home.Program(home.MemoryHookName)
 	if err != nil {
 		return home.MemoryHook{}, err
@@ -87,7 +94,7 @@ func copyMemoryHook(h *home.Home) (home.MemoryHook, error) {
 	if err != nil {
 		return home.MemoryHook{}, err
 	}
-	return h.InstallMemoryHook(hook, call)
+	return folder.InstallMemoryHook(hook, call)
 }
 
 // restoreHooks installs hooks that are gone or damaged, in each round until ctx ends. No
@@ -115,7 +122,7 @@ func (a *agent) serveMemoryHooks(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	listener, err := memoryhook.Listen(a.home.HookSocket())
 	if err == nil {
-		err = listener.Serve(ctx, a.driver, func(l containerlimits.Limit, err error) {
+		err = listener.Serve(ctx, a.hardware, func(l containerlimits.Limit, err error) {
 			if err != nil {
 				logger.Error(err, "Cannot set a memory limit for a hook, which tries it itself", "gpu", l.GPU, "cgroup", l.Cgroup, "bytes", l.Bytes)
 				return

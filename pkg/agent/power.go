@@ -14,7 +14,7 @@ import (
 // it answers again.
 func (a *agent) gpuPower() telemetry.Power {
 	health := a.state.Snapshot().Health()
-	readings := readAll(health, "power", a.readPower)
+	readings := readAll(health, "power", a.hardware.Power)
 	var power telemetry.Power
 	joules := map[gpu.PCIAddress]float64{}
 	for i, d := range health {

@@ -48,10 +48,11 @@ func printSlices(ctx context.Context, c *Config, hw *hardware, w, problems io.Wr
 		return err
 	}
 	node = known.Snapshot().Node()
-	describe := catalog.New(c.settings(), config, catalog.Restrictions{})
-	if describe.Partitions, err = describe.MIG.Layout(node); err != nil {
+	layout, err := config.MIG.Layout(node)
+	if err != nil {
 		return err
 	}
+	describe := catalog.New(catalog.Inputs{Settings: c.settings(), NodeConfig: config, Partitions: layout})
 	lines := append(unread(node), describe.Withheld(node)...)
 	if c.UnknownAttributes != nil {
 		lines = append(lines, c.UnknownAttributes.Error())
@@ -64,11 +65,7 @@ func printSlices(ctx context.Context, c *Config, hw *hardware, w, problems io.Wr
 	if len(node.GPUs) == 0 && len(node.Unreadable) > 0 {
 		return fmt.Errorf("%w: none of the %d GPUs can be read", gpu.ErrNotReady, len(node.Unreadable))
 	}
-	slices, err := controller.Slices(ctx, c.DriverName, c.NodeName, describe.Resources(node, nil))
-	if err != nil {
-		return err
-	}
-	return controller.WriteList(w, slices)
+	return controller.WriteList(w, controller.Slices(c.DriverName, c.NodeName, describe.Resources(node, nil)))
 }
 
 // unlabelled returns the configuration of the node if it has no labels.

@@ -39,7 +39,7 @@ func (a *agent) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+agentv1.PathDevices, telemetry.Page(a.devices))
 	if a.viewers != nil {
-		mux.Handle("GET "+agentv1.PathNode, a.viewers.Only(telemetry.Page(a.facts.Read)))
+		mux.Handle("GET "+agentv1.PathNode, a.viewers.Only(telemetry.Page(a.facts().Read)))
 		mux.Handle("GET "+agentv1.PathClaims, a.viewers.Only(telemetry.Page(a.viewedUsage)))
 	}
 	mux.Handle("/", telemetry.Handler(a.metrics, state, []telemetry.Check{
@@ -78,13 +78,16 @@ func (a *agent) devices(context.Context) agentv1.Devices {
 	return devices
 }
 
-// factRoots returns the file systems of the node. The agent needs no mount of the host's
-// root: as a privileged process in the host's PID namespace it sees that of the host's
+// facts returns the reader of the facts about the node. The agent needs no mount of the
+// host's root: as a privileged process in the host's PID namespace it sees that of the host's
 // first process.
-func (c *Config) factRoots(hw *hardware) nodefacts.Roots {
-	return nodefacts.Roots{
-		Kernel: "/", GPUs: nodefacts.Root(hw.machine), Host: hostRoot,
-		Kubelet: filepath.Dir(c.KubeletPluginsDir),
+func (a *agent) facts() *nodefacts.Reader {
+	return &nodefacts.Reader{
+		Roots: nodefacts.Roots{
+			Kernel: "/", GPUs: nodefacts.Root(a.hardware.machine), Host: hostRoot,
+			Kubelet: filepath.Dir(a.KubeletPluginsDir),
+		},
+		LastScan: a.lastScan, Clocks: a.hardware.Clocks, ConfigProblem: a.configProblem, KernelLog: a.faults.Check,
 	}
 }
 

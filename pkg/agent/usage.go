@@ -11,6 +11,8 @@ import (
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/attribution"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/usage"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/cgroup"
@@ -23,24 +25,23 @@ const usagePatience = 5 * time.Second
 
 // usageOptions returns the options for the reader of the use of claims. It logs if the agent
 // cannot see the cgroups of containers: the reader finds no limited containers then.
-func (a *agent) usageOptions(ctx context.Context, hw *hardware) attribution.Options {
-	if err := cgroup.CheckComplete(); err != nil && a.checkMemoryLimits(hw) == nil {
+func (c *Config) usageOptions(ctx context.Context, h host, held claims, accounts attribution.Accounts) attribution.Options {
+	if err := cgroup.CheckComplete(); err != nil && c.checkMemoryLimits(h.hardware) == nil {
 		klog.FromContext(ctx).Info("Cannot read the GPU memory of limited containers", "err", err)
 	}
 	o := attribution.Options{
-		Claims: a.claims, Limits: containerlimits.Folder(a.home.Limits()), GPUs: hw, Proc: "/", Pods: a.accounts.Pods,
-		Node: a.chargedNode, Clock: clock.RealClock{},
+		Claims: held, Limits: containerlimits.Folder(h.home.Limits()), GPUs: h.hardware, Proc: "/", Pods: accounts.Pods,
+		Node: accounts.Node, Clock: clock.RealClock{},
 	}
-	if a.podResources != nil {
-		o.Containers, o.ContainerClaims = a.podResources.Containers, a.podResources.Claims
+	if h.podResources != nil {
+		o.Containers, o.ContainerClaims = h.podResources.Containers, h.podResources.Claims
 	}
 	return o
 }
 
 // chargedNode returns the capacities of the node that claims can hold.
-func (a *agent) chargedNode() usage.Node {
-	now := a.state.Snapshot()
-	node := usage.Node{Published: a.controller.Capacities(), GPUs: make(map[gpu.PCIAddress]usage.GPU, len(now.Hardware.GPUs))}
+func chargedNode(now state.Snapshot, published *controller.Controller) usage.Node {
+	node := usage.Node{Published: published.Capacities(), GPUs: make(map[gpu.PCIAddress]usage.GPU, len(now.Hardware.GPUs))}
 	health := now.Health()
 	for i, g := range now.Node().GPUs {
 		node.GPUs[g.Address] = usage.NewGPU(g, health[i].Healthy)

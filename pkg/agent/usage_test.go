@@ -124,7 +124,7 @@ func TestTheMetricsHaveWhatContainersAllocate(t *testing.T) {
 	if _, err := n.client.ResourceV1().ResourceClaims("team").Update(t.Context(), joined, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	options := a.usageOptions(t.Context(), a.hw)
+	options := a.usageOptions(t.Context(), a.host, a.claims, a.accounts)
 	options.Proc, options.Containers = procfs.Root(t.TempDir()), nil
 	a.usage = attribution.New(options)
 	sim, err := nvmlsim.Open(n.SimState)
@@ -243,7 +243,7 @@ func TestAClaimPaysFromItsPreparationToItsRelease(t *testing.T) {
 	a := n.start(t)
 	a.publishes(t)
 	now := testingclock.NewFakePassiveClock(time.Unix(1000, 0))
-	paid := attribution.Accounts{Pods: a.accounts.Pods, Meter: usage.NewMeter(now), Claims: a.claims.Held, Node: a.chargedNode}
+	paid := attribution.Accounts{Pods: a.accounts.Pods, Meter: usage.NewMeter(now), Claims: a.claims.Held, Node: a.accounts.Node}
 	passes := func() { now.SetTime(now.Now().Add(time.Minute)) }
 	passes()
 	devices, err := a.claims.Prepare(t.Context(), c)

@@ -42,10 +42,10 @@ var readClasses = sync.OnceValues(func() ([]*resourceapi.DeviceClass, error) {
 	return append(all, seats), err
 })
 
-func schedulable(t testing.TB, c catalog.Catalog, node gpu.Node, conditions catalog.Conditions) *allocatortest.Node {
+func schedulable(t testing.TB, c catalog.Inputs, node gpu.Node, conditions catalog.Conditions) *allocatortest.Node {
 	t.Helper()
 	c.Conditions = conditions
-	return allocatortest.NewNode(c.Resources(node, nil), allocatortest.Features(), classes(t)...)
+	return allocatortest.NewNode(catalog.New(c).Resources(node, nil), allocatortest.Features(), classes(t)...)
 }
 
 // claim returns a claim for a GPU or a device of another class. The words are
@@ -135,7 +135,7 @@ func TestTheSchedulerAllocates(t *testing.T) {
 	lists := sharing()
 	lists.ListAttributes = true
 	for name, tc := range map[string]struct {
-		catalog    catalog.Catalog
+		catalog    catalog.Inputs
 		node       gpu.Node
 		conditions catalog.Conditions
 		claims     []resourceapi.DeviceClaim
@@ -249,7 +249,7 @@ func TestCliquesYieldLinkedPairsAcrossDomains(t *testing.T) {
 	c.ListAttributes = true
 	features := allocatortest.Features()
 	features.ListTypeAttributes = true
-	node := allocatortest.NewNode(c.Resources(dgx1(t), nil), features, classes(t)...)
+	node := allocatortest.NewNode(catalog.New(c).Resources(dgx1(t), nil), features, classes(t)...)
 	// With three GPUs of each quad taken, the two that are left are linked and
 	// in no domain together.
 	claims := []resourceapi.DeviceClaim{
@@ -278,7 +278,7 @@ func TestListsOfNUMANodesYieldTheGPUsOfASocket(t *testing.T) {
 		if lists {
 			selector = "cel=device.attributes['resource.kubernetes.io'].numaNode.includes(1)"
 		}
-		node := allocatortest.NewNode(c.Resources(simulated(t, "dgx-a100"), nil), features, classes(t)...)
+		node := allocatortest.NewNode(catalog.New(c).Resources(simulated(t, "dgx-a100"), nil), features, classes(t)...)
 		claims := []resourceapi.DeviceClaim{claim("count=4 match=" + numa), claim("count=2 match=" + numa), claim(selector)}
 		if diff := cmp.Diff(want, allocateAll(t, node, claims)); diff != "" {
 			t.Errorf("allocations with lists %v (-want +got):\n%s", lists, diff)

@@ -38,10 +38,11 @@ type Restrictions struct {
 	NoCounters bool
 }
 
-// Catalog describes the GPUs of one node. Its methods are pure functions of its fields.
-type Catalog struct {
+// Inputs are what a [Catalog] follows from.
+type Inputs struct {
 	Settings
 	NodeConfig
+	Restrictions
 	// Partitions selects the GPUs that are offered in parts if MIG is offered, and the
 	// parts. It is nil if they follow from the configuration. See [MIGOffer.Layout].
 	Partitions *Layout
@@ -52,18 +53,18 @@ type Catalog struct {
 	// InUse keeps new claims from devices that are in use although the cluster counts
 	// them as free.
 	InUse InUse
-	Restrictions
 }
 
-// New returns the catalog of a node with the configuration, in a cluster with the
-// restrictions.
-func New(settings Settings, config NodeConfig, restrictions Restrictions) Catalog {
-	return Catalog{Settings: settings, NodeConfig: config, Restrictions: restrictions}
-}
+// Catalog describes the GPUs of one node. It is immutable, and its methods are pure functions
+// of its inputs.
+type Catalog struct{ in Inputs }
+
+// New returns the catalog that follows from the inputs, which must not be changed.
+func New(in Inputs) Catalog { return Catalog{in} }
 
 // WantsCounters reports whether the offer has devices that consume counters.
 func (c Catalog) WantsCounters() bool {
-	return slices.ContainsFunc(kind.Divided(), c.Offer.Has) || c.Offer.Partitions() && !c.MIG.Static && c.Partitions == nil
+	return slices.ContainsFunc(kind.Divided(), c.in.Offer.Has) || c.in.Offer.Partitions() && !c.in.MIG.Static && c.in.Partitions == nil
 }
 
 // Conditions has the conditions of GPUs. A GPU that is missing is healthy.
@@ -125,7 +126,7 @@ func (c Catalog) Resources(node gpu.Node, held Held) resourceslice.DriverResourc
 	}
 	pages := pages(groups, c.nodeDevices(node, held))
 	c.order(pages)
-	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{c.Pool: {Slices: pages}}}
+	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{c.in.Pool: {Slices: pages}}}
 }
 
 // Attributes returns the attributes of a device for the metadata of containers. It

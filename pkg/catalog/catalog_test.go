@@ -18,27 +18,27 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-func sharing() catalog.Catalog {
-	return catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: "share", Shares: catalog.ShareOffer{MPS: true}}, catalog.Restrictions{})
+func sharing() catalog.Inputs {
+	return catalog.Inputs{Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: catalog.NodeConfig{Offer: "share", Shares: catalog.ShareOffer{MPS: true}}}
 }
 
 // slicing offers GPUs in turns too.
-func slicing(c catalog.Catalog) catalog.Catalog {
+func slicing(c catalog.Inputs) catalog.Inputs {
 	c.Offer += ",timeslice"
 	return c
 }
 
 // seating offers seats of GPUs too.
-func seating(c catalog.Catalog) catalog.Catalog {
+func seating(c catalog.Inputs) catalog.Inputs {
 	c.Offer += ",seat"
 	return c
 }
 
 // devices publishes the node and returns the devices of its only pool in order.
-func devices(t testing.TB, c catalog.Catalog, node gpu.Node, conditions catalog.Conditions) []resourceapi.Device {
+func devices(t testing.TB, c catalog.Inputs, node gpu.Node, conditions catalog.Conditions) []resourceapi.Device {
 	t.Helper()
 	c.Conditions = conditions
-	resources := c.Resources(node, nil)
+	resources := catalog.New(c).Resources(node, nil)
 	if names := slices.Collect(maps.Keys(resources.Pools)); !slices.Equal(names, []string{"node-1"}) {
 		t.Fatalf("pools %v, want node-1 alone", names)
 	}
@@ -99,13 +99,13 @@ func render(device resourceapi.Device) string {
 }
 
 // detailed publishes every attribute.
-func detailed(c catalog.Catalog) catalog.Catalog {
+func detailed(c catalog.Inputs) catalog.Inputs {
 	c.Selection = kind.Selection{Level: kind.LevelAll}
 	return c
 }
 
 // lean publishes the fewest attributes.
-func lean(c catalog.Catalog) catalog.Catalog {
+func lean(c catalog.Inputs) catalog.Inputs {
 	c.Selection = kind.Selection{Level: kind.LevelLean}
 	return c
 }
@@ -171,9 +171,9 @@ memory = 0
 func TestWithoutConsumableCapacityGPUsAreExclusive(t *testing.T) {
 	exclusive := sharing()
 	exclusive.Exclusive = true
-	for name, c := range map[string]catalog.Catalog{
+	for name, c := range map[string]catalog.Inputs{
 		"in a cluster without consumable capacity": exclusive,
-		"on a node that does not offer shares":     catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: ""}, catalog.Restrictions{}),
+		"on a node that does not offer shares":     catalog.Inputs{Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: catalog.NodeConfig{Offer: ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			device := devices(t, c, h100(t, 1), nil)[0]
@@ -292,7 +292,7 @@ func TestDevicesFillAsFewSlicesAsTaintsAllow(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tc.gpus), func(t *testing.T) {
 			var sizes []int
-			for _, slice := range sharing().Resources(h100(t, tc.gpus), nil).Pools["node-1"].Slices {
+			for _, slice := range catalog.New(sharing()).Resources(h100(t, tc.gpus), nil).Pools["node-1"].Slices {
 				sizes = append(sizes, len(slice.Devices))
 			}
 			if diff := cmp.Diff(tc.want, sizes); diff != "" {
@@ -334,7 +334,7 @@ func TestAGPUInMIGModeIsNotAllocatedAsAWhole(t *testing.T) {
 func TestAttributesOfContainers(t *testing.T) {
 	node := simulated(t, "dgx-h100")
 	for i, device := range devices(t, detailed(sharing()), node, nil) {
-		got := sharing().Attributes(node, kind.Name{Kind: kind.GPU, Address: node.GPUs[i].Address})
+		got := catalog.New(sharing()).Attributes(node, kind.Name{Kind: kind.GPU, Address: node.GPUs[i].Address})
 		for name, value := range device.Attributes {
 			if diff := cmp.Diff(value, got[name]); diff != "" {
 				t.Errorf("attribute %s of %s (-want +got):\n%s", name, device.Name, diff)
@@ -350,7 +350,7 @@ func TestAttributesOfContainers(t *testing.T) {
 			t.Errorf("further attributes of %s (-want +got):\n%s", device.Name, diff)
 		}
 	}
-	if got := detailed(sharing()).Attributes(node, kind.Name{Kind: kind.GPU, Address: gpu.PCIAddress{Bus: 0xff}}); got != nil {
+	if got := catalog.New(detailed(sharing())).Attributes(node, kind.Name{Kind: kind.GPU, Address: gpu.PCIAddress{Bus: 0xff}}); got != nil {
 		t.Errorf("a GPU that is not there has attributes: %v", got)
 	}
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // cutting offers MIG on every GPU that has it.
-func cutting(profiles catalog.MIGProfiles) catalog.Catalog {
+func cutting(profiles catalog.MIGProfiles) catalog.Inputs {
 	c := sharing()
 	c.Offer += ",mig"
 	c.MIG = catalog.MIGOffer{Profiles: profiles, AllowReset: true}
@@ -58,12 +58,12 @@ type books struct {
 	takes    [][]int64
 }
 
-func newBooks(t testing.TB, c catalog.Catalog, node gpu.Node) books {
+func newBooks(t testing.TB, c catalog.Inputs, node gpu.Node) books {
 	t.Helper()
 	var b books
 	var set resourceapi.CounterSet
 	var devices []resourceapi.Device
-	for _, slice := range c.Resources(node, nil).Pools[c.Pool].Slices {
+	for _, slice := range catalog.New(c).Resources(node, nil).Pools[c.Pool].Slices {
 		for _, s := range slice.SharedCounters {
 			if set.Name != "" {
 				t.Fatalf("counter sets %s and %s for one GPU", set.Name, s.Name)

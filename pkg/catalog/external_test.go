@@ -28,7 +28,7 @@ func TestExternalAllocationsAreTainted(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name     string
-		catalog  catalog.Catalog
+		catalog  catalog.Inputs
 		node     gpu.Node
 		external string
 		want     []string

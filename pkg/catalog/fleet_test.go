@@ -69,10 +69,10 @@ func tenA100(t *testing.T) gpu.Node {
 
 // fitInAnyOrder allocates the claims of all teams in random orders. It fails if a claim
 // does not fit, or if a team uses another number of GPUs.
-func fitInAnyOrder(t *testing.T, c catalog.Catalog, hardware gpu.Node, teams []fleetTeam) {
+func fitInAnyOrder(t *testing.T, c catalog.Inputs, hardware gpu.Node, teams []fleetTeam) {
 	t.Helper()
 	const countedTwice = 4
-	resources := c.Resources(hardware, nil)
+	resources := catalog.New(c).Resources(hardware, nil)
 	var fleet []string
 	want, alone := map[string]int{}, map[string]bool{}
 	for _, team := range teams {

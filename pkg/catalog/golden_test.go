@@ -39,7 +39,7 @@ const (
 // goldenCase is a node and what its agent offers. testdata/NAME.txt has the text of
 // its slices (see slicesText), or how that differs from the text of another case.
 type goldenCase struct {
-	catalog    catalog.Catalog
+	catalog    catalog.Inputs
 	model      string
 	conditions catalog.Conditions
 	change     func(node *gpu.Node)
@@ -146,11 +146,7 @@ func (tc goldenCase) slices(t *testing.T) []resourceapi.ResourceSlice {
 	// As the agent's flags have them by default.
 	tc.catalog.Shares.Smallest, tc.catalog.Shares.ServerMemory = 1<<30, 64<<20
 	tc.catalog.Conditions = tc.conditions
-	written, err := controller.Slices(t.Context(), "gpu.nvidia.com", tc.catalog.Pool, tc.catalog.Resources(node, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return written
+	return controller.Slices("gpu.nvidia.com", tc.catalog.Pool, catalog.New(tc.catalog).Resources(node, nil))
 }
 
 // printed returns the List that --print-slices writes, and checks that it holds the

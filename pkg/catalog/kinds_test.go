@@ -47,8 +47,8 @@ func TestClassesOfTheDemosSelectTheirKindOfGPU(t *testing.T) {
 		"a rack on a node of no fabric":        {rack, "dgx-h100", kind.Selection{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cat := catalog.New(catalog.Settings{Pool: "node-1", Selection: c.selection}, catalog.NodeConfig{Offer: "share", Shares: catalog.ShareOffer{MPS: true}}, catalog.Restrictions{})
-			node := allocatortest.NewNode(cat.Resources(simulated(t, c.model), nil), allocatortest.Features(), slices.Concat(classes(t), []*resourceapi.DeviceClass{c.class})...)
+			cat := catalog.Inputs{Settings: catalog.Settings{Pool: "node-1", Selection: c.selection}, NodeConfig: catalog.NodeConfig{Offer: "share", Shares: catalog.ShareOffer{MPS: true}}}
+			node := allocatortest.NewNode(catalog.New(cat).Resources(simulated(t, c.model), nil), allocatortest.Features(), slices.Concat(classes(t), []*resourceapi.DeviceClass{c.class})...)
 			request := claim("count=4")
 			request.Requests[0].Exactly.DeviceClassName = c.class.Name
 			got := allocateAll(t, node, []resourceapi.DeviceClaim{request})
@@ -77,7 +77,7 @@ func TestTheSelectorByCUDAReadsTheDriver(t *testing.T) {
 			hardware.CUDADriverVersion.Major, hardware.CUDADriverVersion.Minor = 12, cuda
 			c := sharing()
 			c.Selection = level
-			node := allocatortest.NewNode(c.Resources(hardware, nil), allocatortest.Features(), classes(t)...)
+			node := allocatortest.NewNode(catalog.New(c).Resources(hardware, nil), allocatortest.Features(), classes(t)...)
 			got := allocateAll(t, node, []resourceapi.DeviceClaim{template.Spec.Spec.Devices})
 			// Lean nodes do not publish the attribute, and the claim waits without an error.
 			wanted := want && level.Level != kind.LevelLean

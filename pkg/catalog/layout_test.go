@@ -45,7 +45,7 @@ func migConfig(t rapid.TB, entries ...string) *migconfig.Config {
 }
 
 // layered returns the catalog with the layout that the entries make of the node.
-func layered(t *testing.T, c catalog.Catalog, node gpu.Node, entries ...string) catalog.Catalog {
+func layered(t *testing.T, c catalog.Inputs, node gpu.Node, entries ...string) catalog.Inputs {
 	t.Helper()
 	c.Offer += ",mig"
 	c.MIG = catalog.MIGOffer{AllowReset: true, Config: migConfig(t, entries...)}
@@ -57,9 +57,9 @@ func layered(t *testing.T, c catalog.Catalog, node gpu.Node, entries ...string) 
 }
 
 // published returns a line for each device, with its taints, and one for the counters.
-func published(c catalog.Catalog, node gpu.Node, held catalog.Held) string {
+func published(c catalog.Inputs, node gpu.Node, held catalog.Held) string {
 	var b strings.Builder
-	for _, slice := range c.Resources(node, held).Pools["node-1"].Slices {
+	for _, slice := range catalog.New(c).Resources(node, held).Pools["node-1"].Slices {
 		for _, device := range slice.Devices {
 			b.WriteString(strings.TrimPrefix(device.Name, "gpu-"))
 			for _, taint := range device.Taints {
@@ -127,7 +127,7 @@ func TestALayoutChangesAroundHeldDevices(t *testing.T) {
 	for name, c := range map[string]struct {
 		entries []string
 		held    string
-		change  func(*catalog.Catalog)
+		change  func(*catalog.Inputs)
 		want    string
 	}{
 		"nothing is held":         {balanced, "", nil, "43-00\n1b-00-mig-1g-10gb-2\n1b-00-mig-1g-10gb-3\n1b-00-mig-2g-20gb-0\n1b-00-mig-3g-40gb-4\n"},
@@ -137,13 +137,13 @@ func TestALayoutChangesAroundHeldDevices(t *testing.T) {
 		"the whole GPU":           {balanced, "1b-00", nil, "1b-00 withdrawn=gpu\n43-00\n"},
 		"time slices":             {balanced, "1b-00-ts", nil, "43-00\n1b-00-ts withdrawn=timeslice\n"},
 		"seats":                   {balanced, "1b-00-seat", nil, "43-00\n1b-00-seat withdrawn=seat\n"},
-		"a GPU on demand": {[]string{"[0]"}, half, func(c *catalog.Catalog) { c.MIG.Profiles.Listed = []gpu.Profile{{Slices: 7, MemoryGB: 80}} },
+		"a GPU on demand": {[]string{"[0]"}, half, func(c *catalog.Inputs) { c.MIG.Profiles.Listed = []gpu.Profile{{Slices: 7, MemoryGB: 80}} },
 			"1b-00\n43-00\n1b-00-mig-7g-80gb-0\n1b-00-mig-3g-40gb-4 withdrawn=mig\ncounters\n"},
 		"whole again":                   {[]string{"all off"}, half, nil, "1b-00\n43-00\n1b-00-mig-3g-40gb-4 withdrawn=mig\ncounters\n"},
-		"whole again, without counters": {[]string{"all off"}, half, func(c *catalog.Catalog) { c.NoCounters = true }, "43-00\n1b-00-mig-3g-40gb-4 withdrawn=mig\n"},
-		"a layout without counters":     {balanced, "", func(c *catalog.Catalog) { c.NoCounters = true }, "43-00\n1b-00-mig-1g-10gb-2\n1b-00-mig-1g-10gb-3\n1b-00-mig-2g-20gb-0\n1b-00-mig-3g-40gb-4\n"},
-		"MIG is no longer offered":      {balanced, half, func(c *catalog.Catalog) { c.Offer = "share" }, "1b-00\n43-00\n1b-00-mig-3g-40gb-4 withdrawn=mig\ncounters\n"},
-		"no slots and seats with layouts": {balanced, "", func(c *catalog.Catalog) { c.Offer += ",timeslice,seat" },
+		"whole again, without counters": {[]string{"all off"}, half, func(c *catalog.Inputs) { c.NoCounters = true }, "43-00\n1b-00-mig-3g-40gb-4 withdrawn=mig\n"},
+		"a layout without counters":     {balanced, "", func(c *catalog.Inputs) { c.NoCounters = true }, "43-00\n1b-00-mig-1g-10gb-2\n1b-00-mig-1g-10gb-3\n1b-00-mig-2g-20gb-0\n1b-00-mig-3g-40gb-4\n"},
+		"MIG is no longer offered":      {balanced, half, func(c *catalog.Inputs) { c.Offer = "share" }, "1b-00\n43-00\n1b-00-mig-3g-40gb-4 withdrawn=mig\ncounters\n"},
+		"no slots and seats with layouts": {balanced, "", func(c *catalog.Inputs) { c.Offer += ",timeslice,seat" },
 			"43-00\n43-00-ts\n43-00-seat\n1b-00-mig-1g-10gb-2\n1b-00-mig-1g-10gb-3\n1b-00-mig-2g-20gb-0\n1b-00-mig-3g-40gb-4\ncounters\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestALayoutAvoidsForeignPartitions(t *testing.T) {
 		t.Errorf("published (-want +got):\n%s", diff)
 	}
 	want := `GPU at 0000:1b:00.0: 1g.10gb@3 of the MIG configuration "wanted" conflicts with a MIG device that this driver has not made`
-	if why := describe.Withheld(node); len(why) != 1 || !strings.HasPrefix(why[0], want) {
+	if why := catalog.New(describe).Withheld(node); len(why) != 1 || !strings.HasPrefix(why[0], want) {
 		t.Errorf("withheld: %q, want %q", why, want)
 	}
 }
@@ -184,7 +184,7 @@ func TestAGPUThatCannotBeCutStaysWhole(t *testing.T) {
 	if got := published(describe, node, nil); got != "07-00\n" {
 		t.Errorf("published %q, want the whole GPU", got)
 	}
-	if why := describe.Withheld(node); len(why) != 1 || !strings.Contains(why[0], "changes with a reset only") {
+	if why := catalog.New(describe).Withheld(node); len(why) != 1 || !strings.Contains(why[0], "changes with a reset only") {
 		t.Errorf("withheld: %q, want the reason", why)
 	}
 }
@@ -263,9 +263,9 @@ func TestDevicesWithoutCountersAreJointlyFeasible(t *testing.T) {
 
 // without returns the published devices of a GPU without counters. They are held by
 // claims, or new claims can get them.
-func without(c catalog.Catalog, node gpu.Node, held catalog.Held, g gpu.GPU) []string {
+func without(c catalog.Inputs, node gpu.Node, held catalog.Held, g gpu.GPU) []string {
 	var names []string
-	for _, slice := range c.Resources(node, held).Pools["node-1"].Slices {
+	for _, slice := range catalog.New(c).Resources(node, held).Pools["node-1"].Slices {
 		for _, device := range slice.Devices {
 			name, err := kind.Parse(device.Name)
 			if err != nil || name.Address != g.Address || !held[kindtest.Name(device.Name)] && len(device.Taints) > 0 {

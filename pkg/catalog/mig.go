@@ -126,16 +126,16 @@ func (o MIGOffer) check(g gpu.GPU) error {
 // order of the PCI address.
 func (c Catalog) cut(gpus []gpu.GPU) map[gpu.PCIAddress]bool {
 	offered := map[gpu.PCIAddress]bool{}
-	if !c.Offer.Partitions() {
+	if !c.in.Offer.Partitions() {
 		return offered
 	}
 	for _, g := range slices.Backward(gpus) {
 		switch {
-		case c.MIG.Static:
+		case c.in.MIG.Static:
 			offered[g.Address] = len(g.MIG.Partitions) > 0
-		case c.Partitions != nil:
-			offered[g.Address] = c.Partitions.covers(g, c.MIG.AllowReset) && (c.Partitions.fixes(g) || !c.NoCounters)
-		case c.MIG.check(g) == nil && !c.NoCounters && (c.MIG.GPUs == 0 || len(offered) < c.MIG.GPUs):
+		case c.in.Partitions != nil:
+			offered[g.Address] = c.in.Partitions.covers(g, c.in.MIG.AllowReset) && (c.in.Partitions.fixes(g) || !c.in.NoCounters)
+		case c.in.MIG.check(g) == nil && !c.in.NoCounters && (c.in.MIG.GPUs == 0 || len(offered) < c.in.MIG.GPUs):
 			offered[g.Address] = true
 		}
 	}
@@ -144,7 +144,7 @@ func (c Catalog) cut(gpus []gpu.GPU) map[gpu.PCIAddress]bool {
 
 // fixed reports whether the GPU is offered in the partitions of a layout.
 func (c Catalog) fixed(g gpu.GPU, offered bool) bool {
-	return offered && !c.MIG.Static && c.Partitions.fixes(g)
+	return offered && !c.in.MIG.Static && c.in.Partitions.fixes(g)
 }
 
 // parts returns the MIG devices of a GPU that are offered or held by claims. It
@@ -153,12 +153,12 @@ func (c Catalog) parts(g gpu.GPU, offered bool, held Held) ([]part, []counter) {
 	var parts []part
 	switch {
 	case !offered:
-	case c.MIG.Static:
+	case c.in.MIG.Static:
 		parts = made(g)
 	case c.fixed(g, offered):
-		parts = c.Partitions.admitted(g, held)
+		parts = c.in.Partitions.admitted(g, held)
 	default:
-		for _, p := range c.MIG.Profiles.of(g) {
+		for _, p := range c.in.MIG.Profiles.of(g) {
 			for _, placement := range p.Placements {
 				parts = append(parts, part{profile: p, placement: placement})
 			}
@@ -170,7 +170,7 @@ func (c Catalog) parts(g gpu.GPU, offered bool, held Held) ([]part, []counter) {
 			parts = append(parts, p)
 		}
 	}
-	if c.MIG.Static || c.NoCounters || c.fixed(g, offered) {
+	if c.in.MIG.Static || c.in.NoCounters || c.fixed(g, offered) {
 		return parts, nil
 	}
 	return partition(g, parts, g.MIG.Partitions)

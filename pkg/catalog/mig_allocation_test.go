@@ -46,7 +46,7 @@ func TestTheSchedulerCutsGPUs(t *testing.T) {
 	tainted := first(t, 1, "dgx-h100")
 	tainted.GPUs[0].MIG.Enabled = true
 	for name, tc := range map[string]struct {
-		catalog catalog.Catalog
+		catalog catalog.Inputs
 		node    gpu.Node
 		claims  []resourceapi.DeviceClaim
 		want    string

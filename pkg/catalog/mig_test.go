@@ -20,9 +20,9 @@ import (
 
 // layout returns the published slices of a node, one per line: counter sets, and
 // devices without "gpu-" and with their taints.
-func layout(c catalog.Catalog, node gpu.Node, held catalog.Held) string {
+func layout(c catalog.Inputs, node gpu.Node, held catalog.Held) string {
 	var lines []string
-	for _, slice := range c.Resources(node, held).Pools[c.Pool].Slices {
+	for _, slice := range catalog.New(c).Resources(node, held).Pools[c.Pool].Slices {
 		var words []string
 		for _, set := range slice.SharedCounters {
 			words = append(words, fmt.Sprintf("{%s %d}", set.Name, len(set.Counters)))
@@ -46,7 +46,7 @@ func first(t *testing.T, n int, model string) gpu.Node {
 	return node
 }
 
-func listed(t *testing.T, profiles string) catalog.Catalog {
+func listed(t *testing.T, profiles string) catalog.Inputs {
 	t.Helper()
 	p, err := catalog.ParseMIGProfiles(profiles)
 	if err != nil {
@@ -92,7 +92,7 @@ func TestOfferedMIGDevices(t *testing.T) {
 	shareOnly.MIG = lastOne.MIG
 
 	for name, tc := range map[string]struct {
-		catalog catalog.Catalog
+		catalog catalog.Inputs
 		node    gpu.Node
 		held    catalog.Held
 		want    string
@@ -168,11 +168,11 @@ func TestWhyMIGIsNotOffered(t *testing.T) {
 		"GPU at 0000:18:00.0: it has no MIG",
 		"GPU at 0000:07:00.0: its MIG mode changes with a reset only; switch it on with nvidia-smi -mig 1, or allow resets with --mig-allow-reset",
 	}
-	if diff := cmp.Diff(want, c.Withheld(node)); diff != "" {
+	if diff := cmp.Diff(want, catalog.New(c).Withheld(node)); diff != "" {
 		t.Errorf("reasons (-want +got):\n%s", diff)
 	}
 	c.Offer = "share"
-	if reasons := c.Withheld(node); reasons != nil {
+	if reasons := catalog.New(c).Withheld(node); reasons != nil {
 		t.Errorf("a node that offers no MIG has reasons: %q", reasons)
 	}
 }
@@ -235,7 +235,7 @@ func TestEveryGPUHasTheAttributesOfTheCard(t *testing.T) {
 func TestMIGDevicesOfALayoutHaveTheProductAndThePlaceOfTheirGPU(t *testing.T) {
 	node := first(t, 1, "dgx-h100")
 	for name, tc := range map[string]struct {
-		catalog catalog.Catalog
+		catalog catalog.Inputs
 		want    bool
 	}{
 		"a layout":      {layered(t, sharing(), node, "all 3g.40gb*2"), true},
@@ -285,8 +285,8 @@ shareable true
 	}
 	name, _ := kind.Parse("gpu-1b-00-mig-3g-40gb-4")
 	c.MIG.AllAttributes = false
-	if len(c.Attributes(node, name)) != 10+len([]string{"cpus", "nics", "rdmaDevices"}) {
-		t.Errorf("attributes of %s: %v", name, c.Attributes(node, name))
+	if len(catalog.New(c).Attributes(node, name)) != 10+len([]string{"cpus", "nics", "rdmaDevices"}) {
+		t.Errorf("attributes of %s: %v", name, catalog.New(c).Attributes(node, name))
 	}
 }
 
@@ -295,7 +295,7 @@ shareable true
 func TestAGPUThatIsCutDoesNotTellItsMIGMode(t *testing.T) {
 	node := first(t, 1, "dgx-h100")
 	for name, tc := range map[string]struct {
-		catalog catalog.Catalog
+		catalog catalog.Inputs
 		held    catalog.Held
 		told    bool
 	}{
@@ -304,7 +304,7 @@ func TestAGPUThatIsCutDoesNotTellItsMIGMode(t *testing.T) {
 		"held although it was": {sharing(), catalog.Held{kindtest.Name("gpu-1b-00-mig-3g-40gb-0"): false}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			whole := detailed(tc.catalog).Resources(node, tc.held).Pools["node-1"].Slices[0].Devices[0]
+			whole := catalog.New(detailed(tc.catalog)).Resources(node, tc.held).Pools["node-1"].Slices[0].Devices[0]
 			if _, told := whole.Attributes["migMode"]; told != tc.told {
 				t.Errorf("migMode is published: %v", told)
 			}
@@ -313,8 +313,8 @@ func TestAGPUThatIsCutDoesNotTellItsMIGMode(t *testing.T) {
 }
 
 func TestASharedGPUStaysShareableWhileItIsHeld(t *testing.T) {
-	c := catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: ""}, catalog.Restrictions{})
-	resources := c.Resources(h100(t, 2), catalog.Held{kindtest.Name("gpu-1b-00"): true, kindtest.Name("gpu-43-00"): false})
+	c := catalog.Inputs{Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: catalog.NodeConfig{Offer: ""}}
+	resources := catalog.New(c).Resources(h100(t, 2), catalog.Held{kindtest.Name("gpu-1b-00"): true, kindtest.Name("gpu-43-00"): false})
 	for i, shared := range []bool{true, false} {
 		if device := resources.Pools["node-1"].Slices[0].Devices[i]; (device.AllowMultipleAllocations != nil) != shared {
 			t.Errorf("%s is shareable: %v, want %v", device.Name, !shared, shared)
@@ -355,7 +355,7 @@ func TestManyGPUsAndManyParts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var got []string
 			seen := map[string]bool{}
-			for _, slice := range cutting(catalog.MIGProfiles{}).Resources(tc.node, nil).Pools["node-1"].Slices {
+			for _, slice := range catalog.New(cutting(catalog.MIGProfiles{})).Resources(tc.node, nil).Pools["node-1"].Slices {
 				if len(slice.SharedCounters) > 0 {
 					got = append(got, fmt.Sprintf("%dc", len(slice.SharedCounters)))
 				} else {

@@ -34,7 +34,7 @@ type holding struct {
 // separate accounts.
 type mixture struct {
 	*rapid.T
-	catalog  catalog.Catalog
+	catalog  catalog.Inputs
 	made     []gpu.GPU // with all of their memory
 	hardware gpu.Node
 	node     *allocatortest.Node
@@ -52,7 +52,7 @@ func (m *mixture) publish() {
 			held[h.name] = held[h.name] || h.counted
 		}
 	}
-	resources := m.catalog.Resources(m.hardware, held)
+	resources := catalog.New(m.catalog).Resources(m.hardware, held)
 	m.node.Publish(resources)
 	before := m.shown
 	m.shown = map[string]resourceapi.Device{}
@@ -114,7 +114,7 @@ func (m *mixture) relayout() {
 // offered were drained before.
 func (m *mixture) reboot() {
 	offered := map[string]resourceapi.Device{}
-	for _, slice := range m.catalog.Resources(m.hardware, nil).Pools[m.catalog.Pool].Slices {
+	for _, slice := range catalog.New(m.catalog).Resources(m.hardware, nil).Pools[m.catalog.Pool].Slices {
 		for _, device := range slice.Devices {
 			offered[device.Name] = device
 		}
@@ -406,17 +406,17 @@ func TestMixturesNeverOvercommit(t *testing.T) {
 		m.hardware = hardware[rapid.SampledFrom(slices.Sorted(maps.Keys(hardware))).Draw(rt, "model")]
 		m.hardware.GPUs = m.hardware.GPUs[:rapid.IntRange(1, len(m.hardware.GPUs)).Draw(rt, "GPUs")]
 		m.made = m.hardware.GPUs
-		m.catalog = catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{
+		m.catalog = catalog.Inputs{Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: catalog.NodeConfig{
 			Shares: catalog.ShareOffer{
 				MPS:          rapid.Bool().Draw(rt, "MPS"),
 				Units:        kind.Numbers{kind.Seat: rapid.SampledFrom([]int{0, 1, 3, 48}).Draw(rt, "seats")},
 				ServerMemory: rapid.SampledFrom([]uint64{0, 64<<20 + 1}).Draw(rt, "server"),
 			},
 			MIG: catalog.MIGOffer{AllowReset: true},
-		}, catalog.Restrictions{Exclusive: rapid.IntRange(0, 9).Draw(rt, "exclusive") == 0})
+		}, Restrictions: catalog.Restrictions{Exclusive: rapid.IntRange(0, 9).Draw(rt, "exclusive") == 0}}
 		m.configure()
 		m.relayout()
-		m.node = allocatortest.NewNode(m.catalog.Resources(m.hardware, nil), allocatortest.Features(), shippedClasses...)
+		m.node = allocatortest.NewNode(catalog.New(m.catalog).Resources(m.hardware, nil), allocatortest.Features(), shippedClasses...)
 		m.publish()
 		for step := range rapid.IntRange(5, 30).Draw(rt, "steps") {
 			switch rapid.IntRange(0, 10).Draw(rt, "step") {

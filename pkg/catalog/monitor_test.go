@@ -16,7 +16,7 @@ import (
 )
 
 // watched offers all GPUs together to monitoring agents too.
-func watched(c catalog.Catalog) catalog.Catalog {
+func watched(c catalog.Inputs) catalog.Inputs {
 	c.Offer += ",monitor"
 	return c
 }
@@ -30,7 +30,7 @@ func TestTheMonitorDeviceCarriesLittle(t *testing.T) {
 		t.Errorf("device (-want +got):\n%s", diff)
 	}
 	name := kind.Name{Kind: kind.Monitor}
-	if diff := cmp.Diff(want.Attributes, sharing().Attributes(h100(t, 1), name)); diff != "" {
+	if diff := cmp.Diff(want.Attributes, catalog.New(sharing()).Attributes(h100(t, 1), name)); diff != "" {
 		t.Errorf("its attributes by name (-published +got):\n%s", diff)
 	}
 }
@@ -41,7 +41,7 @@ func TestWhereTheMonitorDeviceIs(t *testing.T) {
 	exclusive, noCounters := watched(sharing()), watched(slicing(sharing()))
 	exclusive.Exclusive, noCounters.NoCounters = true, true
 	for name, tc := range map[string]struct {
-		catalog catalog.Catalog
+		catalog catalog.Inputs
 		node    gpu.Node
 		held    catalog.Held
 		want    string
@@ -66,7 +66,7 @@ func TestWhereTheMonitorDeviceIs(t *testing.T) {
 func TestTheMonitorDeviceFindsASliceWithRoom(t *testing.T) {
 	for gpus, want := range map[int][]int{63: {64}, 64: {64, 1}, 65: {64, 2}} {
 		var sizes []int
-		for _, slice := range watched(sharing()).Resources(h100(t, gpus), nil).Pools["node-1"].Slices {
+		for _, slice := range catalog.New(watched(sharing())).Resources(h100(t, gpus), nil).Pools["node-1"].Slices {
 			sizes = append(sizes, len(slice.Devices))
 		}
 		if diff := cmp.Diff(want, sizes); diff != "" {
@@ -81,7 +81,7 @@ func TestTheSchedulerAllocatesMonitoring(t *testing.T) {
 	monitoring := claim("class=monitor")
 	monitoring.Requests[0].Exactly.AdminAccess = ptr(true)
 	full := h100(t, 1)
-	for name, c := range map[string]catalog.Catalog{
+	for name, c := range map[string]catalog.Inputs{
 		"with shares": watched(sharing()), "with counters": watched(slicing(sharing())),
 	} {
 		t.Run(name, func(t *testing.T) {

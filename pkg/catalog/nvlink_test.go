@@ -50,7 +50,7 @@ func TestNVLinkAttributes(t *testing.T) {
 		return gpu.PCIAddress{Domain: []uint32{8, 9, 0x18, 0x19}[i], Bus: 1}
 	})
 	for name, tc := range map[string]struct {
-		catalog catalog.Catalog
+		catalog catalog.Inputs
 		node    gpu.Node
 		of      int
 		want    string

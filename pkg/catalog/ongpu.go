@@ -28,10 +28,10 @@ type onGPU struct {
 }
 
 func (c Catalog) on(node gpu.Node, links neighbourhood, g gpu.GPU, cut bool, held Held) onGPU {
-	o := onGPU{Catalog: c, node: node, links: links.of(g.Address), gpu: g, state: use.State{GPU: use.GPU{GPU: g, Conditions: c.Conditions[g.Address]}, MPS: c.Shares.MPS}, held: held, cut: cut}
+	o := onGPU{Catalog: c, node: node, links: links.of(g.Address), gpu: g, state: use.State{GPU: use.GPU{GPU: g, Conditions: c.in.Conditions[g.Address]}, MPS: c.in.Shares.MPS}, held: held, cut: cut}
 	o.parts, o.counters = c.parts(g, cut, held)
 	// Only held devices are published if it is not known how the GPU should be offered.
-	unknown := c.HeldOnly || c.Offer.Partitions() && !c.MIG.Static && c.Partitions.lacks(g.Address)
+	unknown := c.in.HeldOnly || c.in.Offer.Partitions() && !c.in.MIG.Static && c.in.Partitions.lacks(g.Address)
 	o.fixed = unknown || c.fixed(g, cut)
 	return o
 }
@@ -40,17 +40,17 @@ func (c Catalog) on(node gpu.Node, links neighbourhood, g gpu.GPU, cut bool, hel
 // unless claims hold it. Neither is one with partitions of an earlier layout that claims
 // hold, in a cluster without counters that would exclude them.
 func (o onGPU) whole(name kind.Name) []resourceapi.Device {
-	if _, taken := o.held[name]; !taken && (o.fixed || len(o.parts) > 0 && !o.MIG.Static && o.NoCounters) {
+	if _, taken := o.held[name]; !taken && (o.fixed || len(o.parts) > 0 && !o.in.MIG.Static && o.in.NoCounters) {
 		return nil
 	}
 	f := o.inputs(name)
 	// The MIG mode varies if claims switch it.
-	f.MIGModeVaries = !o.MIG.Static && (o.cut || len(o.parts) > 0)
+	f.MIGModeVaries = !o.in.MIG.Static && (o.cut || len(o.parts) > 0)
 	withdrawn := o.withdrawnShare(name)
 	if o.fixed {
 		withdrawn = v1alpha1.WithdrawnGPU
 	}
-	return []resourceapi.Device{o.device(name, f, o.Shares.amounts(name.Kind, o.gpu, o.shared(name)), withdrawn)}
+	return []resourceapi.Device{o.device(name, f, o.in.Shares.amounts(name.Kind, o.gpu, o.shared(name)), withdrawn)}
 }
 
 // units returns the device of which claims take units, if it is offered or held. A GPU
@@ -58,8 +58,8 @@ func (o onGPU) whole(name kind.Name) []resourceapi.Device {
 func (o onGPU) units(name kind.Name) []resourceapi.Device {
 	_, taken := o.held[name]
 	amounts := o.unitAmounts(name.Kind, o.gpu)
-	offered := !o.fixed && o.Offer.Has(name.Kind) && !o.NoCounters && name.Kind.Check(o.gpu, amounts) == nil
-	if o.Exclusive || !offered && !taken {
+	offered := !o.fixed && o.in.Offer.Has(name.Kind) && !o.in.NoCounters && name.Kind.Check(o.gpu, amounts) == nil
+	if o.in.Exclusive || !offered && !taken {
 		return nil
 	}
 	withdrawn := ""
@@ -76,8 +76,8 @@ func (o onGPU) partitions() []resourceapi.Device {
 	for _, p := range o.parts {
 		name := p.name(o.gpu)
 		f := o.inputs(name)
-		f.UUID, f.All = p.uuid, o.MIG.AllAttributes
-		f.Located = (o.fixed || o.MIG.Static) && o.Selection.Level != kind.LevelLean
+		f.UUID, f.All = p.uuid, o.in.MIG.AllAttributes
+		f.Located = (o.fixed || o.in.MIG.Static) && o.in.Selection.Level != kind.LevelLean
 		d := o.device(name, f, kind.Amounts{Memory: o.memory(name, o.shared(name))}, o.withdrawnShare(name))
 		if p.withdrawn {
 			d.Taints = o.taints(o.state, name, use.Alone, name.Kind.Offer())
@@ -91,7 +91,7 @@ func (o onGPU) partitions() []resourceapi.Device {
 func (o onGPU) device(name kind.Name, f kind.Inputs, a kind.Amounts, withdrawn string) resourceapi.Device {
 	d := resourceapi.Device{
 		Name:       name.String(),
-		Attributes: o.Selection.Published(name.Kind.Attributes(f)),
+		Attributes: o.in.Selection.Published(name.Kind.Attributes(f)),
 		Capacity:   name.Kind.Capacities(a),
 		Taints:     o.taints(o.state, name, o.sharing(name), withdrawn),
 	}
@@ -103,8 +103,8 @@ func (o onGPU) device(name kind.Name, f kind.Inputs, a kind.Amounts, withdrawn s
 
 // inputs returns the inputs for the attributes of a device.
 func (o onGPU) inputs(name kind.Name) kind.Inputs {
-	f := kind.Inputs{Node: o.node, GPU: o.gpu, NVLink: o.links, Profile: name.Profile, Lists: o.ListAttributes}
-	o.Shares.describe(&f, o.state.GPU, name, o.sharing(name))
+	f := kind.Inputs{Node: o.node, GPU: o.gpu, NVLink: o.links, Profile: name.Profile, Lists: o.in.ListAttributes}
+	o.in.Shares.describe(&f, o.state.GPU, name, o.sharing(name))
 	return f
 }
 
@@ -115,7 +115,7 @@ func (o onGPU) sharing(name kind.Name) use.Sharing {
 		return unitSharing(name.Kind)
 	case !o.shared(name):
 		return use.Alone
-	case o.Shares.byMPS(o.gpu):
+	case o.in.Shares.byMPS(o.gpu):
 		return use.ByMPS
 	default:
 		return use.Plain
@@ -132,7 +132,7 @@ func unitSharing(k kind.Kind) use.Sharing {
 
 // unitAmounts returns the amounts of a GPU that claims take in units.
 func (c Catalog) unitAmounts(k kind.Kind, g gpu.GPU) kind.Amounts {
-	return c.Shares.limits(k, c.Shares.Memory(g, true))
+	return c.in.Shares.limits(k, c.in.Shares.Memory(g, true))
 }
 
 // shared reports whether several claims can have a device, as units or as shares. One whose
@@ -140,15 +140,15 @@ func (c Catalog) unitAmounts(k kind.Kind, g gpu.GPU) kind.Amounts {
 // number of claims would fit.
 func (o onGPU) shared(name kind.Name) bool {
 	all := o.memory(name, true)
-	return name.Kind.HasUnits() || (o.Offer.Share() && o.admitsShares(o.gpu) || o.held[name]) && !o.Exclusive && all.CmpInt64(2*MemoryStep) >= 0
+	return name.Kind.HasUnits() || (o.in.Offer.Share() && o.admitsShares(o.gpu) || o.held[name]) && !o.in.Exclusive && all.CmpInt64(2*MemoryStep) >= 0
 }
 
 // memory returns the memory of a device that claims can use.
 func (o onGPU) memory(name kind.Name, shared bool) resource.Quantity {
 	if info, _, partition := name.FindIn(o.gpu.MIG); partition {
-		return o.Shares.PartitionMemory(o.gpu, info, shared)
+		return o.in.Shares.PartitionMemory(o.gpu, info, shared)
 	}
-	return o.Shares.Memory(o.gpu, shared)
+	return o.in.Shares.Memory(o.gpu, shared)
 }
 
 // withdrawnShare returns [v1alpha1.OfferShare] for a device that is shareable only
@@ -156,7 +156,7 @@ func (o onGPU) memory(name kind.Name, shared bool) resource.Quantity {
 // as well if the compute mode does not admit shares, because that has its own
 // taint.
 func (o onGPU) withdrawnShare(name kind.Name) string {
-	if !o.shared(name) || o.Offer.Share() || !o.admitsShares(o.gpu) {
+	if !o.shared(name) || o.in.Offer.Share() || !o.admitsShares(o.gpu) {
 		return ""
 	}
 	return v1alpha1.OfferShare

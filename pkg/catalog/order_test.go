@@ -17,7 +17,7 @@ func TestDevicesInUseAreFirstAndFullOnesLast(t *testing.T) {
 	exclusive := sharing()
 	exclusive.Exclusive = true
 	for name, tc := range map[string]struct {
-		catalog catalog.Catalog
+		catalog catalog.Inputs
 		taken   catalog.Taken
 		want    []string
 	}{
@@ -52,7 +52,7 @@ func TestSharesFillGPUsInUse(t *testing.T) {
 	}
 	node.Free("a")
 	c.Taken = catalog.Taken{"gpu-43-00": {Bytes: 70 << 30}}
-	node.Publish(c.Resources(h100(t, 3), nil))
+	node.Publish(catalog.New(c).Resources(h100(t, 3), nil))
 	results, err := node.Allocate(t.Context(), "share", claim("memory=5Gi"))
 	if err != nil || results[0].Device != "gpu-43-00" {
 		t.Errorf("got %v, %v; want a share of the GPU in use", results, err)
@@ -65,9 +65,9 @@ func TestSharesFillGPUsInUse(t *testing.T) {
 // A pool of several slices would be unusable while two of them change.
 func TestAPoolOfSeveralSlicesKeepsItsOrder(t *testing.T) {
 	c := slicing(sharing())
-	before := c.Resources(h100(t, 3), nil).Pools["node-1"].Slices
+	before := catalog.New(c).Resources(h100(t, 3), nil).Pools["node-1"].Slices
 	c.Taken = catalog.Taken{"gpu-1b-00": {Whole: true}}
-	after := c.Resources(h100(t, 3), nil).Pools["node-1"].Slices
+	after := catalog.New(c).Resources(h100(t, 3), nil).Pools["node-1"].Slices
 	if diff := cmp.Diff(before, after); diff != "" || len(after) < 2 {
 		t.Errorf("%d slices (-before +after):\n%s", len(after), diff)
 	}

@@ -63,7 +63,7 @@ func TestARecordHasTheLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	publish := func(config catalog.NodeConfig, layout *catalog.Layout, node gpu.Node) string {
-		c := catalog.New(catalog.Settings{Pool: "node-1"}, config, catalog.Restrictions{})
+		c := catalog.Inputs{Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: config}
 		c.Partitions = layout
 		return published(c, node, nil)
 	}
@@ -164,7 +164,7 @@ func TestANodeThatHoldsBackOffersHeldDevicesOnly(t *testing.T) {
 		kind.Whole(a): false, kind.Whole(b): true, kind.Name{Kind: kind.TimeSlice, Address: c}: true,
 		kind.Partition(d, gpu.Profile{Slices: 3, MemoryGB: 40}, 4): false,
 	}
-	got := published(catalog.New(catalog.Settings{Pool: "node-1"}, config.HoldBack(), catalog.Restrictions{}), node, held)
+	got := published(catalog.Inputs{Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: config.HoldBack()}, node, held)
 	want := "1b-00 withdrawn=gpu\n43-00 withdrawn=gpu\n52-00-ts withdrawn=timeslice\n61-00-mig-3g-40gb-4 withdrawn=mig\ncounters\n"
 	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)

@@ -19,7 +19,7 @@ import (
 )
 
 // seatsOf offers a number of seats of each GPU.
-func seatsOf(n int) catalog.Catalog {
+func seatsOf(n int) catalog.Inputs {
 	c := seating(sharing())
 	c.Shares.Units, c.Shares.Smallest = kind.Numbers{kind.Seat: n}, 1<<30
 	return c
@@ -43,7 +43,7 @@ func TestSeatsCarryLittle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(devices(t, detailed(c), h100(t, 1), nil)[1].Attributes, c.Attributes(h100(t, 1), name)); diff != "" {
+	if diff := cmp.Diff(devices(t, detailed(c), h100(t, 1), nil)[1].Attributes, catalog.New(c).Attributes(h100(t, 1), name)); diff != "" {
 		t.Errorf("its attributes by name (-published +got):\n%s", diff)
 	}
 }
@@ -57,7 +57,7 @@ func TestOfferedSeats(t *testing.T) {
 		return node
 	}
 	for name, tc := range map[string]struct {
-		catalog catalog.Catalog
+		catalog catalog.Inputs
 		node    gpu.Node
 		held    catalog.Held
 		want    string
@@ -92,7 +92,7 @@ func TestOfferedSeats(t *testing.T) {
 			if diff := cmp.Diff(tc.want, layout(tc.catalog, tc.node, tc.held)); diff != "" {
 				t.Errorf("slices (-want +got):\n%s", diff)
 			}
-			told := strings.Join(tc.catalog.Withheld(tc.node), "\n")
+			told := strings.Join(catalog.New(tc.catalog).Withheld(tc.node), "\n")
 			if tc.told == "" && told != "" || !strings.Contains(told, tc.told) {
 				t.Errorf("told %q, want %q", told, tc.told)
 			}
@@ -128,7 +128,7 @@ func TestTheShareOfASeat(t *testing.T) {
 
 func TestTheSchedulerAllocatesSeats(t *testing.T) {
 	for name, tc := range map[string]struct {
-		catalog catalog.Catalog
+		catalog catalog.Inputs
 		node    gpu.Node
 		claims  []string
 		want    string

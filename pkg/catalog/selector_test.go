@@ -40,11 +40,11 @@ func TestASelectorOnMemoryFailsOnNoDevice(t *testing.T) {
 			for name, restrictions := range map[string]catalog.Restrictions{
 				"with all features": {}, "without consumable capacity": {Exclusive: true}, "without counters": {NoCounters: true},
 			} {
-				c := catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: offer, Shares: catalog.ShareOffer{MPS: true, Smallest: 1 << 30}}, restrictions)
+				c := catalog.Inputs{Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: catalog.NodeConfig{Offer: offer, Shares: catalog.ShareOffer{MPS: true, Smallest: 1 << 30}}, Restrictions: restrictions}
 				hardware := first(t, 2, "dgx-h100")
 				hardware.GPUs = append(hardware.GPUs, gpu.GPU{Address: gpu.PCIAddress{Bus: 0xfe}})
 				c.Conditions = catalog.Conditions{{Bus: 0xfe}: {Fault: "it does not answer"}}
-				resources := c.Resources(hardware, nil)
+				resources := catalog.New(c).Resources(hardware, nil)
 				for _, slice := range resources.Pools["node-1"].Slices {
 					for _, device := range slice.Devices {
 						if _, has := device.Capacity["memory"]; !has {

@@ -64,7 +64,7 @@ func firstOf(alternatives ...resourceapi.DeviceClaim) resourceapi.DeviceClaim {
 }
 
 // profiles returns the published MIG profiles of a node, small ones first.
-func profiles(t testing.TB, c catalog.Catalog, hardware gpu.Node) []string {
+func profiles(t testing.TB, c catalog.Inputs, hardware gpu.Node) []string {
 	t.Helper()
 	var all []string
 	for _, device := range devices(t, c, hardware, nil) {
@@ -77,7 +77,7 @@ func profiles(t testing.TB, c catalog.Catalog, hardware gpu.Node) []string {
 
 // kindsAndMatches returns the words for the devices that a node publishes, the largest
 // first. It also returns the words for the constraints that claims have on them.
-func kindsAndMatches(t testing.TB, c catalog.Catalog, hardware gpu.Node) (kinds, matches []string) {
+func kindsAndMatches(t testing.TB, c catalog.Inputs, hardware gpu.Node) (kinds, matches []string) {
 	t.Helper()
 	for _, profile := range slices.Backward(profiles(t, c, hardware)) {
 		kinds = append(kinds, "class=mig profile="+profile)
@@ -89,7 +89,7 @@ func kindsAndMatches(t testing.TB, c catalog.Catalog, hardware gpu.Node) (kinds,
 }
 
 // use allocates the given GPUs, and the smallest device of each of the others in parts.
-func use(t testing.TB, node *allocatortest.Node, c catalog.Catalog, hardware gpu.Node, smallest string, whole, parts func(i int) bool) {
+func use(t testing.TB, node *allocatortest.Node, c catalog.Inputs, hardware gpu.Node, smallest string, whole, parts func(i int) bool) {
 	t.Helper()
 	for i, g := range hardware.GPUs {
 		words := fmt.Sprintf("cel=device.attributes['gpu.nvidia.com'].uuid == '%s'", g.UUID)
@@ -164,7 +164,7 @@ func TestQuickShapesEndOnEachModel(t *testing.T) {
 		t.Run(model, func(t *testing.T) {
 			t.Parallel()
 			hardware := simulated(t, model)
-			catalogs := []catalog.Catalog{sharing()}
+			catalogs := []catalog.Inputs{sharing()}
 			if all := hardware.GPUs[0].MIG.Profiles; len(all) > 0 {
 				layout := fmt.Sprintf("all %s*%d", all[0].Profile, all[0].MaxInstances)
 				catalogs = append(catalogs, cutting(catalog.MIGProfiles{}), layered(t, sharing(), hardware, layout))
@@ -172,7 +172,7 @@ func TestQuickShapesEndOnEachModel(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
 				c := catalogs[rapid.IntRange(0, len(catalogs)-1).Draw(rt, "catalog")]
 				kinds, matches := kindsAndMatches(t, c, hardware)
-				node := allocatortest.NewNode(c.Resources(hardware, nil), allocatortest.Features(), shippedClasses...)
+				node := allocatortest.NewNode(catalog.New(c).Resources(hardware, nil), allocatortest.Features(), shippedClasses...)
 				drawn := func(name string) func(int) bool {
 					set := rapid.SliceOfN(rapid.Bool(), len(hardware.GPUs), len(hardware.GPUs)).Draw(rt, name)
 					return func(i int) bool { return set[i] }
@@ -232,7 +232,7 @@ func TestTheTableOfShapes(t *testing.T) {
 	var table strings.Builder
 	for _, group := range []struct {
 		node    string
-		catalog catalog.Catalog
+		catalog catalog.Inputs
 		shapes  []shape
 	}{
 		{"whole GPUs", sharing(), []shape{
@@ -365,7 +365,7 @@ func TestClaimsOfTheDocumentAndTheDemosEnd(t *testing.T) {
 		hardware := simulated(t, model)
 		c := slicing(cutting(catalog.MIGProfiles{}))
 		for free := range len(hardware.GPUs) + 1 {
-			node := allocatortest.NewNode(c.Resources(hardware, nil), allocatortest.Features(), known...)
+			node := allocatortest.NewNode(catalog.New(c).Resources(hardware, nil), allocatortest.Features(), known...)
 			use(t, node, c, hardware, "", func(i int) bool { return i >= free }, func(int) bool { return false })
 			for name, devices := range claims {
 				if unknown := func(r resourceapi.DeviceRequest) bool { return !knows(known, r) }; slices.ContainsFunc(devices.Requests, unknown) {
@@ -432,7 +432,7 @@ func BenchmarkAllocateSeveral(b *testing.B) {
 	exclusive := sharing()
 	exclusive.Exclusive = true
 	hardware := simulated(b, "dgx-h100")
-	for offer, c := range map[string]catalog.Catalog{"exclusive": exclusive, "share": sharing(), "mig": cutting(catalog.MIGProfiles{})} {
+	for offer, c := range map[string]catalog.Inputs{"exclusive": exclusive, "share": sharing(), "mig": cutting(catalog.MIGProfiles{})} {
 		for _, words := range []string{"count=1", "count=4", "count=4 match=nvlinkDomain", "count=8", "count=all"} {
 			b.Run(offer+"/"+words, func(b *testing.B) {
 				node, request := schedulable(b, c, hardware, nil), claim(words)

@@ -121,7 +121,7 @@ func (o ShareOffer) byMPS(g gpu.GPU) bool {
 func (c Catalog) admitsShares(g gpu.GPU) bool {
 	device := kind.Whole(g.Address)
 	exclusive := func(p use.Problem) bool { return p.TaintValue == v1alpha1.ComputeModeTaintExclusive }
-	return c.Shares.byMPS(g) || !slices.ContainsFunc(use.Check(use.State{GPU: use.GPU{GPU: g}}, use.Use{Device: device, Sharing: use.Plain}), exclusive)
+	return c.in.Shares.byMPS(g) || !slices.ContainsFunc(use.Check(use.State{GPU: use.GPU{GPU: g}}, use.Use{Device: device, Sharing: use.Plain}), exclusive)
 }
 
 // describe sets how processes that share a device are limited.

@@ -156,7 +156,7 @@ func TestHowSharesArePublished(t *testing.T) {
 		return strings.NewReplacer("81559Mi", memory, "from 1Mi", "from "+least).Replace(text)
 	}
 	for name, tc := range map[string]struct {
-		catalog catalog.Catalog
+		catalog catalog.Inputs
 		change  func(*gpu.GPU)
 		want    string
 	}{
@@ -199,10 +199,10 @@ func TestTheMemoryOfAGPUIsNVMLsTotalUnlessClaimsTakeAmountsOfIt(t *testing.T) {
 	g.MemoryBytes, g.ReservedBytes = 40<<30, 658<<20
 	c := sharing()
 	c.Shares.ServerMemory = 64 << 20
-	offering := func(o catalog.Offer) catalog.Catalog { c.Offer = o; return c }
+	offering := func(o catalog.Offer) catalog.Inputs { c.Offer = o; return c }
 	shares := catalog.Held{kindtest.Name("gpu-1b-00"): true}
 	for name, tc := range map[string]struct {
-		catalog catalog.Catalog
+		catalog catalog.Inputs
 		held    catalog.Held
 		want    map[string]string
 	}{
@@ -217,7 +217,7 @@ func TestTheMemoryOfAGPUIsNVMLsTotalUnlessClaimsTakeAmountsOfIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := map[string]string{}
 			var all []resourceapi.Device
-			for _, slice := range tc.catalog.Resources(node, tc.held).Pools["node-1"].Slices {
+			for _, slice := range catalog.New(tc.catalog).Resources(node, tc.held).Pools["node-1"].Slices {
 				all = append(all, slice.Devices...)
 			}
 			for _, d := range all {
@@ -241,7 +241,7 @@ func TestMIGDevicesAreSharedWhereSharesAreOffered(t *testing.T) {
 	exclusive := listed(t, "3g.40gb")
 	exclusive.Exclusive = true
 	for name, tc := range map[string]struct {
-		catalog catalog.Catalog
+		catalog catalog.Inputs
 		held    catalog.Held
 		want    []bool // by device
 	}{
@@ -253,7 +253,7 @@ func TestMIGDevicesAreSharedWhereSharesAreOffered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []bool
-			for _, device := range tc.catalog.Resources(node, tc.held).Pools["node-1"].Slices[0].Devices[1:] {
+			for _, device := range catalog.New(tc.catalog).Resources(node, tc.held).Pools["node-1"].Slices[0].Devices[1:] {
 				got = append(got, device.AllowMultipleAllocations != nil)
 				if memory := device.Capacity[v1alpha1.CapacityMemory]; memory.RequestPolicy != nil || len(device.Capacity) != 1 {
 					t.Errorf("%s has capacities %v, want memory without a policy", device.Name, device.Capacity)
@@ -273,7 +273,7 @@ func TestAnExclusiveModeKeepsFurtherPlainSharesAway(t *testing.T) {
 	plain, plainParts := sharing(), listed(t, "3g.40gb")
 	plain.Shares.MPS, plainParts.Shares.MPS = false, false
 	for name, tc := range map[string]struct {
-		catalog catalog.Catalog
+		catalog catalog.Inputs
 		words   string
 		want    bool // that the second share is of the same device as the first
 	}{
@@ -300,7 +300,7 @@ func TestAnExclusiveModeKeepsFurtherPlainSharesAway(t *testing.T) {
 			one := allocate("one")
 			i := slices.IndexFunc(hardware.GPUs, func(g gpu.GPU) bool { return g.Address == one.Address })
 			hardware.GPUs[i].ComputeMode = gpu.ComputeModeExclusiveProcess
-			node.Publish(tc.catalog.Resources(hardware, catalog.Held{one: true}))
+			node.Publish(catalog.New(tc.catalog).Resources(hardware, catalog.Held{one: true}))
 			if two := allocate("two"); (two == one) != tc.want {
 				t.Errorf("the second share is of %s, the first of %s", two, one)
 			}

@@ -122,12 +122,12 @@ func TestNodesOfEachSize(t *testing.T) {
 			if len(node.GPUs) != len(size.addresses) {
 				t.Fatalf("%d GPUs, want %d", len(node.GPUs), len(size.addresses))
 			}
-			offers := map[string]catalog.Catalog{
+			offers := map[string]catalog.Inputs{
 				"share": sharing(), "all": watched(seating(slicing(cutting(catalog.MIGProfiles{All: true})))),
 			}
 			for offer, c := range offers {
 				t.Run(offer, func(t *testing.T) {
-					checkSlices(t, c.Resources(node, nil))
+					checkSlices(t, catalog.New(c).Resources(node, nil))
 					checkWholes(t, c, node)
 					checkShares(t, c, node)
 					checkLinked(t, c, node, size.linked)
@@ -197,7 +197,7 @@ func fits(t *testing.T, node *allocatortest.Node, words string, limit int) (int,
 	return limit, devices
 }
 
-func checkWholes(t *testing.T, c catalog.Catalog, hardware gpu.Node) {
+func checkWholes(t *testing.T, c catalog.Inputs, hardware gpu.Node) {
 	t.Helper()
 	all := len(hardware.GPUs)
 	node := schedulable(t, c, hardware, nil)
@@ -211,7 +211,7 @@ func checkWholes(t *testing.T, c catalog.Catalog, hardware gpu.Node) {
 }
 
 // checkShares fills each GPU with two shares of all its memory.
-func checkShares(t *testing.T, c catalog.Catalog, hardware gpu.Node) {
+func checkShares(t *testing.T, c catalog.Inputs, hardware gpu.Node) {
 	t.Helper()
 	all := len(hardware.GPUs)
 	memory := devices(t, c, hardware, nil)[0].Capacity[v1alpha1.CapacityMemory].Value
@@ -229,7 +229,7 @@ func checkShares(t *testing.T, c catalog.Catalog, hardware gpu.Node) {
 	}
 }
 
-func checkLinked(t *testing.T, c catalog.Catalog, hardware gpu.Node, want map[int]int) {
+func checkLinked(t *testing.T, c catalog.Inputs, hardware gpu.Node, want map[int]int) {
 	t.Helper()
 	for _, n := range []int{2, 4, 8, 16} {
 		words := fmt.Sprintf("count=%d match=nvlinkDomain", n)
@@ -241,7 +241,7 @@ func checkLinked(t *testing.T, c catalog.Catalog, hardware gpu.Node, want map[in
 
 // checkPartitions fills all GPUs but one with MIG devices of each profile. They keep
 // whole GPUs out and leave the last GPU whole.
-func checkPartitions(t *testing.T, c catalog.Catalog, hardware gpu.Node) {
+func checkPartitions(t *testing.T, c catalog.Inputs, hardware gpu.Node) {
 	t.Helper()
 	all := len(hardware.GPUs)
 	for _, p := range hardware.GPUs[0].MIG.Profiles {

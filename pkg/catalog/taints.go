@@ -37,7 +37,7 @@ func (c Catalog) taints(facts use.State, name kind.Name, sharing use.Sharing, wi
 	if facts.Cordoned && name.OnGPU() {
 		taints = append(taints, taint(v1alpha1.TaintCordoned, v1alpha1.CordonedByAdministrator))
 	}
-	for _, value := range c.InUse.of(facts.GPU.GPU, name) {
+	for _, value := range c.in.InUse.of(facts.GPU.GPU, name) {
 		external = append(external, taint(v1alpha1.TaintInUse, value))
 	}
 	return append(taints, external...)

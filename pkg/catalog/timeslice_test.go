@@ -42,7 +42,7 @@ shareable true
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(device.Attributes, c.Attributes(h100(t, 1), name)); diff != "" {
+	if diff := cmp.Diff(device.Attributes, catalog.New(c).Attributes(h100(t, 1), name)); diff != "" {
 		t.Errorf("its attributes by name (-published +got):\n%s", diff)
 	}
 	r615 := h100(t, 1)
@@ -57,7 +57,7 @@ shareable true
 }
 
 func TestOfferedTimeSlices(t *testing.T) {
-	timeSlicesOnly := catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: "timeslice"}, catalog.Restrictions{})
+	timeSlicesOnly := catalog.Inputs{Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: catalog.NodeConfig{Offer: "timeslice"}}
 	exclusive := slicing(sharing())
 	exclusive.Exclusive = true
 	lastOne := slicing(listed(t, "3g.40gb"))
@@ -75,7 +75,7 @@ func TestOfferedTimeSlices(t *testing.T) {
 	made.GPUs[0].MIG.Enabled = true
 	made.GPUs[0].MIG.Partitions = []gpu.Partition{partition(t, made.GPUs[0], "3g.40gb", 4, 1)}
 	for name, tc := range map[string]struct {
-		catalog catalog.Catalog
+		catalog catalog.Inputs
 		node    gpu.Node
 		held    catalog.Held
 		want    string
@@ -128,11 +128,11 @@ func TestOfferedTimeSlices(t *testing.T) {
 }
 
 func TestTimeSlicesTakeAllCountersOfTheGPU(t *testing.T) {
-	for name, c := range map[string]catalog.Catalog{"alone": slicing(sharing()), "with MIG": slicing(cutting(catalog.MIGProfiles{All: true}))} {
+	for name, c := range map[string]catalog.Inputs{"alone": slicing(sharing()), "with MIG": slicing(cutting(catalog.MIGProfiles{All: true}))} {
 		t.Run(name, func(t *testing.T) {
 			taken := map[string][]resourceapi.DeviceCounterConsumption{}
 			var totals []resourceapi.CounterSet
-			for _, slice := range c.Resources(first(t, 1, "dgx-h100"), nil).Pools["node-1"].Slices {
+			for _, slice := range catalog.New(c).Resources(first(t, 1, "dgx-h100"), nil).Pools["node-1"].Slices {
 				totals = append(totals, slice.SharedCounters...)
 				for _, device := range slice.Devices {
 					taken[device.Name] = device.ConsumesCounters
@@ -164,7 +164,7 @@ func TestATaintOnAGPUIsOnItsTimeSlicesToo(t *testing.T) {
 func TestSlicesHaveCapacityForTimeSlices(t *testing.T) {
 	for count, want := range map[int]string{8: "16 8c", 16: "32 8c 8c", 32: "64 8c 8c 8c 8c", 33: "64 2 8c 8c 8c 8c 1c"} {
 		var got []string
-		for _, slice := range slicing(sharing()).Resources(h100(t, count), nil).Pools["node-1"].Slices {
+		for _, slice := range catalog.New(slicing(sharing())).Resources(h100(t, count), nil).Pools["node-1"].Slices {
 			if len(slice.SharedCounters) > 0 {
 				got = append(got, fmt.Sprintf("%dc", len(slice.SharedCounters)))
 			} else {
@@ -181,7 +181,7 @@ func TestComputeModesTaintUsesThatTheyExclude(t *testing.T) {
 	unheld := slicing(sharing())
 	unheld.Shares.MPS = false
 	for name, tc := range map[string]struct {
-		catalog catalog.Catalog
+		catalog catalog.Inputs
 		mode    gpu.ComputeMode
 		want    []string // told of the GPU
 	}{
@@ -194,7 +194,7 @@ func TestComputeModesTaintUsesThatTheyExclude(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			node := h100(t, 1)
 			node.GPUs[0].ComputeMode = tc.mode
-			got := tc.catalog.Withheld(node)
+			got := catalog.New(tc.catalog).Withheld(node)
 			if len(got) != len(tc.want) {
 				t.Fatalf("told %q, want %q", got, tc.want)
 			}
@@ -211,7 +211,7 @@ func TestTheSchedulerAllocatesSharesAndTimeSlices(t *testing.T) {
 	generous := sharing()
 	generous.Shares = catalog.ShareOffer{MPS: true, ComputeOvercommit: 1.5, Smallest: 1 << 30}
 	for name, tc := range map[string]struct {
-		catalog catalog.Catalog
+		catalog catalog.Inputs
 		node    gpu.Node
 		claims  []string
 		want    string

@@ -20,7 +20,7 @@ func TestAWithdrawnDeviceIsNotAllocatedAgain(t *testing.T) {
 	alone := listed(t, "3g.40gb")
 	alone.Offer = "mig"
 	for name, tc := range map[string]struct {
-		catalog catalog.Catalog
+		catalog catalog.Inputs
 		words   string
 		keep    catalog.Offer
 		taint   string
@@ -43,7 +43,7 @@ func TestAWithdrawnDeviceIsNotAllocatedAgain(t *testing.T) {
 			has := results[0]
 
 			tc.catalog.Offer = tc.keep
-			left := tc.catalog.Resources(hardware, catalog.Held{kindtest.Name(has.Device): has.ShareID != nil})
+			left := catalog.New(tc.catalog).Resources(hardware, catalog.Held{kindtest.Name(has.Device): has.ShareID != nil})
 			node.Publish(left)
 			if _, err := node.Allocate(t.Context(), "two", claim(tc.words)); !errors.Is(err, allocatortest.ErrNoFit) {
 				t.Errorf("another claim gets a withdrawn device: %v\n%s", err, node)
@@ -58,7 +58,7 @@ func TestAWithdrawnDeviceIsNotAllocatedAgain(t *testing.T) {
 			}
 
 			node.Free("one")
-			node.Publish(tc.catalog.Resources(hardware, nil))
+			node.Publish(catalog.New(tc.catalog).Resources(hardware, nil))
 			whole, err := node.Allocate(t.Context(), "three", claim(""))
 			if err != nil || whole[0].Device != (kind.Name{Kind: kind.GPU, Address: hardware.GPUs[0].Address}).String() {
 				t.Errorf("the GPU is not whole again: %v, %v", whole, err)

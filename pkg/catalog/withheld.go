@@ -17,17 +17,17 @@ func (c Catalog) Withheld(node gpu.Node) []string {
 	var reasons []string
 	for _, g := range node.GPUs {
 		why := c.computeMode(g)
-		if c.Offer.Partitions() && !c.MIG.Static {
-			check := c.MIG.check
-			if c.Partitions != nil {
-				check = func(g gpu.GPU) error { return c.Partitions.withheld(g, c.MIG.AllowReset) }
+		if c.in.Offer.Partitions() && !c.in.MIG.Static {
+			check := c.in.MIG.check
+			if c.in.Partitions != nil {
+				check = func(g gpu.GPU) error { return c.in.Partitions.withheld(g, c.in.MIG.AllowReset) }
 			}
 			if err := check(g); err != nil {
 				why = append(why, err.Error())
 			}
 		}
 		for _, k := range kind.Divided() {
-			if err := k.Check(g, c.unitAmounts(k, g)); err != nil && c.Offer.Has(k) && !c.Exclusive && !c.NoCounters {
+			if err := k.Check(g, c.unitAmounts(k, g)); err != nil && c.in.Offer.Has(k) && !c.in.Exclusive && !c.in.NoCounters {
 				why = append(why, err.Error())
 			}
 		}
@@ -42,17 +42,17 @@ func (c Catalog) Withheld(node gpu.Node) []string {
 // node offers.
 func (c Catalog) computeMode(g gpu.GPU) []string {
 	uses := []use.Use{{Device: kind.Whole(g.Address), Sharing: use.Alone}}
-	if c.Offer.Share() && !c.Exclusive && !c.Shares.byMPS(g) {
+	if c.in.Offer.Share() && !c.in.Exclusive && !c.in.Shares.byMPS(g) {
 		uses = append(uses, use.Use{Device: uses[0].Device, Sharing: use.Plain})
 	}
 	for _, k := range kind.Divided() {
-		if c.Offer.Has(k) && !c.Exclusive {
+		if c.in.Offer.Has(k) && !c.in.Exclusive {
 			uses = append(uses, use.Use{Device: kind.Name{Kind: k, Address: g.Address}, Sharing: unitSharing(k)})
 		}
 	}
 	var why []string
 	for _, u := range uses {
-		for _, p := range use.Check(use.State{GPU: use.GPU{GPU: g}, MPS: c.Shares.MPS}, u) {
+		for _, p := range use.Check(use.State{GPU: use.GPU{GPU: g}, MPS: c.in.Shares.MPS}, u) {
 			if reason := p.Err.Error(); p.Cause == use.ComputeMode && !slices.Contains(why, reason) {
 				why = append(why, reason)
 			}

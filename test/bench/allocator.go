@@ -18,7 +18,7 @@ func (b *bench) measureAllocator(ctx context.Context, node gpu.Node, f *figures)
 		return err
 	}
 	progress("allocating every kind of claim %d times, on our slices and on naive ones", b.rounds)
-	ours := catalog.New(catalog.Settings{Pool: b.node}, catalog.NodeConfig{Offer: "share,mig"}, catalog.Restrictions{})
+	ours := catalog.Inputs{Settings: catalog.Settings{Pool: b.node}, NodeConfig: catalog.NodeConfig{Offer: "share,mig"}}
 	f.Allocator, err = allocatortest.Compare(ctx, ours, node, b.rounds, classes...)
 	return err
 }

@@ -48,10 +48,10 @@ func publications() []publication {
 	wholes, shares := []string{"whole", "linked"}, []string{"whole", "share", "linked"}
 	mix := []string{"whole", "share-5Gi", "share", "share-20Gi"}
 	mig, partitions := []string{"mig", "mig-class"}, []string{"mig", "mig-2g", "mig-3g"}
-	fewest := func(c *catalog.Catalog) { c.Selection = kind.Selection{Level: kind.LevelLean} }
-	everyAttribute := func(c *catalog.Catalog) { c.Selection = kind.Selection{Level: kind.LevelAll} }
-	fixedOrder := func(c *catalog.Catalog) { c.Taken = nil }
-	twoGPUs := func(c *catalog.Catalog) { c.MIG.GPUs = 2 }
+	fewest := func(c *catalog.Inputs) { c.Selection = kind.Selection{Level: kind.LevelLean} }
+	everyAttribute := func(c *catalog.Inputs) { c.Selection = kind.Selection{Level: kind.LevelAll} }
+	fixedOrder := func(c *catalog.Inputs) { c.Taken = nil }
+	twoGPUs := func(c *catalog.Inputs) { c.MIG.GPUs = 2 }
 	return []publication{
 		{plain, exclusive, slices.Concat([]string{"none"}, wholes), []string{"whole"}, 0},
 		{"whole", offered("", nil), wholes, []string{"whole"}, 0},
@@ -81,7 +81,7 @@ func publicationNames() []string {
 // exclusive publishes GPUs for one claim at a time, with the attributes that each driver of
 // GPUs has.
 func exclusive(pool string, node gpu.Node, _ catalog.Taken) (resourceslice.DriverResources, error) {
-	resources := catalog.New(catalog.Settings{Pool: pool}, catalog.NodeConfig{}, catalog.Restrictions{}).Resources(node, nil)
+	resources := catalog.New(catalog.Inputs{Settings: catalog.Settings{Pool: pool}}).Resources(node, nil)
 	for _, slice := range resources.Pools[pool].Slices {
 		for i, device := range slice.Devices {
 			kept := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
@@ -96,18 +96,18 @@ func exclusive(pool string, node gpu.Node, _ catalog.Taken) (resourceslice.Drive
 
 // offered publishes the devices of an agent with the offer and MPS. The offer is written as in
 // the label of a node.
-func offered(offer string, change func(*catalog.Catalog)) describeFunc {
+func offered(offer string, change func(*catalog.Inputs)) describeFunc {
 	return func(pool string, node gpu.Node, taken catalog.Taken) (resourceslice.DriverResources, error) {
 		parsed, err := catalog.ParseOfferLabel(offer)
 		if err != nil {
 			return resourceslice.DriverResources{}, err
 		}
-		c := catalog.New(catalog.Settings{Pool: pool}, catalog.NodeConfig{Offer: parsed, Shares: mps()}, catalog.Restrictions{})
+		c := catalog.Inputs{Settings: catalog.Settings{Pool: pool}, NodeConfig: catalog.NodeConfig{Offer: parsed, Shares: mps()}}
 		c.Taken = taken
 		if change != nil {
 			change(&c)
 		}
-		return c.Resources(node, nil), nil
+		return catalog.New(c).Resources(node, nil), nil
 	}
 }
 
@@ -122,14 +122,14 @@ func layoutOf(offer catalog.Offer, devices string) describeFunc {
 		if err != nil {
 			return resourceslice.DriverResources{}, err
 		}
-		c := catalog.New(catalog.Settings{Pool: pool}, catalog.NodeConfig{
+		c := catalog.Inputs{Settings: catalog.Settings{Pool: pool}, NodeConfig: catalog.NodeConfig{
 			Offer: offer, Shares: mps(), MIG: catalog.MIGOffer{Config: config},
-		}, catalog.Restrictions{})
+		}}
 		if c.Partitions, err = c.MIG.Layout(node); err != nil {
 			return resourceslice.DriverResources{}, err
 		}
 		c.Taken = taken
-		return c.Resources(node, nil), nil
+		return catalog.New(c).Resources(node, nil), nil
 	}
 }
 

@@ -50,9 +50,9 @@ func New(t testing.TB, nodes ...string) *World {
 		model, offer, _ := strings.Cut(rest, " ")
 		parsed, err := catalog.ParseOfferLabel(offer)
 		must(t, err)
-		c := catalog.New(catalog.Settings{Pool: name}, catalog.NodeConfig{
+		c := catalog.New(catalog.Inputs{Settings: catalog.Settings{Pool: name}, NodeConfig: catalog.NodeConfig{
 			Offer: parsed, MIG: catalog.MIGOffer{AllowReset: true}, Shares: catalog.ShareOffer{MPS: true, Smallest: 1 << 30},
-		}, catalog.Restrictions{})
+		}})
 		m, err := nvmlsim.LoadModel(model)
 		must(t, err)
 		sim, err := nvmlsim.Create(filepath.Join(t.TempDir(), "sim"), m)

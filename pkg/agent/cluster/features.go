@@ -20,13 +20,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 )
 
-// CountersHold is the first release whose scheduler counts the counter use of
-// allocated shareable devices. The counters belong to the device's GPU. Earlier
-// ones count it for the claims of one scheduling cycle only, and then promise the
-// GPU as a whole, in MIG devices and in time slices at once. The release of the API
-// server stands for that of the scheduler, which no API reports.
-const CountersHold = "1.36.2"
-
 // versionTimeout bounds one request for the version.
 const versionTimeout = 10 * time.Second
 
@@ -64,6 +57,8 @@ type Features struct {
 	table   *state.Table[state.Features]
 
 	mu        sync.Mutex
+	asked     bool            // the version was requested, or need not be
+	err       error           // why the version is not known
 	reported  string          // the version; "" until it is known
 	tooOld    bool            // the version is too old for counters, or unknown
 	dropped   map[string]bool // feature gates that are known to be off
@@ -73,12 +68,26 @@ type Features struct {
 // NewFeatures returns the features of an API server that supports all of them as
 // far as is known.
 func NewFeatures(version VersionFunc, table *state.Table[state.Features]) *Features {
-	return &Features{version: version, table: table, dropped: map[string]bool{}}
+	f := &Features{version: version, table: table, asked: version == nil, dropped: map[string]bool{}}
+	f.write()
+	return f
+}
+
+// Run requests the version of the API server until that has succeeded once, or ctx ends. Later
+// changes come through [Features.HandleError].
+func (f *Features) Run(ctx context.Context) {
+	if f.version == nil {
+		return
+	}
+	_ = retryBackoff().DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		return f.learn(ctx) == nil, nil
+	})
 }
 
 // write writes the features that the cluster supports, as far as is known. Callers hold mu.
 func (f *Features) write() {
 	now := f.table.Get()
+	now.Known, now.Err = f.asked, f.err
 	now.Exclusive, now.NoCounters, now.OldVersion = f.dropped[consumableCapacity], f.dropped[partitionableDevices] || f.tooOld, ""
 	if f.tooOld {
 		now.OldVersion = f.reported
@@ -86,29 +95,24 @@ func (f *Features) write() {
 	f.table.Set(now)
 }
 
-// Learn reads the version of the API server, until that has succeeded once.
-// Vendors add words behind a version that say nothing of its order, so only its
-// numbers count.
-func (f *Features) Learn(ctx context.Context) error {
-	f.mu.Lock()
-	known := f.version == nil || f.reported != ""
-	f.mu.Unlock()
-	if known {
-		return nil
-	}
+// learn reads the version of the API server. Vendors add words behind a version that say
+// nothing of its order, so only its numbers count.
+func (f *Features) learn(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
 	reported, err := f.version(limited)
-	if err != nil {
-		return err
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	parsed, err := version.ParseGeneric(reported)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.reported = reported
-	f.tooOld = err != nil || parsed.LessThan(version.MustParseGeneric(CountersHold))
+	if f.asked, f.err = true, err; err == nil {
+		parsed, unclear := version.ParseGeneric(reported)
+		f.reported = reported
+		f.tooOld = unclear != nil || parsed.LessThan(version.MustParseGeneric(state.CountersHold))
+	}
 	f.write()
-	return nil
+	return err
 }
 
 // HandleError handles an error that upstream's ResourceSlice controller reports in

@@ -4,10 +4,14 @@ package cluster
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
@@ -18,6 +22,12 @@ import (
 
 // recordKey is the key of the node's record.
 const recordKey = "followed"
+
+// retryBackoff returns the back-off between attempts to read from the API server, and to write
+// the record.
+func retryBackoff() wait.Backoff {
+	return wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: time.Minute}
+}
 
 // Records store the configuration that the node follows. They outlive the process and the boot.
 type Records interface {
@@ -69,6 +79,11 @@ type NodeConfig struct {
 	followed  catalog.NodeRecord
 	followErr error  // why the node does not follow selected
 	recorded  []byte // text of the record
+
+	// scanned is set once the inputs and a scan of the hardware were known together. hardware is
+	// the revision of the hardware that was followed last.
+	scanned  bool
+	hardware uint64
 }
 
 // input is the last good value of an input, and why there is no later one.
@@ -146,11 +161,9 @@ func (c *NodeConfig) set(change func()) {
 // isKnown reports whether every input was set. Callers hold mu.
 func (c *NodeConfig) isKnown() bool { return c.labels.known && c.named.known && c.layouts.known }
 
-// write writes the table and returns its value. Callers hold mu.
-func (c *NodeConfig) write() state.Configuration {
-	now := state.Configuration{Selected: c.selected, Followed: c.followed, Known: c.isKnown(), Problem: c.problem()}
-	c.Table.Set(now)
-	return now
+// write writes the table. Callers hold mu.
+func (c *NodeConfig) write() {
+	c.Table.Set(state.Configuration{Selected: c.selected, Followed: c.followed, Known: c.scanned, Hardware: c.hardware, Problem: c.problem()})
 }
 
 // choose returns the configuration that the inputs select.
@@ -194,17 +207,49 @@ func (c *NodeConfig) Selected() (catalog.NodeConfig, error) {
 	return *c.selected, errors.Join(c.inputErr(), c.unusedErr())
 }
 
-// Follow makes the node follow the selected configuration if it is valid for the node's
-// GPUs. It returns the configuration that the node follows. It returns an error if the
-// record cannot be written; the caller tries again later.
-func (c *NodeConfig) Follow(node gpu.Node) (state.Configuration, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	err := c.follow(node)
-	return c.write(), err
+// Claims reads from the disk what claims hold, and writes it to the state.
+type Claims interface {
+	Read(ctx context.Context) state.Claimed
 }
 
-// follow is Follow for callers that hold mu.
+// Run follows the inputs and the hardware in s until ctx ends. The claims are read before
+// that, so that no device is withdrawn that a claim holds by then.
+func (c *NodeConfig) Run(ctx context.Context, s *state.State, claims Claims) {
+	changed, cancel := s.Subscribe()
+	defer cancel()
+	pause := retryBackoff()
+	for ctx.Err() == nil {
+		var retry <-chan time.Time
+		claims.Read(ctx)
+		if err := c.Follow(s.Snapshot()); err != nil {
+			retry = time.After(pause.Step())
+		} else {
+			pause = retryBackoff()
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-retry:
+		}
+	}
+}
+
+// Follow makes the node follow the selected configuration if it is valid for the node's
+// GPUs. It writes the table. Before the inputs and the first scan are known, it does nothing.
+// It returns an error if the record cannot be written; the caller tries again later.
+func (c *NodeConfig) Follow(now state.Snapshot) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.isKnown() || !now.Hardware.Scanned {
+		return nil
+	}
+	c.scanned, c.hardware = true, now.Revisions.Hardware
+	err := c.follow(now.Node())
+	c.write()
+	return err
+}
+
+// follow makes the node follow the selected configuration. Callers hold mu.
 func (c *NodeConfig) follow(node gpu.Node) error {
 	if c.selected == nil || c.selected.MIG.Config != nil && len(node.GPUs) == 0 {
 		return nil // which layout the GPUs would have is not known

@@ -58,9 +58,15 @@ func parsed(t *testing.T, content string) catalog.NodeConfigs {
 // follow makes a node without GPUs follow its inputs.
 func follow(t *testing.T, c nodeConfig) {
 	t.Helper()
-	if _, err := c.Follow(gpu.Node{}); err != nil {
+	if err := c.follow(gpu.Node{}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// follow follows the inputs after a scan of the node.
+func (c nodeConfig) follow(node gpu.Node) error {
+	c.state.Hardware.Set(state.HardwareOf(node))
+	return c.NodeConfig.Follow(c.state.Snapshot())
 }
 
 func labels(pairs ...string) cluster.Node {
@@ -113,10 +119,15 @@ func TestTheConfigurationIsKnownOnceLabelsAndFileWereRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := configured()
 			set[0](c)
+			follow(t, c)
 			if known(c) {
 				t.Error("known after the first")
 			}
 			set[1](c)
+			if known(c) {
+				t.Error("known before the node follows it")
+			}
+			follow(t, c)
 			if !known(c) {
 				t.Error("not known after both")
 			}
@@ -124,6 +135,7 @@ func TestTheConfigurationIsKnownOnceLabelsAndFileWereRead(t *testing.T) {
 	}
 	without := newNodeConfig(cluster.NodeConfigOptions{})
 	without.SetNode(labels(), nil)
+	follow(t, without)
 	if !known(without) {
 		t.Error("without a file, the labels are enough")
 	}

@@ -3,14 +3,20 @@
 package cluster_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/cluster"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/migconfig"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -19,6 +25,7 @@ import (
 
 // disk is the records of a node.
 type disk struct {
+	mu      sync.Mutex
 	records map[string][]byte
 	full    error
 	writes  int
@@ -34,6 +41,8 @@ func (d *disk) Read(key string) ([]byte, error) {
 }
 
 func (d *disk) Write(key string, payload []byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.full != nil {
 		return d.full
 	}
@@ -89,12 +98,13 @@ func start(d *disk) nodeConfig {
 // offered returns the devices that a node with the configuration publishes.
 func offered(t *testing.T, c nodeConfig, node gpu.Node) string {
 	t.Helper()
-	followed, err := c.Follow(node)
-	if err != nil {
+	if err := c.follow(node); err != nil {
 		t.Fatal(err)
 	}
-	describe := catalog.New(catalog.Settings{Pool: "node-1"}, followed.Followed.Config, catalog.Restrictions{})
-	describe.Partitions = followed.Followed.Layout
+	followed := c.state.Configuration.Get()
+	describe := catalog.New(catalog.Inputs{
+		Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: followed.Followed.Config, Partitions: followed.Followed.Layout,
+	})
 	var names []string
 	for _, slice := range describe.Resources(node, nil).Pools["node-1"].Slices {
 		for _, device := range slice.Devices {
@@ -318,7 +328,8 @@ func TestARecordThatCannotBeWritten(t *testing.T) {
 	_ = offered(t, c, pair())
 	d.full = errors.New("no space left on device")
 	c.SetNode(labels(), nil)
-	followed, err := c.Follow(pair())
+	err := c.follow(pair())
+	followed := c.state.Configuration.Get()
 	if !errors.Is(err, d.full) || followed.Followed.Config.Offer.String() != "mig" || followed.Followed.Layout == nil {
 		t.Errorf("follows %+v, %v", followed, err)
 	}
@@ -362,4 +373,50 @@ func TestLabelsThatWereNeverRead(t *testing.T) {
 	if _, err := c.Now(); err == nil || strings.Count(err.Error(), "forbidden") != 1 {
 		t.Errorf("problem %v, want forbidden once", err)
 	}
+}
+
+// claims counts the reads of what claims hold.
+type claims struct{ reads atomic.Int32 }
+
+func (c *claims) Read(context.Context) state.Claimed {
+	c.reads.Add(1)
+	return state.Claimed{}
+}
+
+func TestAChangeIsFollowedOnceItIsRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, held := newDisk(), &claims{}
+		d.full = errors.New("no space left on device")
+		c := start(d)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { c.Run(ctx, c.state, held) })
+		defer running.Wait()
+		defer cancel()
+		pass := func(want string, ready bool) {
+			t.Helper()
+			<-time.After(time.Minute)
+			synctest.Wait()
+			now := c.state.Configuration.Get()
+			if got := now.Followed.Config.Offer.String(); got != want || now.Known != ready {
+				t.Errorf("offers %q, known: %t; want %q, %t; %v", got, now.Known, want, ready, now.Problem)
+			}
+		}
+		c.SetNode(labels(), nil)
+		c.SetNamed(parsed(t, isolated), nil)
+		c.SetLayouts(layoutFile(t, halves), nil)
+		pass("", false)
+		c.state.Hardware.Set(state.HardwareOf(pair()))
+		pass("", true)
+		d.mu.Lock()
+		d.full = nil
+		d.mu.Unlock()
+		pass("share", true)
+		reads := held.reads.Load()
+		c.SetNode(labels("config=isolated"), nil)
+		pass("mig", true)
+		if held.reads.Load() == reads {
+			t.Error("a configuration is followed before the held devices are read")
+		}
+	})
 }

@@ -68,7 +68,7 @@ func startOn(t *testing.T, server *apiServer, offer catalog.Offer) (c *labelledN
 			return nil
 		},
 		Version: server.ask(t),
-		Catalog: catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: offer}, catalog.Restrictions{}),
+		Catalog: catalog.Inputs{Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: catalog.NodeConfig{Offer: offer}},
 	})
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	run(klog.NewContext(t.Context(), logger), t, c.node)

@@ -16,20 +16,11 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/notify"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
-
-// claimsTime is how long changes of what claims hold are gathered. They matter only
-// for devices that the node no longer offers.
-const claimsTime = time.Second
-
-// orderTime is the least time between changes of the order of devices: each makes the
-// scheduler try all pending pods with claims again.
-const orderTime = 30 * time.Second
 
 // retryBackoff returns the back-off between attempts to publish.
 func retryBackoff() wait.Backoff {
@@ -40,20 +31,11 @@ func retryBackoff() wait.Backoff {
 // change is accepted, not when it is written.
 type PublishFunc func(ctx context.Context, resources resourceslice.DriverResources) error
 
-// Claims writes the table of claims.
-type Claims interface {
-	// Read reads from the disk what claims hold and have changed, and writes it to the state.
-	Read(ctx context.Context) state.Claimed
-}
-
 // Options are the parts of a [Controller]. All are required.
 type Options struct {
-	State      *state.State
-	Claims     Claims
-	NodeConfig *cluster.NodeConfig
-	Features   *cluster.Features
-	Settings   catalog.Settings
-	Clock      clock.Clock
+	State    *state.State
+	Settings catalog.Settings
+	Clock    clock.Clock
 }
 
 // Controller publishes a node's GPUs. Its methods may be called from any
@@ -67,8 +49,6 @@ type Controller struct {
 	warned   bool              // that the API server is too old
 	withheld string            // the last logged reasons why devices are not offered
 	limited  map[string]string // the last logged reason for each GPU why its memory is not limited
-	taken    catalog.Taken     // the claimed amounts that order the devices
-	reorder  bool              // the next pass takes it from the claims again
 
 	mu         sync.Mutex
 	published  *resourceslice.DriverResources // nil before the first time
@@ -78,90 +58,58 @@ type Controller struct {
 
 // New returns a controller that has published nothing yet.
 func New(o Options) *Controller {
-	return &Controller{options: o, reorder: true, state: State{Phase: Looking, Since: o.Clock.Now()}}
+	return &Controller{options: o, state: State{Phase: Looking, Since: o.Clock.Now()}}
 }
 
 // Run publishes until ctx ends. It is called once. It publishes nothing before the
-// hardware and the node's configuration are known.
+// state is ready.
 func (c *Controller) Run(ctx context.Context, publish PublishFunc) {
 	changed, cancel := c.options.State.Subscribe()
 	defer cancel()
-	for !c.options.State.Snapshot().Ready() {
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
-		}
-	}
-
 	pause := retryBackoff()
-	var gathered, ordered <-chan time.Time
 	for {
 		var retry <-chan time.Time
-		seen, err := c.publishDue(ctx, publish)
-		if err != nil {
-			retry = c.options.Clock.After(pause.Step())
-		} else {
-			pause = retryBackoff()
+		now := c.options.State.Snapshot()
+		if now.Ready() {
+			if err := c.publishDue(ctx, now, publish); err != nil {
+				retry = c.options.Clock.After(pause.Step())
+			} else {
+				pause = retryBackoff()
+			}
 		}
-	idle:
-		for {
+		for waiting := true; waiting; {
 			select {
 			case <-ctx.Done():
 				return
 			case <-changed:
-				now := c.options.State.Revisions()
-				if now.Claimed != seen.Claimed {
-					seen.Claimed = now.Claimed
-					if gathered == nil {
-						gathered = c.options.Clock.After(claimsTime)
-					}
-					if ordered == nil {
-						ordered = c.options.Clock.After(orderTime)
-					}
-				}
-				if now == seen {
-					continue idle
-				}
-			case <-gathered:
-				gathered = nil
-			case <-ordered:
-				ordered, c.reorder = nil, true
+				waiting = c.options.State.Revisions() == now.Revisions
 			case <-retry:
+				waiting = false
 			}
-			break idle
 		}
 	}
 }
 
-// publishDue publishes the node's devices, if they have changed, and returns the state that
-// it has seen. It publishes nothing before the version of the API server is known: the server
-// does not answer, and would accept nothing.
-func (c *Controller) publishDue(ctx context.Context, publish PublishFunc) (state.Revisions, error) {
-	failed := c.options.Features.Learn(ctx)
-	c.options.Claims.Read(ctx)
-	now := c.options.State.Snapshot()
-	node := now.Node()
-	var unrecorded error
-	now.Configuration, unrecorded = c.options.NodeConfig.Follow(node)
-	describe := now.Catalog(c.options.Settings)
-	if c.reorder {
-		c.taken, c.reorder = now.Claimed.Taken, false
-	}
-	describe.Taken = c.taken
-	resources := describe.Resources(node, now.Claimed.Held)
+// publishDue publishes the node's devices, if they have changed. It publishes nothing before
+// the version of the API server is known: the server does not answer, and would accept
+// nothing. It returns an error if publishing fails.
+func (c *Controller) publishDue(ctx context.Context, now state.Snapshot, publish PublishFunc) error {
+	node, describe := now.Node(), now.Catalog(c.options.Settings)
+	resources, failed := describe.Resources(node, now.Claimed.Held), now.Features.Err
 	due := failed == nil && c.due(now, resources)
 	c.warnTooOld(ctx, now, describe)
 	c.logWithheld(ctx, describe.Withheld(node))
 	c.logMemoryLimits(ctx, node)
 
+	var unpublished error
 	if due {
 		if err := publish(ctx, resources); err != nil {
-			failed = fmt.Errorf("publish the node's devices: %w", err)
+			unpublished = fmt.Errorf("publish the node's devices: %w", err)
+			failed = unpublished
 		}
 	}
 	if ctx.Err() != nil {
-		return now.Revisions, ctx.Err() // the end of the agent is not a state to report
+		return ctx.Err() // the end of the agent is not a state to report
 	}
 
 	c.mu.Lock()
@@ -174,7 +122,7 @@ func (c *Controller) publishDue(ctx context.Context, publish PublishFunc) (state
 	if due {
 		c.changes.Notify()
 	}
-	return now.Revisions, errors.Join(failed, unrecorded)
+	return unpublished
 }
 
 // due reports whether the resources differ from the published ones. If the first scan
@@ -232,7 +180,7 @@ func (c *Controller) warnTooOld(ctx context.Context, now state.Snapshot, describ
 		return
 	}
 	c.warned = true
-	klog.FromContext(ctx).Info("No MIG on demand, no time slices: the API server is too old", "apiServer", old, "needed", cluster.CountersHold,
+	klog.FromContext(ctx).Info("No MIG on demand, no time slices: the API server is too old", "apiServer", old, "needed", state.CountersHold,
 		"why", "a scheduler as old as it would promise a GPU as a whole and in these forms at once", "remedy", "upgrade both, and restart this agent")
 }
 

@@ -150,7 +150,7 @@ func startChanged(t *testing.T, hw *hardware, change func(*parts)) *rig {
 			r.published = append(r.published, *resources.DeepCopy())
 			return nil
 		},
-		Catalog: catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: "share"}, catalog.Restrictions{}),
+		Catalog: catalog.Inputs{Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: catalog.NodeConfig{Offer: "share"}},
 	}
 	change(&options)
 	r.node = newNode(options)

@@ -97,7 +97,7 @@ func startWith(t *testing.T, hw *hardware, p *plugins) *rig {
 			}
 		},
 		Plugins: p,
-		Catalog: catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: "share"}, catalog.Restrictions{}),
+		Catalog: catalog.Inputs{Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: catalog.NodeConfig{Offer: "share"}},
 	})
 	_, ctx := ktesting.NewTestContext(t)
 	run(ctx, t, r.node)

@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/migconfig"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
@@ -77,8 +76,8 @@ func TestKeptMIGDevicesChangeNothing(t *testing.T) {
 			p.Catalog.Offer = "share,mig"
 			p.Catalog.MIG.Keep = true
 			p.Catalog.MIG.Config = layoutOf(t, "{devices: all, mig-enabled: true, mig-devices: {3g.40gb: 2}}")
-			p.Claims = func() (state.Claimed, error) {
-				return state.Claimed{Changes: state.Changes{Kept: map[string]bool{"MIG-0": true}, MIGModes: map[gpu.PCIAddress]bool{address(0): true}}}, nil
+			p.Claims = func() (claimed, error) {
+				return claimed{kept: map[string]bool{"MIG-0": true}, switched: map[gpu.PCIAddress]bool{address(0): true}}, nil
 			}
 		})
 		if got := strings.TrimPrefix(r.shown(), "slice 0\n"); got != inHalves {

@@ -12,8 +12,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/inventory"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/ledger"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
@@ -25,14 +27,14 @@ import (
 type parts struct {
 	Hardware   inventory.Hardware
 	Publish    controller.PublishFunc
-	Claims     func() (state.Claimed, error)
+	Claims     func() (claimed, error)
 	Node       cluster.NodeFunc
 	Version    cluster.VersionFunc
 	Plugins    inventory.ExternalSource
 	DriverLoad inventory.DriverLoadFunc
 	Faults     *store.Store
 	BootID     string
-	Catalog    catalog.Catalog
+	Catalog    catalog.Inputs
 }
 
 // node is a controller with the writers of the state, put together as in the agent.
@@ -41,29 +43,47 @@ type node struct {
 	Inventory  *inventory.Inventory
 	NodeConfig *cluster.NodeConfig
 	Features   *cluster.Features
-	Claims     claims
+	Ledger     *ledger.Ledger
 	state      *state.State
 	settings   catalog.Settings
 	parts      parts
 }
 
-// claims write the claims of a test, and keep the last ones if they cannot be read.
-type claims struct {
-	read  func() (state.Claimed, error)
-	table *state.Table[state.Claimed]
+// claimed is what claims hold and have changed.
+type claimed struct {
+	devices             []claim.Device
+	switched, exclusive map[gpu.PCIAddress]bool
+	kept                map[string]bool
 }
 
-func (c claims) Read(context.Context) state.Claimed {
-	if c.read != nil {
-		if now, err := c.read(); err == nil {
-			c.table.Set(now)
-		}
-	}
-	return c.table.Get()
+// claims is a fake of [ledger.Claims].
+type claims func() (claimed, error)
+
+func (c claims) Held(context.Context) ([]claim.Claim, error) {
+	now, err := c()
+	return []claim.Claim{{Devices: now.devices}}, err
+}
+
+func (c claims) SwitchedModes(context.Context) (map[gpu.PCIAddress]bool, error) {
+	now, err := c()
+	return now.switched, err
+}
+
+func (c claims) ExclusiveGPUs(context.Context) (map[gpu.PCIAddress]bool, error) {
+	now, err := c()
+	return now.exclusive, err
+}
+
+func (c claims) KeptPartitions(context.Context) (map[string]bool, error) {
+	now, err := c()
+	return now.kept, err
 }
 
 func newNode(p parts) *node {
 	s := state.New(state.Features{})
+	if p.Claims == nil {
+		p.Claims = func() (claimed, error) { return claimed{}, nil }
+	}
 	settings := p.Catalog.Settings
 	settings.Selection = kind.Selection{Level: kind.LevelAll}
 	n := &node{
@@ -73,17 +93,20 @@ func newNode(p parts) *node {
 		}),
 		NodeConfig: cluster.NewNodeConfig(cluster.NodeConfigOptions{Table: &s.Configuration, Standard: p.Catalog.NodeConfig}),
 		Features:   cluster.NewFeatures(p.Version, &s.Features),
-		Claims:     claims{p.Claims, &s.Claimed},
+		Ledger:     ledger.New(claims(p.Claims), &s.Claimed, clock.RealClock{}),
 		state:      s, settings: settings, parts: p,
 	}
-	n.Controller = controller.New(controller.Options{State: s, Claims: n.Claims, NodeConfig: n.NodeConfig, Features: n.Features, Settings: settings, Clock: clock.RealClock{}})
+	n.Controller = controller.New(controller.Options{State: s, Settings: settings, Clock: clock.RealClock{}})
 	return n
 }
 
-// Run runs the controller and its sources until ctx ends.
+// Run runs the controller and the writers of the state until ctx ends.
 func (n *node) Run(ctx context.Context) {
 	var running sync.WaitGroup
-	running.Go(func() { n.Inventory.Run(ctx, n.Claims) })
+	running.Go(func() { n.Inventory.Run(ctx, n.Ledger) })
+	running.Go(func() { n.Ledger.Run(ctx) })
+	running.Go(func() { n.NodeConfig.Run(ctx, n.state, n.Ledger) })
+	running.Go(func() { n.Features.Run(ctx) })
 	running.Go(func() { n.Controller.Run(ctx, n.parts.Publish) })
 	if n.parts.Node == nil {
 		n.NodeConfig.SetNode(cluster.Node{}, nil)

@@ -14,13 +14,15 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2/ktesting"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/cluster"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/share"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
@@ -49,9 +51,22 @@ type labelledNode struct {
 
 	mu                  sync.Mutex
 	held                catalog.Held
-	taken               catalog.Taken
+	taken               []claim.Device
 	switched, exclusive map[gpu.PCIAddress]bool
 	err                 error
+}
+
+// devices returns held devices of which claims take an unknown amount.
+func devices(held catalog.Held) []claim.Device {
+	var all []claim.Device
+	for name, shared := range held {
+		d := claim.Device{Name: name, Terms: share.Terms{Share: &share.Amount{}}}
+		if shared {
+			d.ShareID = new(types.UID)
+		}
+		all = append(all, d)
+	}
+	return all
 }
 
 // startIn runs a controller that offers shares unless the label says otherwise.
@@ -66,13 +81,10 @@ func startIn(t *testing.T, hw *hardware, held catalog.Held, label map[string]str
 			c.published = append(c.published, *resources.DeepCopy())
 			return nil
 		},
-		Claims: func() (state.Claimed, error) {
+		Claims: func() (claimed, error) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			return state.Claimed{
-				Changes: state.Changes{Held: maps.Clone(c.held), MIGModes: maps.Clone(c.switched), Exclusive: maps.Clone(c.exclusive)},
-				Taken:   maps.Clone(c.taken),
-			}, c.err
+			return claimed{devices: append(devices(c.held), c.taken...), switched: maps.Clone(c.switched), exclusive: maps.Clone(c.exclusive)}, c.err
 		},
 		Node: func(ctx context.Context, on func(cluster.Node, error)) {
 			on(cluster.Node{Labels: label}, nil)
@@ -89,7 +101,7 @@ func startIn(t *testing.T, hw *hardware, held catalog.Held, label map[string]str
 				}
 			}
 		},
-		Catalog: catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: "share"}, catalog.Restrictions{}),
+		Catalog: catalog.Inputs{Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: catalog.NodeConfig{Offer: "share"}},
 	})
 	_, ctx := ktesting.NewTestContext(t)
 	run(ctx, t, c.node)
@@ -105,7 +117,7 @@ func (c *labelledNode) hold(held catalog.Held) {
 	c.mu.Lock()
 	c.held = held
 	c.mu.Unlock()
-	c.state.Claimed.Touch()
+	c.Ledger.Changed()
 	c.pass(2 * time.Second)
 }
 
@@ -161,12 +173,12 @@ func TestTheOrderOfDevicesFollowsTheClaimsSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startIn(t, &hardware{node: gpus(2)}, nil, nil)
 		c.mu.Lock()
-		c.taken = catalog.Taken{"gpu-01-00": {Whole: true}}
+		c.taken = []claim.Device{{Name: kindtest.Name("gpu-01-00"), ShareID: new(types.UID)}}
 		c.mu.Unlock()
-		c.state.Claimed.Touch()
+		c.Ledger.Changed()
 		c.pass(20 * time.Second)
 		c.wantNames("gpu-01-00 – 02-00, gpu-02-00 – 01-00")
-		c.state.Claimed.Touch()
+		c.Ledger.Changed()
 		c.pass(11 * time.Second)
 		c.wantNames("gpu-02-00 – 01-00, gpu-01-00 – 02-00")
 
@@ -174,7 +186,7 @@ func TestTheOrderOfDevicesFollowsTheClaimsSlowly(t *testing.T) {
 		c.mu.Lock()
 		c.taken, c.err = nil, errors.New("the disk does not answer")
 		c.mu.Unlock()
-		c.state.Claimed.Touch()
+		c.Ledger.Changed()
 		c.pass(time.Minute)
 		if n := c.times() - before; n != 0 {
 			t.Errorf("published %d times although what claims take is not known", n)

@@ -53,7 +53,7 @@ func simulate(t *testing.T, name string, happens func(*nvmlsim.Sim) error) *simu
 			s.published = append(s.published, resources)
 			return nil
 		},
-		Catalog: catalog.New(catalog.Settings{Pool: "node-1"}, catalog.NodeConfig{Offer: ""}, catalog.Restrictions{}),
+		Catalog: catalog.Inputs{Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: catalog.NodeConfig{Offer: ""}},
 	})
 	changed, unsubscribe := s.Subscribe()
 	s.changed = changed

@@ -12,7 +12,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -75,18 +74,12 @@ func run(t *testing.T, source NamespaceSource) running {
 	return running{i, s}
 }
 
-// namespacesOf returns whether the two GPUs have namespaces, for claims and the catalog.
+// namespacesOf returns whether the two GPUs have namespaces.
 func namespacesOf(t *testing.T, i running) (first, second bool) {
 	t.Helper()
 	all, err := i.GPUs(t.Context())
 	if err != nil {
 		t.Fatal(err)
-	}
-	published := i.Snapshot().Catalog(catalog.Settings{}).Conditions
-	for _, g := range all {
-		if published[g.Address].MPSNamespaces != g.MPSNamespaces {
-			t.Errorf("%s: the catalog has namespaces %t, and claims have %t", g.UUID, published[g.Address].MPSNamespaces, g.MPSNamespaces)
-		}
 	}
 	return all[0].MPSNamespaces, all[1].MPSNamespaces
 }

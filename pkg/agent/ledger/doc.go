@@ -3,5 +3,6 @@
 // Package ledger writes the table of the state that has what claims hold and have changed.
 //
 // The truth is on the disk: two agents share it during a rolling update. So the ledger reads
-// it again before each use, and marks the table as stale when this agent changes a claim.
+// it when this agent has changed a claim, around each scan of the hardware, and before the
+// node follows another configuration.
 package ledger

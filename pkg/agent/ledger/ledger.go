@@ -7,11 +7,14 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/notify"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
@@ -31,12 +34,27 @@ type Claims interface {
 	KeptPartitions(ctx context.Context) (map[string]bool, error)
 }
 
+// claimsTime is how long changes of what claims hold are gathered. They matter only
+// for devices that the node no longer offers.
+const claimsTime = time.Second
+
+// orderTime is the least time between changes of the order of devices: each makes the
+// scheduler try all pending pods with claims again.
+const orderTime = 30 * time.Second
+
 // Ledger is the writer of [state.State.Claimed]. Its methods may be called from any goroutine.
 type Ledger struct {
 	claims Claims
 	table  *state.Table[state.Claimed]
+	clock  clock.Clock
+	// stale has an item if a claim has changed since the last read. unordered has one if the
+	// order of devices is of other claims.
+	stale, unordered chan struct{}
 
 	reading sync.Mutex // one read at a time, so that the last one is written last
+	// running is set once Run runs. If reorder is set, the next read changes the order of
+	// devices; before Run runs, each read does. Both are guarded by reading.
+	running, reorder bool
 
 	mu sync.Mutex
 	// unneeded are the claims that the API did not need at its last answer. refused are
@@ -47,8 +65,45 @@ type Ledger struct {
 }
 
 // New returns the writer of the table.
-func New(claims Claims, table *state.Table[state.Claimed]) *Ledger {
-	return &Ledger{claims: claims, table: table, unneeded: map[types.UID]bool{}, refused: map[types.UID]bool{}}
+func New(claims Claims, table *state.Table[state.Claimed], c clock.Clock) *Ledger {
+	return &Ledger{
+		claims: claims, table: table, clock: c, stale: make(chan struct{}, 1), unordered: make(chan struct{}, 1), reorder: true,
+		unneeded: map[types.UID]bool{}, refused: map[types.UID]bool{},
+	}
+}
+
+// Run reads the claims after they have changed, until ctx ends.
+func (l *Ledger) Run(ctx context.Context) {
+	l.set(&l.running)
+	var gathered, ordered <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.stale:
+			if gathered == nil {
+				gathered = l.clock.After(claimsTime)
+			}
+		case <-l.unordered:
+			if ordered == nil {
+				ordered = l.clock.After(orderTime)
+			}
+		case <-gathered:
+			gathered = nil
+			l.Read(ctx)
+		case <-ordered:
+			ordered = nil
+			l.set(&l.reorder)
+			l.Read(ctx)
+		}
+	}
+}
+
+// set sets a flag that is guarded by reading.
+func (l *Ledger) set(flag *bool) {
+	l.reading.Lock()
+	defer l.reading.Unlock()
+	*flag = true
 }
 
 // Read reads the claims from the disk, writes the table, and returns its value. If it
@@ -60,7 +115,13 @@ func (l *Ledger) Read(ctx context.Context) state.Claimed {
 	if claims, err := l.claims.Held(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot read the devices that claims hold, will retry")
 	} else {
-		now.Held, now.InUse, now.Taken = heldBy(claims), l.inUse(claims), takenBy(claims)
+		now.Held, now.InUse = heldBy(claims), l.inUse(claims)
+		switch taken := takenBy(claims); {
+		case l.reorder:
+			now.Taken, l.reorder = taken, !l.running
+		case !maps.Equal(now.Taken, taken):
+			notify.Wake(l.unordered)
+		}
 	}
 	keep(ctx, &now.MIGModes, l.claims.SwitchedModes, "Cannot read the MIG modes that claims use, will retry")
 	keep(ctx, &now.Exclusive, l.claims.ExclusiveGPUs, "Cannot read the compute modes that claims use, will retry")
@@ -79,8 +140,8 @@ func keep[M any](ctx context.Context, value *M, read func(context.Context) (M, e
 	*value = now
 }
 
-// Changed marks the table as stale: a claim holds other devices than before.
-func (l *Ledger) Changed() { l.table.Touch() }
+// Changed makes Run read the claims soon: a claim holds other devices than before.
+func (l *Ledger) Changed() { notify.Wake(l.stale) }
 
 // SetContested replaces the findings of the last comparison with the API: claims that hold
 // devices which they need or do not need, and processes of pods without a claim. A claim in

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/ledger"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
@@ -40,7 +41,7 @@ func TestADeviceIsContestedUntilNoClaimHoldsIt(t *testing.T) {
 		held = append(held, claim.Claim{Ref: claim.Ref{UID: uid}, Devices: []claim.Device{{Name: name}, {Name: kindtest.Name("node-gpus")}}})
 	}
 	s := state.New(state.Features{})
-	c := ledger.New(claims{held: func() ([]claim.Claim, error) { return held, failed }}, &s.Claimed)
+	c := ledger.New(claims{held: func() ([]claim.Claim, error) { return held, failed }}, &s.Claimed, clock.RealClock{})
 	want := func(when string, devices map[uint8]string) {
 		t.Helper()
 		all := catalog.InUse{}

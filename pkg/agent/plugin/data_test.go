@@ -156,8 +156,9 @@ func TestUpstreamReadsTheMetadataOfEveryGPU(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := catalog.Catalog{Settings: catalog.Settings{ListAttributes: true}}
-		c.Offer, c.Shares.MPS = "share", true
+		c := catalog.New(catalog.Inputs{
+			Settings: catalog.Settings{ListAttributes: true}, NodeConfig: catalog.NodeConfig{Offer: "share", Shares: catalog.ShareOffer{MPS: true}},
+		})
 		d := statusDevice()
 		d.Terms, d.Attributes = terms, map[string]resourceapi.DeviceAttribute{}
 		for name, value := range c.Attributes(node, kind.Whole(node.GPUs[0].Address)) {

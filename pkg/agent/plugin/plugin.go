@@ -147,7 +147,7 @@ func Start(ctx context.Context, o Options) (*Plugin, error) {
 		clock: o.Clock, interval: o.ReconcileInterval, fatal: o.Fatal, publishError: o.PublishError, conflicts: o.Conflicts, daemons: o.Daemons, events: newEvents(o),
 		registration: newRegistration(), status: newStatusWriter(o.Client.ResourceV1(), o.DriverName, o.Observer),
 		reads: flowcontrol.NewTokenBucketRateLimiter(readsPerSecond, readsAtOnce),
-		step:  o.Tasks, repairs: make(chan struct{}, 1), asked: make(chan chan struct{}), sockets: findSockets(o),
+		step:  o.Tasks, repairs: make(chan struct{}, 1), asked: make(chan chan struct{}), sockets: findSockets(o.DriverName, o.PodUID, o.DataDir, o.RegistryDir),
 		files: metadataFiles{o.DriverName, filepath.Clean(o.DataDir), filepath.Clean(o.CDIDir)},
 	}
 	if err := os.MkdirAll(o.DataDir, 0o750); err != nil {

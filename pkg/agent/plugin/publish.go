@@ -10,7 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
-	"k8s.io/utils/ptr"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/controller"
 )
 
 // Publish passes the node's resources to upstream's slice controller. Calls must not
@@ -50,26 +51,9 @@ func (p *Plugin) publishFirst(ctx context.Context, resources resourceslice.Drive
 	if err != nil {
 		return fmt.Errorf("read the node's object: %w", err)
 	}
-	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: ptr.To(true)}
-	for name, pool := range resources.Pools {
-		for i, slice := range pool.Slices {
-			_, err := client.Create(ctx, &resourceapi.ResourceSlice{
-				ObjectMeta: metav1.ObjectMeta{
-					// The scheduler reads slices in the order of their names.
-					GenerateName:    fmt.Sprintf("%05x-%s-%s-", i, p.driver, p.node),
-					OwnerReferences: []metav1.OwnerReference{owner},
-				},
-				Spec: resourceapi.ResourceSliceSpec{
-					Driver:         p.driver,
-					NodeName:       &p.node,
-					Pool:           resourceapi.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: int64(len(pool.Slices))},
-					Devices:        slice.Devices,
-					SharedCounters: slice.SharedCounters,
-				},
-			}, metav1.CreateOptions{})
-			if err != nil {
-				return fmt.Errorf("create ResourceSlice %d of pool %s: %w", i, name, err)
-			}
+	for i, slice := range controller.SlicesOf(resources, p.driver, p.node, node.UID) {
+		if _, err := client.Create(ctx, &slice, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("create ResourceSlice %d of pool %s: %w", i, slice.Spec.Pool.Name, err)
 		}
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	"k8s.io/utils/clock"
@@ -47,10 +48,21 @@ type socketID struct {
 	made time.Time
 }
 
-// NewRivals returns the rivals of a plugin with the options. It uses only the names, the
-// directories, the observer and the clock.
-func NewRivals(o Options) *Rivals {
-	return &Rivals{driver: o.DriverName, registryDir: o.RegistryDir, own: findSockets(o), observer: o.Observer, clock: o.Clock, known: map[socketID]bool{}}
+// RivalsOptions are the parts of a [Rivals], as in [Options].
+type RivalsOptions struct {
+	DriverName           string
+	PodUID               types.UID
+	DataDir, RegistryDir string
+	Observer             Observer
+	Clock                clock.WithTicker
+}
+
+// NewRivals returns the rivals of a plugin, of which none is known yet.
+func NewRivals(o RivalsOptions) *Rivals {
+	return &Rivals{
+		driver: o.DriverName, registryDir: o.RegistryDir, own: findSockets(o.DriverName, o.PodUID, o.DataDir, o.RegistryDir),
+		observer: o.Observer, clock: o.Clock, known: map[socketID]bool{},
+	}
 }
 
 // Err returns an error that wraps [gpu.ErrInUse] and says what to do if another driver was

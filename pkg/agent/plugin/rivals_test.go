@@ -111,7 +111,7 @@ func TestWhichRegistrationIsAnotherDriverOfTheName(t *testing.T) {
 }
 
 func newRivals(dir string) *Rivals {
-	return NewRivals(Options{
+	return NewRivals(RivalsOptions{
 		DriverName: "gpu.nvidia.com", PodUID: "11111111-2222", DataDir: "/var/lib/kubelet/plugins/gpu.nvidia.com", RegistryDir: dir,
 		Observer: newObserved(), Clock: testingclock.NewFakeClock(time.Unix(1000, 0)),
 	})

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -24,21 +25,20 @@ const socketPatience = 2 * time.Second
 // ownSockets are the paths of a plugin's sockets, and the directory of the first.
 type ownSockets struct{ service, registrar, dataDir string }
 
-// findSockets returns the paths at which upstream creates the sockets.
-func findSockets(o Options) ownSockets {
-	suffix := ""
-	if o.PodUID != "" {
-		suffix = "-" + string(instance(o.PodUID))
+// findSockets returns the paths at which upstream creates the sockets of a driver. pod is the
+// UID of the agent's pod, or empty.
+func findSockets(driver string, pod types.UID, dataDir, registryDir string) ownSockets {
+	if pod == "" {
+		return ownSockets{
+			service: filepath.Join(dataDir, "dra.sock"), registrar: filepath.Join(registryDir, driver+"-reg.sock"), dataDir: filepath.Clean(dataDir),
+		}
 	}
-	s := ownSockets{
-		service:   filepath.Join(o.DataDir, "dra"+suffix+".sock"),
-		registrar: filepath.Join(o.RegistryDir, o.DriverName+"-reg.sock"),
-		dataDir:   filepath.Clean(o.DataDir),
+	own := instance(pod)
+	return ownSockets{
+		service:   filepath.Join(dataDir, "dra-"+string(own)+".sock"),
+		registrar: filepath.Join(registryDir, kubeletplugin.RollingUpdateRegistrarSocketFile(registryDir, driver, own)),
+		dataDir:   filepath.Clean(dataDir),
 	}
-	if o.PodUID != "" {
-		s.registrar = filepath.Join(o.RegistryDir, kubeletplugin.RollingUpdateRegistrarSocketFile(o.RegistryDir, o.DriverName, instance(o.PodUID)))
-	}
-	return s
 }
 
 // CheckSockets returns an error unless the plugin answers a call of the kubelet on each

@@ -15,8 +15,15 @@ type Claimed struct {
 	// InUse are the held devices that new claims must not get, although the cluster counts
 	// them as free.
 	InUse catalog.InUse
-	// Taken is the memory that claims take of devices.
+	// Taken is the memory that claims took of devices when the ledger last ordered them.
 	Taken catalog.Taken
+}
+
+// Equal reports whether both are the same.
+func (c Claimed) Equal(other Claimed) bool {
+	return maps.Equal(c.Held, other.Held) && maps.Equal(c.Kept, other.Kept) &&
+		maps.Equal(c.MIGModes, other.MIGModes) && maps.Equal(c.Exclusive, other.Exclusive) &&
+		maps.Equal(c.InUse, other.InUse) && maps.Equal(c.Taken, other.Taken)
 }
 
 // Changes are what claims have made of the GPUs. Everything else on a GPU is an

@@ -5,8 +5,8 @@
 //	table          writer                 written
 //	Hardware       package inventory      after each scan
 //	Conditions     package inventory      after events, scans, repairs and reads of other programs
-//	Claimed        package ledger         when it is read; marked as stale when claims change
-//	Configuration  [cluster.NodeConfig]   when its inputs change, and when the node follows them
+//	Claimed        package ledger         when claims change, and before and after each scan
+//	Configuration  [cluster.NodeConfig]   when its inputs or the hardware change
 //	Features       [cluster.Features]     when the API server reports or drops something
 //
 // A [Snapshot] is an immutable copy of all tables. Whatever the agent publishes, reports or

@@ -32,10 +32,12 @@ type DeviceHealth struct {
 	Message string
 }
 
-// Ready reports whether the node can be published: its hardware was scanned, and the external
-// allocations and the configuration were read.
+// Ready reports whether the node can be published: its hardware was scanned, the external
+// allocations and the features of the cluster were read, and the configuration follows from
+// this hardware.
 func (s Snapshot) Ready() bool {
-	return s.Hardware.Scanned && s.Conditions.ExternalKnown && s.Configuration.Known
+	return s.Hardware.Scanned && s.Conditions.ExternalKnown && s.Features.Known &&
+		s.Configuration.Known && s.Configuration.Hardware == s.Revisions.Hardware
 }
 
 // Node returns each GPU that has answered since the agent started, without the changes

@@ -3,6 +3,8 @@
 package state
 
 import (
+	"reflect"
+	"slices"
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -27,6 +29,27 @@ type Hardware struct {
 	Scanned, Succeeded bool
 	// Err is why the last scan failed as a whole; nil if it succeeded.
 	Err error
+}
+
+// Equal reports whether both are the same.
+func (h Hardware) Equal(other Hardware) bool {
+	return sameText(h.Err, other.Err) && sameText(h.Incomplete, other.Incomplete) &&
+		slices.EqualFunc(h.GPUs, other.GPUs, func(a, b Sighting) bool { return sameText(a.Err, b.Err) }) &&
+		slices.EqualFunc(h.Unreadable, other.Unreadable, func(a, b gpu.Unreadable) bool { return sameText(a.Err, b.Err) }) &&
+		reflect.DeepEqual(h.withoutErrors(), other.withoutErrors())
+}
+
+// withoutErrors returns a copy without errors.
+func (h Hardware) withoutErrors() Hardware {
+	h.Err, h.Incomplete = nil, nil
+	h.GPUs, h.Unreadable = slices.Clone(h.GPUs), slices.Clone(h.Unreadable)
+	for i := range h.GPUs {
+		h.GPUs[i].Err = nil
+	}
+	for i := range h.Unreadable {
+		h.Unreadable[i].Err = nil
+	}
+	return h
 }
 
 // HardwareOf returns the hardware after one scan of a node that has no claims.
@@ -87,6 +110,13 @@ type Conditions struct {
 	// Repairs says which repairs that an administrator has declared have no effect; nil if
 	// there are none.
 	Repairs error
+}
+
+// Equal reports whether both are the same.
+func (c Conditions) Equal(other Conditions) bool {
+	same := sameText(c.Repairs, other.Repairs)
+	c.Repairs, other.Repairs = nil, nil
+	return same && reflect.DeepEqual(c, other)
 }
 
 // Fault is a fault of a GPU that lasts until there is evidence of its repair.

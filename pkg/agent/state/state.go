@@ -3,7 +3,7 @@
 package state
 
 import (
-	"reflect"
+	"fmt"
 	"sync"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/notify"
@@ -30,8 +30,9 @@ func New(features Features) *State {
 	return s
 }
 
-// Table is one part of the state. Only its writer calls Set and Touch.
-type Table[V any] struct {
+// Table is one part of the state. Only its writer calls Set. The Equal of its values compares
+// errors by their text.
+type Table[V interface{ Equal(other V) bool }] struct {
 	of       *State
 	value    V
 	revision uint64
@@ -44,10 +45,10 @@ func (t *Table[V]) Get() V {
 	return t.value
 }
 
-// Set replaces the value. Subscribers are notified if it differs from the last one.
+// Set replaces the value. Subscribers are notified if it does not equal the last one.
 func (t *Table[V]) Set(value V) {
 	t.of.mu.Lock()
-	changed := !reflect.DeepEqual(t.value, value)
+	changed := !t.value.Equal(value)
 	if changed {
 		t.value = value
 		t.revision++
@@ -56,14 +57,6 @@ func (t *Table[V]) Set(value V) {
 	if changed {
 		t.of.changes.Notify()
 	}
-}
-
-// Touch notifies subscribers that the value is stale: its writer would read another one.
-func (t *Table[V]) Touch() {
-	t.of.mu.Lock()
-	t.revision++
-	t.of.mu.Unlock()
-	t.of.changes.Notify()
 }
 
 // Revisions count the changes of each table.
@@ -103,3 +96,6 @@ func (s *State) Snapshot() Snapshot {
 // Subscribe returns a channel that has an item after each change of a table, until cancel is
 // called.
 func (s *State) Subscribe() (changed <-chan struct{}, cancel func()) { return s.changes.Subscribe() }
+
+// sameText reports whether two errors have the same text. Nil has none.
+func sameText(a, b error) bool { return fmt.Sprint(a) == fmt.Sprint(b) }

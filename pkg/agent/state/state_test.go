@@ -4,6 +4,7 @@ package state_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -39,14 +40,60 @@ func TestSubscribersAreNotifiedOfOtherValuesOnly(t *testing.T) {
 	if now := s.Revisions(); !changed(signal) || now.Conditions != before.Conditions+1 || now.Features != before.Features {
 		t.Errorf("revisions %+v after a change of the conditions; before %+v", now, before)
 	}
-	s.Conditions.Set(state.Conditions{Repairs: errors.New("no such GPU")})
+	s.Conditions.Set(state.Conditions{Repairs: fmt.Errorf("no such %w", errors.New("GPU"))})
 	if changed(signal) {
-		t.Error("an equal error counts as a change")
+		t.Error("an error with the same text counts as a change")
 	}
-	s.Claimed.Touch()
-	if now := s.Revisions(); !changed(signal) || now.Claimed != before.Claimed+1 {
-		t.Errorf("revisions %+v after the claims are stale", now)
+}
+
+func TestValuesThatDifferAreNotEqual(t *testing.T) {
+	problem, device := errors.New("a problem"), kind.Whole(gpu.PCIAddress{Bus: 1})
+	silent := []state.Sighting{{Err: problem}}
+	for name, equal := range map[string]bool{
+		"a failed scan":            state.Hardware{}.Equal(state.Hardware{Err: problem}),
+		"missing facts":            state.Hardware{}.Equal(state.Hardware{Incomplete: problem}),
+		"a silent GPU":             state.Hardware{GPUs: []state.Sighting{{}}}.Equal(state.Hardware{GPUs: silent}),
+		"another GPU":              state.Hardware{GPUs: silent}.Equal(state.Hardware{GPUs: []state.Sighting{{GPU: gpu.GPU{UUID: "GPU-1"}, Err: problem}}}),
+		"an unreadable GPU":        state.Hardware{Unreadable: []gpu.Unreadable{{}}}.Equal(state.Hardware{Unreadable: []gpu.Unreadable{{Err: problem}}}),
+		"a cordoned GPU":           state.Conditions{}.Equal(state.Conditions{Cordoned: []string{"gpu-01-00"}}),
+		"a held device":            state.Claimed{}.Equal(state.Claimed{Changes: state.Changes{Held: catalog.Held{device: false}}}),
+		"a contested device":       state.Claimed{}.Equal(state.Claimed{InUse: catalog.InUse{device: "foreign-process"}}),
+		"a taken device":           state.Claimed{}.Equal(state.Claimed{Taken: catalog.Taken{"gpu-01-00": {Whole: true}}}),
+		"a problem of inputs":      state.Configuration{}.Equal(state.Configuration{Problem: problem}),
+		"another configuration":    state.Configuration{}.Equal(state.Configuration{Followed: catalog.NodeRecord{Config: catalog.NodeConfig{Offer: "share"}}}),
+		"a node without limits":    state.Features{}.Equal(state.Features{NoMemoryLimits: problem}),
+		"a cluster without shares": state.Features{}.Equal(state.Features{Restrictions: catalog.Restrictions{Exclusive: true}}),
+	} {
+		if equal {
+			t.Errorf("%s: the values are equal", name)
+		}
 	}
+}
+
+// A configuration that follows from other hardware could withdraw devices for a moment.
+func TestANodeIsReadyOnceItsConfigurationFollowsFromTheHardware(t *testing.T) {
+	s := state.New(state.Features{Known: true})
+	s.Conditions.Set(state.Conditions{ExternalKnown: true})
+	want := func(when string, ready bool) {
+		t.Helper()
+		if got := s.Snapshot().Ready(); got != ready {
+			t.Errorf("%s: ready is %t", when, got)
+		}
+	}
+	follow := func() {
+		s.Configuration.Set(state.Configuration{Known: true, Hardware: s.Revisions().Hardware})
+	}
+	want("before the first scan", false)
+	s.Hardware.Set(state.HardwareOf(gpu.Node{DriverVersion: "570"}))
+	want("before the configuration", false)
+	follow()
+	want("with both", true)
+	s.Hardware.Set(state.HardwareOf(gpu.Node{DriverVersion: "615"}))
+	want("after another scan", false)
+	follow()
+	want("after the configuration follows it", true)
+	s.Features.Set(state.Features{})
+	want("before the version of the API server is requested", false)
 }
 
 func TestASnapshotDoesNotChange(t *testing.T) {

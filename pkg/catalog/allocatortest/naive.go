@@ -24,7 +24,7 @@ import (
 // every profile with all attributes of its GPU, a counter for each memory slice
 // and each kind of engine, and a slice for each GPU.
 func Naive(pool string, node gpu.Node) resourceslice.DriverResources {
-	wholes := catalog.New(catalog.Settings{Pool: pool}, catalog.NodeConfig{Offer: "share"}, catalog.Restrictions{}).Resources(node, nil).Pools[pool].Slices
+	wholes := catalog.New(catalog.Inputs{Settings: catalog.Settings{Pool: pool}, NodeConfig: catalog.NodeConfig{Offer: "share"}}).Resources(node, nil).Pools[pool].Slices
 	attributes := map[string]map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
 	devices := map[string]resourceapi.Device{}
 	for _, slice := range wholes {
@@ -121,8 +121,8 @@ type Comparison struct {
 // naive one. It measures claims that fit and claims that do not: a whole GPU, the
 // smallest and the largest MIG device, a MIG device of a profile that no node has,
 // and the smallest MIG device of a full node. classes are the shipped ones.
-func Compare(ctx context.Context, ours catalog.Catalog, node gpu.Node, rounds int, classes ...*resourceapi.DeviceClass) ([]Comparison, error) {
-	layouts := map[bool]resourceslice.DriverResources{false: ours.Resources(node, nil), true: Naive(ours.Pool, node)}
+func Compare(ctx context.Context, ours catalog.Inputs, node gpu.Node, rounds int, classes ...*resourceapi.DeviceClass) ([]Comparison, error) {
+	layouts := map[bool]resourceslice.DriverResources{false: catalog.New(ours).Resources(node, nil), true: Naive(ours.Pool, node)}
 	small, large := "", ""
 	for _, p := range node.GPUs[0].MIG.Profiles {
 		if small == "" {

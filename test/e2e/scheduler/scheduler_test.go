@@ -143,7 +143,7 @@ func (r *round) decide(name string, claim *resourceapi.ResourceClaim) bool {
 	pod := r.pod(name)
 	found, err := commands.ReadFleet(ctx, r.client, v1alpha1.DriverName)
 	must(r, err)
-	verdicts, err := found.Verdicts(ctx, pod, claim)
+	verdicts, err := found.NewSearch(0).Verdicts(ctx, pod, claim)
 	must(r, err)
 	_, err = r.client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
 	must(r, err)
