@@ -149,7 +149,7 @@ test-nightly: need-test ## What judges the driver by other programs or exhausts 
 
 # Tests that only read the tree. The race detector makes them ten times slower and
 # cannot find anything in them.
-TREE_TESTS    := $(addprefix ./test/,docs imports language markdown repository vocabulary)
+TREE_TESTS    := $(addprefix ./test/,docs imports markdown repository vocabulary)
 # Packages without a goroutine, in which the race detector finds nothing either, and the command that
 # starts the agent: the agent's own package is tested with it.
 PURE_TESTS    := ./pkg/catalog ./cmd/gpu-kubelet-plugin
@@ -162,7 +162,7 @@ unit: need-unit unit-tree unit-pure unit-race unit-modules ## Unit, golden and p
 
 .PHONY: unit-tree
 unit-tree: need-cc
-	$(say) "tests of the tree: documents, imports, language and generated files"
+	$(say) "tests of the tree: documents, imports and generated files"
 	CGO_ENABLED=1 go test $(TEST_FLAGS) $(TREE_TESTS)
 
 .PHONY: unit-pure
@@ -419,8 +419,10 @@ bench: need-root build ## Latency, start-up and memory of the agent, or its rati
 	go run ./test/bench -bin $(BIN) $(if $(AGAINST),-against '$(AGAINST)')
 
 .PHONY: lint
-lint: golangci-lint ## gofmt, vet and golangci-lint, for every module; for test/browser, test/kueue and test/monitoring see browser, kueue and monitoring
+lint: need-cc golangci-lint ## gofmt, vet and golangci-lint for every module, actionlint, Vale; for test/browser, test/kueue and test/monitoring see browser, kueue and monitoring
 	$(say) "lint"
+	$(BIN)/actionlint -shellcheck= -pyflakes=
+	git ls-files -z '*.go' '*.md' | xargs -0 $(BIN)/vale --no-global --output line
 	$(BIN)/golangci-lint run --allow-parallel-runners ./...
 	cd test/cluster && $(CLUSTER_ENV) ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
 	cd test/chart && $(CLUSTER_ENV) ../../$(BIN)/golangci-lint run --allow-parallel-runners --config ../../.golangci.yml ./...
@@ -429,7 +431,7 @@ lint: golangci-lint ## gofmt, vet and golangci-lint, for every module; for test/
 .PHONY: golangci-lint
 golangci-lint:
 	@mkdir -p $(BIN)
-	cd tools && go build -trimpath -o ../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	go -C tools build -trimpath -o $(abspath $(BIN))/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint github.com/rhysd/actionlint/cmd/actionlint github.com/vale-cli/vale/v3/cmd/vale
 
 .PHONY: fmt
 fmt: ## Format all Go files
