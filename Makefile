@@ -66,9 +66,9 @@ $(BIN)/helm: test/chart/go.mod test/chart/go.sum
 	$(CLUSTER_ENV) go -C test/chart build -ldflags '-s -w' -o $(abspath $@) helm.sh/helm/v4/cmd/helm
 
 $(BIN)/golangci-lint: tools/go.mod tools/go.sum
-	$(say) "building golangci-lint"
+	$(say) "building golangci-lint, actionlint and Vale"
 	@mkdir -p $(@D)
-	go -C tools build -trimpath -o $(abspath $@) github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	go -C tools build -trimpath -o $(abspath $(@D))/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint github.com/rhysd/actionlint/cmd/actionlint github.com/vale-cli/vale/v3/cmd/vale
 
 # Without the service discovery of clouds.
 $(BIN)/prometheus: test/chart/go.mod test/chart/go.sum
@@ -145,7 +145,7 @@ test-nightly: need-root-cc-python-chromium ## What judges the driver by other pr
 
 # Tests that only read the tree. The race detector makes them ten times slower and
 # cannot find anything in them.
-TREE_TESTS    := $(addprefix ./test/tree/,docs imports language repository vocabulary)
+TREE_TESTS    := $(addprefix ./test/tree/,docs imports repository vocabulary)
 # Packages without a goroutine, in which the race detector finds nothing either, and the command that
 # starts the agent: the agent's own package is tested with it.
 PURE_TESTS    := ./pkg/catalog ./cmd/gpu-kubelet-plugin
@@ -266,8 +266,10 @@ bench: need-root build ## Latency, start-up and memory of the agent, or its rati
 	go run ./test/bench -bin $(BIN) $(BENCH)
 
 .PHONY: lint
-lint: $(BIN)/golangci-lint ## gofmt, vet and golangci-lint; modules with many dependencies are linted after their tests
+lint: need-cc $(BIN)/golangci-lint ## gofmt, vet and golangci-lint, Vale for prose, actionlint; modules with many dependencies are linted after their tests
 	$(say) "lint"
+	$(BIN)/actionlint -shellcheck= -pyflakes=
+	git ls-files -z '*.go' '*.md' | xargs -0 $(BIN)/vale --no-global --output line
 	$(BIN)/golangci-lint run --allow-parallel-runners ./...
 	cd simulator && ../$(BIN)/golangci-lint run --allow-parallel-runners --config ../.golangci.yml ./...
 

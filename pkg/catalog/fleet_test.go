@@ -20,8 +20,8 @@ import (
 )
 
 // demo/fleet fills its ten GPUs in whatever order its pods come, though no GPU is
-// spare: whole GPUs and shares are taken from the first GPU on and time slices
-// from the last one on, and a GPU is opened for shares or time slices only when
+// spare. Whole GPUs and shares are taken from the first GPU on and time slices
+// from the last one on. A GPU is opened for shares or time slices only when
 // none that is open has room.
 //
 // The scheduler (1.37) counts what a claim consumes of a device's capacity twice

@@ -13,7 +13,7 @@ import (
 // the node has GPUs and the devices are offered or held.
 //
 // They have no taint, because monitoring agents watch unhealthy GPUs too, and
-// neither counters nor a capacity that claims take: the scheduler charges these for
+// neither counters nor a capacity that claims take. The scheduler charges these for
 // admin access as for any other, and would not place a monitoring agent on a node
 // whose GPUs are all in use. They do not allow multiple allocations: with admin access, a device
 // is allocated to any number of claims.

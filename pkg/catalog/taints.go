@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
-// taints returns the taints of a published device: one for each problem of its GPU
+// taints returns the taints of a published device. There is one for each problem of its GPU
 // that does not admit the device's use, one with the withdrawn word of the offer unless that
 // is empty, and one if an administrator has taken the GPU out of use.
 //

@@ -23,9 +23,9 @@ import (
 // AddProcess lets a process compute on a GPU, or on one of its MIG devices. It
 // is refused as the driver would refuse it: [simerr.ErrNoCapacity] for more
 // memory than is left, [simerr.ErrInUse] for a compute mode that does not admit
-// it, [simerr.ErrInvalid] for the whole of a GPU in MIG mode, [simerr.ErrLost] for
-// a lost GPU, [simerr.ErrNotReady] while the GPU is not in its NVSwitch fabric, when
-// CUDA does not initialise.
+// it, and [simerr.ErrInvalid] for the whole of a GPU in MIG mode. It returns
+// [simerr.ErrLost] for a lost GPU, and [simerr.ErrNotReady] while the GPU is not in
+// its NVSwitch fabric, when CUDA does not initialise.
 func (s *Sim) AddProcess(index int, p Process) error {
 	if err := s.checkGPU(index); err != nil {
 		return err

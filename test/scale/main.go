@@ -3,8 +3,8 @@
 // Command scale measures the cost of a fleet's ResourceSlices: a real etcd, API server
 // and scheduler with the objects of many nodes, but no kubelets.
 //
-// For each publication (a way to publish a node of eight H100s) it starts a control plane,
-// writes the nodes and their slices, and has pods with claims scheduled in the empty
+// For each publication (a way to publish a node of eight H100s) it starts a control plane
+// and writes the nodes and their slices. Pods with claims are scheduled in the empty
 // fleet, then in the half full one, then in the one that is 90 % full. It reports the
 // processor time of the scheduler and of the API server for each pod, and compares it with
 // plain exclusive GPUs of the same run. A slow figure is not an error.

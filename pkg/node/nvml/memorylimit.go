@@ -17,7 +17,7 @@ import (
 // limit ends with the cgroup.
 //
 // The error wraps [gpu.ErrNotSupported] if the driver is older than release 615, the
-// GPU is in MIG mode or the cgroup is not of version 2, [gpu.ErrNotFound] if there is no
+// GPU is in MIG mode or the cgroup is not of version 2. It wraps [gpu.ErrNotFound] if there is no
 // such cgroup or GPU, or the controller dmem is not enabled for the cgroup, and
 // [gpu.ErrPermission] if the process is not root. Other errors are the same as from
 // [Library.MIG].

@@ -10,33 +10,12 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 )
-
-func TestMakeTestEndsWithWhatFailed(t *testing.T) {
-	text, err := io.ReadAll(makeTest(t, `
-printf '=== RUN   TestFirst\n    first_test.go:7: the cause\n--- FAIL: TestFirst (0.00s)\n'
-printf 'FAIL\tfirst\t0.1s\nok  \tsecond\t0.1s\n'
-exit 1
-`).output)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, summary, found := strings.Cut(string(text), "==> what failed")
-	if !found || strings.Contains(summary, "second") {
-		t.Fatalf("make test ends with %q", text)
-	}
-	for _, want := range []string{"first_test.go:7: the cause", "--- FAIL: TestFirst", "FAIL\tfirst", "*** ["} {
-		if !strings.Contains(summary, want) {
-			t.Errorf("the end of make test lacks %q: %s", want, summary)
-		}
-	}
-}
 
 // What a test leaves on a machine makes other tests fail, and a contributor's programs.
 func TestMakeTestFailsIfTheMachineIsNotAsBefore(t *testing.T) {
@@ -119,18 +98,4 @@ func makeTest(t *testing.T, steps string) makeRun {
 		t.Fatal(err)
 	}
 	return makeRun{output: output, group: cmd.Process.Pid}
-}
-
-func TestEachTestOfTheMakefileHasALimit(t *testing.T) {
-	makefile := read(t, "Makefile")
-	if !regexp.MustCompile(`(?m)^TEST_FLAGS := .*-timeout `).MatchString(makefile) {
-		t.Error("TEST_FLAGS have no -timeout")
-	}
-	for line := range strings.Lines(makefile) {
-		for _, command := range regexp.MustCompile(`\bgo (-C \S+ )?test (.*)`).FindAllString(line, -1) {
-			if !regexp.MustCompile(`\$\(TEST_FLAGS\)|-timeout | test -c |-list |-fuzz`).MatchString(command) {
-				t.Errorf("no limit: %s", command)
-			}
-		}
-	}
 }
