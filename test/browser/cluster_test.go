@@ -23,7 +23,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/commands"
@@ -172,25 +171,6 @@ func (c *cluster) share(memory string) {
 	claim.Status.Devices = append(claim.Status.Devices, data)
 }
 
-// neighbors adds the NICs and CPUs of a DGX H100 to a node.
-func (c *cluster) neighbors(node string) {
-	c.t.Helper()
-	text, err := os.ReadFile("../seconddriver/dgx-h100.yaml")
-	must(c.t, err)
-	var drivers []struct {
-		Driver  string
-		Devices []resourceapi.Device
-	}
-	must(c.t, yaml.Unmarshal(text, &drivers))
-	for _, d := range drivers {
-		slice := &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{
-			Driver: d.Driver, NodeName: &node, Pool: resourceapi.ResourcePool{Name: node, ResourceSliceCount: 1}, Devices: d.Devices,
-		}}
-		slice.Name = node + "-" + d.Driver
-		c.Slices = append(c.Slices, slice)
-	}
-}
-
 // taint marks a device as unhealthy since a while.
 func (c *cluster) taint(device, cause string, since time.Duration) {
 	c.t.Helper()
@@ -212,7 +192,6 @@ func (c *cluster) taint(device, cause string, since time.Duration) {
 func busy(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{t: t, World: fleettest.New(t, "dgx-01=dgx-h100 share.mig.timeslice", "dgx-02=dgx-a100 share", "edge-01=t4 share.timeslice")}
-	c.neighbors("dgx-01")
 	c.hold("dgx-01", "research", "training", "count=2")
 	for i, memory := range []string{"30Gi", "20Gi", "10Gi"} {
 		c.hold("dgx-01", "team-a", fmt.Sprintf("notebook-%d", i), "class=mps.nvidia.com compute=20 memory="+memory)

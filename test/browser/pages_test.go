@@ -30,7 +30,7 @@ var paths = []struct {
 }{
 	{"/", []string{"dgx-01", "NVIDIA H100 80GB HBM3", "edge-01", "xid-79, 12m"}},
 	{"/?q=a100", []string{"dgx-02"}},
-	{"/nodes/dgx-01", []string{"gpu-1b-00", "whole", "shared", "mig", "timeslice", "NVLink domain 1b-00: 8 GPUs", "team-a/notebook-2", "Limited by", "mps, memory cgroup, compute cooperative", "30.0Gi a process", "1/7 slices"}},
+	{"/nodes/dgx-01", []string{"gpu-1b-00", "whole", "shared", "mig", "timeslice", "NV: one NVLink domain", "team-a/notebook-2", "Limited by", "mps, memory cgroup, compute cooperative", "30.0Gi a process", "1/7 slices"}},
 	{"/nodes/dgx-01/gpus/gpu-52-00", []string{"60.0Gi of 79.1Gi", "pci0000:4c", "productName", "team-a/notebook-0"}},
 	{"/claims", []string{"research/training", "gpu-43-00 of dgx-01", "waits"}},
 	{"/claims/research/training", []string{"in use", "gpu-1b-00", "gpu-43-00"}},
