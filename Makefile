@@ -65,7 +65,8 @@ $(BIN)/helm: test/chart/go.mod test/chart/go.sum
 	@mkdir -p $(@D)
 	$(CLUSTER_ENV) go -C test/chart build -ldflags '-s -w' -o $(abspath $@) helm.sh/helm/v4/cmd/helm
 
-$(BIN)/golangci-lint: tools/go.mod tools/go.sum
+# Vale has a parser in C++.
+$(BIN)/golangci-lint: tools/go.mod tools/go.sum | need-cc-cxx
 	$(say) "building golangci-lint, actionlint and Vale"
 	@mkdir -p $(@D)
 	go -C tools build -trimpath -o $(abspath $(@D))/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint github.com/rhysd/actionlint/cmd/actionlint github.com/vale-cli/vale/v3/cmd/vale
@@ -110,7 +111,7 @@ CLUSTERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN) && echo $$((cores < 3 ? 
 TEST_LOG := $(BUILD)/test.log
 
 .PHONY: test
-test: need-root-cc-python-chromium ## What proves a change without a GPU: lint, unit tests, and end to end on a real cluster
+test: need-root-cc-cxx-python-chromium ## What proves a change without a GPU: lint, unit tests, and end to end on a real cluster
 	@mkdir -p $(BUILD)
 	@tools/machine/machine.sh list >$(BUILD)/machine
 	@status=0; GPU_DRA_TEST=1 $(MAKE) --no-print-directory NEEDS=there test-steps 2>&1 | tee -i $(TEST_LOG) || status=1; \
@@ -134,7 +135,7 @@ test-steps:
 	[ -z "$$failed" ]
 
 .PHONY: test-nightly
-test-nightly: need-root-cc-python-chromium ## What judges the driver by other programs or exhausts a space: see docs/dev/tests.md
+test-nightly: need-root-cc-cxx-python-chromium ## What judges the driver by other programs or exhausts a space: see docs/dev/tests.md
 	@trap 'exit 130' INT TERM; failed=; \
 	$(MAKE) --no-print-directory -k images $(TOOLS) || failed=yes; \
 	$(MAKE) --no-print-directory -k $(BUILT) module-kueue judges test-gpu-node || failed=yes; \
@@ -266,7 +267,7 @@ bench: need-root build ## Latency, start-up and memory of the agent, or its rati
 	go run ./test/bench -bin $(BIN) $(BENCH)
 
 .PHONY: lint
-lint: need-cc $(BIN)/golangci-lint ## gofmt, vet and golangci-lint, Vale for prose, actionlint; modules with many dependencies are linted after their tests
+lint: need-cc-cxx $(BIN)/golangci-lint ## gofmt, vet and golangci-lint, Vale for prose, actionlint; modules with many dependencies are linted after their tests
 	$(say) "lint"
 	$(BIN)/actionlint -shellcheck= -pyflakes=
 	git ls-files -z '*.go' '*.md' | xargs -0 $(BIN)/vale --no-global --output line

@@ -12,7 +12,7 @@
 # SBIN are other folders than those of root's programs.
 set -euo pipefail
 
-all='make git go cc python root cluster chromium'
+all='make git go cc cxx python root cluster chromium'
 # Not in the table: few commands need them.
 special='debootstrap'
 top=$(cd "${BASH_SOURCE[0]%/*}/../.." && pwd)
@@ -22,6 +22,7 @@ purpose() {
   case $1 in
   make | git | go) echo 'every target' ;;
   cc) echo 'make unit, make demo, make test' ;;
+  cxx) echo 'make lint, make test' ;;
   root | cluster) echo 'make demo, make test' ;;
   python) echo 'make unit, make test' ;;
   chromium) echo 'make test, make browser' ;;
@@ -104,6 +105,9 @@ look() {
     fi
     echo "$path"
     ;;
+  cxx)
+    command -v "${CXX:-g++}" || { echo "a C++ compiler (${CXX:-g++}), with which Vale is built"; return 1; }
+    ;;
   python)
     command -v python3 || { echo 'python3, in which an example of the simulator is written'; return 1; }
     ;;
@@ -143,6 +147,8 @@ packages() {
   git:debian | git:fedora) echo git ;;
   cc:debian) echo gcc libc6-dev ;;
   cc:fedora) echo gcc glibc-devel glibc-static ;;
+  cxx:debian) echo g++ ;;
+  cxx:fedora) echo gcc-c++ ;;
   cluster:debian) echo busybox-static conntrack iproute2 iptables util-linux runc ;;
   cluster:fedora) echo busybox conntrack-tools iproute iptables-nft util-linux runc ;;
   python:debian | python:fedora) echo python3 ;;
@@ -172,7 +178,7 @@ remedy() {
   go:mac) echo "brew install go, or https://go.dev/dl/" ;;
   go:*) echo 'https://go.dev/doc/install; distributions have older ones. Go 1.21 and newer download the right version by themselves' ;;
   make:mac) echo 'brew install make, and call it as gmake' ;;
-  git:mac | cc:mac | python:mac) echo 'xcode-select --install' ;;
+  git:mac | cc:mac | cxx:mac | python:mac) echo 'xcode-select --install' ;;
   root:mac | cluster:mac)
     echo 'a Linux virtual machine, or the container in .devcontainer (docs/dev/first-change.md). A Mac alone builds only kubectl gpu' ;;
   chromium:mac) echo 'brew install --cask chromium, with chromium on PATH' ;;

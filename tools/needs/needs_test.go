@@ -28,7 +28,7 @@ type machine struct {
 func newMachine(release string) machine {
 	programs := map[string]string{
 		"uname": "echo Linux", "id": "echo 0", "make": "echo GNU Make 4.3", "git": ":", "go": "echo go1.99.0",
-		"gcc": "while read -r _; do :; done", "python3": ":", "chromium": ":", "busybox": ":", "conntrack": ":", "ip": ":", "iptables": ":",
+		"gcc": "while read -r _; do :; done", "g++": ":", "python3": ":", "chromium": ":", "busybox": ":", "conntrack": ":", "ip": ":", "iptables": ":",
 		"nsenter": ":", "runc": ":",
 	}
 	if release == mac {
@@ -71,7 +71,7 @@ func TestAMachineWithEverything(t *testing.T) {
 	if status != 0 || strings.Contains(out, "missing") {
 		t.Errorf("exit status %d:\n%s", status, out)
 	}
-	for _, need := range []string{"make", "git", "go", "cc", "python", "root", "cluster", "chromium"} {
+	for _, need := range []string{"make", "git", "go", "cc", "cxx", "python", "root", "cluster", "chromium"} {
 		if !regexp.MustCompile(`(?m)^` + need + ` +ok `).MatchString(out) {
 			t.Errorf("no line for %s:\n%s", need, out)
 		}
