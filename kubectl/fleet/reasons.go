@@ -103,7 +103,6 @@ func (d Device) value(name Name) (string, bool) {
 	return "", false
 }
 
-// memory returns the name of the device's memory in selectors.
 // ValueText returns the value of an attribute as text.
 func ValueText(v resourceapi.DeviceAttribute) string {
 	switch {

@@ -166,7 +166,7 @@ func removeLeftovers(ctx context.Context, c *Config) {
 func (a *agent) leave(ctx context.Context, idle bool) {
 	idle = idle && !isInstalled(ctx, a.client, a.DaemonSet)
 	err := a.home.Leave(func() (bool, error) {
-		held, err := a.claims.Held(ctx)
+		held, err := a.Held(ctx)
 		if !idle || len(held) > 0 || err != nil {
 			return true, err
 		}
@@ -183,7 +183,7 @@ func (a *agent) recover(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	limited, cancel := context.WithTimeout(ctx, recoverLimit)
 	defer cancel()
-	report, err := a.claims.Recover(limited)
+	report, err := a.Recover(limited)
 	if err != nil {
 		logger.Error(err, "Cannot recover every claim, will retry", "after", a.ReconcileInterval)
 	}

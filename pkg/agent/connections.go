@@ -79,7 +79,7 @@ func (c *Config) openSupervisor() (*mpsclient.Client, error) {
 // close ends the connections to the supervisor, whose daemons run on, and to the
 // kubelet. It also ends the watch of records. No call is under way on them.
 func (a *agent) close() {
-	_ = a.claims.Close()
+	_ = a.Close() // the manager of claims
 	if a.supervisor != nil {
 		_ = a.supervisor.Close()
 	}

@@ -66,7 +66,7 @@ func follow(t *testing.T, c nodeConfig) {
 // follow follows the inputs after a scan of the node.
 func (c nodeConfig) follow(node gpu.Node) error {
 	c.state.Hardware.Set(state.HardwareOf(node))
-	return c.NodeConfig.Follow(c.state.Snapshot())
+	return c.Follow(c.state.Snapshot())
 }
 
 func labels(pairs ...string) cluster.Node {
