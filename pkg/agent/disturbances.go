@@ -24,7 +24,7 @@ func (a *agent) daemons(ctx context.Context) ([]plugin.MPSDaemon, error) {
 		}
 		for _, w := range s.Waiting {
 			pod := types.UID(a.faults.tasks.PodOf(w.PID))
-			if a.claims.SeesPods() && pod != "" && !slices.Contains(d.Waiting, pod) {
+			if a.SeesPods() && pod != "" && !slices.Contains(d.Waiting, pod) {
 				d.Waiting = append(d.Waiting, pod)
 			}
 		}

@@ -78,7 +78,7 @@ func TestAGPUThatADevicePluginGaveAwaySinceItWasScannedIsNotPrepared(t *testing.
 	kubelet.give("nvidia0", "nvidia1")
 	limited, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, err := a.claims.Prepare(limited, claim); err == nil || !strings.Contains(err.Error(), "device plugin") {
+	if _, err := a.Prepare(limited, claim); err == nil || !strings.Contains(err.Error(), "device plugin") {
 		t.Errorf("error %v, want it to say that a device plugin has given the GPU away", err)
 	}
 }
@@ -91,7 +91,7 @@ func TestAHeldGPUOfADevicePluginIsAConflictAndTainted(t *testing.T) {
 	kubelet := n.withDevicePlugin(t, "nvidia0")
 	a := n.start(t)
 	n.published(t)
-	if _, err := a.claims.Prepare(t.Context(), claim); err != nil {
+	if _, err := a.Prepare(t.Context(), claim); err != nil {
 		t.Fatal(err)
 	}
 	if got := a.conflicts(t.Context(), kindtest.Name("gpu-43-00")); len(got) > 0 {

@@ -250,7 +250,7 @@ func TestARestartWithAWrongWord(t *testing.T) {
 			a = n.start(t)
 			a.reports(t, tc.reports)
 			n.offers(t, halves)
-			if _, err := a.claims.Recover(t.Context()); err != nil {
+			if _, err := a.Recover(t.Context()); err != nil {
 				t.Error(err)
 			}
 			if got := n.uuids(t); len(kept) != 1 || !slices.Equal(got, kept) {

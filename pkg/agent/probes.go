@@ -33,7 +33,7 @@ const scanStuckAfter = 5 * time.Minute
 // its claims.
 func (a *agent) handler() http.Handler {
 	state := telemetry.State{
-		ClaimsHeld: a.claimsHeld, SeesPods: a.claims.SeesPods, Devices: a.devicesByState, Phases: a.phases, ConfigProblem: func() bool { return a.configProblem() != nil },
+		ClaimsHeld: a.claimsHeld, SeesPods: a.SeesPods, Devices: a.devicesByState, Phases: a.phases, ConfigProblem: func() bool { return a.configProblem() != nil },
 		Usage: a.claimUsage, ShareSeconds: a.accounts.Accrue, GPUs: a.gpuHealth, Power: a.gpuPower,
 	}
 	mux := http.NewServeMux()
@@ -176,7 +176,7 @@ func (a *agent) checkFolders() error {
 	if err = errors.Join(err, a.home.Check()); err != nil {
 		return err
 	}
-	lost, err := a.claims.LostSpecs(context.Background())
+	lost, err := a.LostSpecs(context.Background())
 	if changed || len(lost) > 0 {
 		klog.Background().Info("CDI specs are gone, writing those of prepared claims again", "folder", a.CDIDir)
 		kubelet.Repair()
@@ -206,7 +206,7 @@ func (s timedHardware) Snapshot(ctx context.Context) (gpu.Node, error) {
 }
 
 func (a *agent) claimsHeld() int {
-	held, err := a.claims.Held(context.Background())
+	held, err := a.Held(context.Background())
 	if err != nil {
 		return 0
 	}

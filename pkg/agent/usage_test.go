@@ -243,10 +243,10 @@ func TestAClaimPaysFromItsPreparationToItsRelease(t *testing.T) {
 	a := n.start(t)
 	a.publishes(t)
 	now := testingclock.NewFakePassiveClock(time.Unix(1000, 0))
-	paid := attribution.Accounts{Pods: a.accounts.Pods, Meter: usage.NewMeter(now), Claims: a.claims.Held, Node: a.accounts.Node}
+	paid := attribution.Accounts{Pods: a.accounts.Pods, Meter: usage.NewMeter(now), Claims: a.Held, Node: a.accounts.Node}
 	passes := func() { now.SetTime(now.Now().Add(time.Minute)) }
 	passes()
-	devices, err := a.claims.Prepare(t.Context(), c)
+	devices, err := a.Prepare(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -173,7 +173,7 @@ func TestWithoutConsumableCapacityGPUsAreExclusive(t *testing.T) {
 	exclusive.Exclusive = true
 	for name, c := range map[string]catalog.Inputs{
 		"in a cluster without consumable capacity": exclusive,
-		"on a node that does not offer shares":     catalog.Inputs{Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: catalog.NodeConfig{Offer: ""}},
+		"on a node that does not offer shares":     {Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: catalog.NodeConfig{Offer: ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			device := devices(t, c, h100(t, 1), nil)[0]

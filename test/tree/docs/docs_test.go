@@ -2,19 +2,14 @@
 
 // Package docs keeps the documents honest: everything that they name exists, and
 // everything that exists is named. Readers must judge the rest of the text. Their
-// commands are run by test/e2e/walkthrough.
+// commands are run by test/walkthrough.
 package docs
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"io"
-	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,10 +17,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/markdown"
 )
@@ -34,7 +27,6 @@ const (
 	root = "../../.."
 	// The pages with complete lists of names.
 	flagsPage   = "docs/admin/flags.md"
-	namesPage   = "docs/admin/names.md"
 	metricsPage = "docs/admin/metrics.md"
 	claimPage   = "docs/user/claim-reference.md"
 	eventsPage  = "docs/user/events.md"
@@ -123,88 +115,6 @@ func TestRulesAndDashboardReadDocumentedMetrics(t *testing.T) {
 	}
 }
 
-func TestEveryAttributeAndCapacityIsDocumented(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(root, "pkg/catalog/testdata/*.txt"))
-	if err != nil || len(files) < 20 {
-		t.Fatalf("%d golden texts of slices: %v", len(files), err)
-	}
-	// An attribute is NAME=VALUE in the text and a capacity NAME:VALUE.
-	quoted, word := regexp.MustCompile(`"[^"]*"|\([^)]*\)`), regexp.MustCompile(`^(\w[\w./]*)[=:].`)
-	// This attribute is published only with a flag.
-	names := map[string]bool{"nvlinkCliques": true}
-	for _, file := range files {
-		for line := range strings.Lines(readFile(t, file)) {
-			if head := strings.TrimLeft(line, "+-"); !strings.HasPrefix(head, "each ") && !strings.HasPrefix(head, "gpu-") && !strings.HasPrefix(head, "node-gpus:") {
-				continue
-			}
-			for _, text := range strings.Fields(quoted.ReplaceAllString(line, "X")) {
-				if m := word.FindStringSubmatch(text); m != nil {
-					names[m[1]] = true
-				}
-			}
-		}
-	}
-	if len(names) < 25 {
-		t.Fatalf("only the names %v are in %v", names, files)
-	}
-	wantNamed(t, read(t, "docs/user/attributes.md"), "docs/user/attributes.md", slices.Sorted(maps.Keys(names)))
-}
-
-// The source is read for the names: no claim has all of them.
-func TestTheReferenceListsTheAttributesOfContainersAndNoOther(t *testing.T) {
-	constants := publicNames(t)
-	names := map[string]bool{}
-	var values []string
-	for _, m := range regexp.MustCompile(`\ba\.names?\(v1alpha1\.(Metadata\w+)`).FindAllStringSubmatch(read(t, "pkg/gpu/kind/attributes.go"), -1) {
-		names[constants[m[1]]] = true
-	}
-	for _, m := range regexp.MustCompile(`\b(?:text|number|quantity)\(v1alpha1\.((?:Attribute|Metadata)\w+), (?:v1alpha1\.(\w+))?`).FindAllStringSubmatch(read(t, "pkg/agent/plugin/data.go"), -1) {
-		names[constants[m[1]]] = true
-		if m[2] != "" {
-			values = append(values, constants[m[2]])
-		}
-	}
-	if len(names) < 8 || len(values) < 3 {
-		t.Fatalf("data.go writes only the attributes %v and the values %q: does it write them in another way now?", names, values)
-	}
-	table := section(t, claimPage, "## Metadata of a container")
-	wantNamed(t, table, claimPage, slices.Concat(slices.Sorted(maps.Keys(names)), values))
-	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)`").FindAllStringSubmatch(table, -1) {
-		if !names[m[1]] {
-			t.Errorf("%s lists %s, which no container has", claimPage, m[1])
-		}
-	}
-}
-
-// publicNames returns the values of the constants of the public vocabulary.
-func publicNames(t *testing.T) map[string]string {
-	t.Helper()
-	names := map[string]string{}
-	for _, m := range regexp.MustCompile(`(?m)^\t?(?:const )?(\w+)[\w ]* = (GroupName \+ )?"([^"]+)"(?: +//.*)?$`).FindAllStringSubmatch(read(t, "api/gpu/v1alpha1/names.go"), -1) {
-		names[m[1]] = m[3]
-		if m[2] != "" {
-			names[m[1]] = v1alpha1.GroupName + m[3]
-		}
-	}
-	if len(names) < 50 {
-		t.Fatalf("names.go has only the names %v: is it written in another way now?", names)
-	}
-	return names
-}
-
-func TestEveryFieldOfTheDeviceDataIsInTheReference(t *testing.T) {
-	wantNamed(t, section(t, claimPage, "## Status of a claim"), claimPage, fields(reflect.TypeFor[v1alpha1.DeviceData](), ""))
-}
-
-func TestEveryTaintAndLabelOfOursIsDocumented(t *testing.T) {
-	keys := []string{v1alpha1.TaintUnhealthy, v1alpha1.TaintMIGMode, v1alpha1.TaintComputeMode, v1alpha1.TaintWithdrawn, v1alpha1.TaintInUse}
-	wantNamed(t, section(t, namesPage, "## Taints"), namesPage, keys)
-	// A taint is documented with a value.
-	text := strings.ReplaceAll(read(t, "docs/user/troubleshooting.md"), "=", "`")
-	wantNamed(t, text, "docs/user/troubleshooting.md", keys)
-	wantNamed(t, section(t, namesPage, "## Labels"), namesPage, []string{v1alpha1.LabelOffer})
-}
-
 // knownProfiles has the MIG profiles that the chart knows.
 const knownProfiles = "deployments/helm/gpu-dra-driver/templates/_mig.tpl"
 
@@ -273,40 +183,6 @@ func TestEveryDeviceClassOfTheChartIsInTheReferenceAndNoOther(t *testing.T) {
 	}
 }
 
-func TestEveryKindAndFieldOfTheConfigurationIsInTheReference(t *testing.T) {
-	text := section(t, claimPage, "## Configuration of claims and classes")
-	for _, config := range []any{v1alpha1.GpuConfig{}, v1alpha1.MigConfig{}, v1alpha1.ShareConfig{}} {
-		kind := reflect.TypeOf(config)
-		wantNamed(t, text, claimPage, append(fields(kind, ""), kind.Name()))
-	}
-}
-
-// fields returns the paths of the fields of a type that hold a value and no
-// further fields: "sharing.mps.perDevice[].device".
-func fields(of reflect.Type, prefix string) []string {
-	var paths []string
-	for i := range of.NumField() {
-		field := of.Field(i)
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if name == "" {
-			continue
-		}
-		inner := field.Type
-		for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice {
-			if inner.Kind() == reflect.Slice {
-				name += "[]"
-			}
-			inner = inner.Elem()
-		}
-		if inner.Kind() == reflect.Struct && inner != reflect.TypeFor[resource.Quantity]() {
-			paths = append(paths, fields(inner, prefix+name+".")...)
-			continue
-		}
-		paths = append(paths, prefix+name)
-	}
-	return paths
-}
-
 func TestEveryLinkLeadsSomewhere(t *testing.T) {
 	for _, doc := range documents(t) {
 		// Brackets in code are not links.
@@ -331,111 +207,48 @@ func TestEveryLinkLeadsSomewhere(t *testing.T) {
 	}
 }
 
-// A folder without a row is covered by the row of a folder above it. Folders of test data and
-// hidden folders are left out.
-func TestTheListOfFoldersIsComplete(t *testing.T) {
-	const doc = "docs/dev/source-tree.md"
-	tops := []string{"api", "cmd", "deployments", "pkg", "simulator", "test", "tools"}
-	folder := regexp.MustCompile("`((?:" + strings.Join(tops, "|") + ")(?:/[^`]+)?)`")
-	var listed []string
-	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]+`) \\|").FindAllStringSubmatch(read(t, doc), -1) {
-		for _, m := range folder.FindAllStringSubmatch(row[1], -1) {
-			listed = append(listed, m[1])
+// A page that no index has is found by search only. The decisions have an index of their own.
+func TestTheIndexHasEveryPage(t *testing.T) {
+	text := read(t, "docs/README.md")
+	for _, doc := range documents(t) {
+		page, found := strings.CutPrefix(doc, "docs/")
+		if strings.HasPrefix(page, "dev/decisions/") {
+			page = "dev/decisions/README.md"
 		}
-	}
-	// A row of a top folder is for its own files only.
-	covered := func(path string) bool {
-		for above := path; above != "."; above = filepath.Dir(above) {
-			if slices.Contains(listed, above) && (above == path || strings.Contains(above, "/")) {
-				return true
-			}
+		if found && page != "README.md" && !strings.Contains(text, "]("+page) {
+			t.Errorf("docs/README.md does not link to %s", doc)
 		}
-		return false
-	}
-	for _, top := range tops {
-		err := fs.WalkDir(os.DirFS(root), top, func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || !entry.IsDir() {
-				return err
-			}
-			if entry.Name() == "testdata" || strings.HasPrefix(entry.Name(), ".") {
-				return fs.SkipDir
-			}
-			if hasFiles(t, path) && !covered(path) {
-				t.Errorf("%s does not list the folder %s, or one above it", doc, path)
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(listed) < 80 {
-		t.Errorf("%s lists only %d folders", doc, len(listed))
-	}
-	for _, folder := range listed {
-		if info, err := os.Stat(filepath.Join(root, folder)); err != nil || !info.IsDir() {
-			t.Errorf("%s lists %s, which is not a folder", doc, folder)
-		}
-	}
-}
-
-func hasFiles(t *testing.T, folder string) bool {
-	t.Helper()
-	entries, err := os.ReadDir(filepath.Join(root, folder))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		t.Fatal(err)
-	}
-	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() })
-}
-
-func TestDecisionsAreCompleteAndListed(t *testing.T) {
-	const folder = "docs/dev/decisions"
-	index := read(t, folder+"/README.md")
-	entries, err := os.ReadDir(filepath.Join(root, folder))
-	if err != nil {
-		t.Fatal(err)
-	}
-	number := 0
-	for _, entry := range entries {
-		if entry.Name() == "README.md" {
-			continue
-		}
-		number++
-		if want := fmt.Sprintf("%04d-", number); !strings.HasPrefix(entry.Name(), want) {
-			t.Errorf("%s/%s: want the next number, %s", folder, entry.Name(), want)
-		}
-		if !strings.Contains(index, "]("+entry.Name()+")") {
-			t.Errorf("%s/README.md does not list %s", folder, entry.Name())
-		}
-		parts := regexp.MustCompile(`(?s)^# [^\n]+\n\n- Date: \d{4}-\d\d-\d\d\n- Status: [^\n]+\n\n## Context\n.*\n## Decision\n.*\n## Consequences\n`)
-		if !parts.MatchString(read(t, folder+"/"+entry.Name())) {
-			t.Errorf("%s/%s lacks a part, see %s/README.md", folder, entry.Name(), folder)
-		}
-	}
-	if number == 0 {
-		t.Error("no decisions found")
 	}
 }
 
 func TestEveryTargetOfMakeExists(t *testing.T) {
-	makefile := read(t, "Makefile")
+	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no workflows: %v", err)
+	}
+	var text strings.Builder
+	for _, file := range files {
+		text.WriteString(readFile(t, file))
+	}
 	// In code only: the word is common elsewhere.
-	named := regexp.MustCompile("(?m)(?:^|`)make ([a-z][a-z0-9-]*)")
 	for _, doc := range documents(t) {
-		var inCode bytes.Buffer
-		text := read(t, doc)
-		for _, block := range fenced.FindAllString(text, -1) {
-			fmt.Fprintln(&inCode, block)
-		}
-		for _, span := range code.FindAllString(fenced.ReplaceAllString(text, ""), -1) {
-			fmt.Fprintln(&inCode, span)
-		}
-		for _, m := range named.FindAllStringSubmatch(inCode.String(), -1) {
-			pattern, _, _ := strings.Cut(m[1], "-")
-			if !strings.Contains(makefile, "\n"+m[1]+":") && !strings.Contains(makefile, "\n"+pattern+"-%:") {
-				t.Errorf("%s names `make %s`, which the Makefile does not have", doc, m[1])
+		page := read(t, doc)
+		inCode := append(fenced.FindAllString(page, -1), code.FindAllString(fenced.ReplaceAllString(page, ""), -1)...)
+		text.WriteString(strings.Join(inCode, "\n") + "\n")
+	}
+	makefile, found := read(t, "Makefile"), 0
+	for _, command := range regexp.MustCompile("(?m)(?:^ *|`|run: .*)\\bmake ([a-z][a-z0-9 -]*)").FindAllStringSubmatch(text.String(), -1) {
+		targets, _, _ := strings.Cut(command[1], "  ")
+		for _, target := range strings.Fields(targets) {
+			found++
+			pattern, _, _ := strings.Cut(target, "-")
+			if !strings.Contains(makefile, "\n"+target+":") && !strings.Contains(makefile, "\n"+pattern+"-%:") {
+				t.Errorf("`make %s` is named, which the Makefile does not have", target)
 			}
 		}
+	}
+	if found < 50 {
+		t.Errorf("found %d targets", found)
 	}
 }
 

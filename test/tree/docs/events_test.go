@@ -86,25 +86,6 @@ func TestTheWordsOfEventsInTheReferenceAreTheSentinels(t *testing.T) {
 	}
 }
 
-func TestAQuoteThatNoProgramWritesIsFound(t *testing.T) {
-	said := programTexts(t)
-	for piece, want := range map[string]bool{
-		"a container can be the client of one MPS daemon":  false,
-		"a container can be client of one MPS daemon only": true,
-		// A sentinel and the text next to it.
-		"already in use with the time slice": true,
-		"not found with the time slice":      true,
-		"already in use by the time slice":   false,
-		"a nvidia-smi cannot configure":      true,
-		// The end of a word.
-		"lready in use with the time slice": false,
-	} {
-		if got := said(piece); got != want {
-			t.Errorf("%q is said: %t, want %t", piece, got, want)
-		}
-	}
-}
-
 // Programs link to documents by gpu.Page: users have no copy of the repository. The path is a
 // string of its own, with the section.
 func TestDocumentsThatProgramsNameExist(t *testing.T) {

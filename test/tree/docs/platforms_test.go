@@ -5,7 +5,6 @@ package docs
 import (
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,27 +15,6 @@ import (
 )
 
 const autoscalers = "docs/admin/programs.md"
-
-// Most platforms are not available to the project, so each section must list its tests.
-func TestEveryPlatformIsInTheTableAndListsItsTests(t *testing.T) {
-	found := 0
-	for _, page := range []string{"docs/admin/platforms.md", "docs/admin/programs.md"} {
-		table, sections, _ := strings.Cut("\n"+read(t, page), "\n## ")
-		for _, text := range strings.Split(sections, "\n## ") {
-			name, _, _ := strings.Cut(text, "\n")
-			found++
-			if !strings.Contains(table, "](#"+anchors("# " + name)[0]+")") {
-				t.Errorf("the table of %s does not link its section %s", page, name)
-			}
-			if !strings.Contains(text, "**Tried:**") {
-				t.Errorf("%s, %s: the section does not list its tests after **Tried:**", page, name)
-			}
-		}
-	}
-	if found < 10 {
-		t.Errorf("%d platforms and programs", found)
-	}
-}
 
 // karpentersGPU is a GPU as Karpenter's AWS provider models it with
 // nvidia-consumable-capacity: memory, by the list of attributes in its documentation.
