@@ -6,6 +6,7 @@ package fleettest
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -42,8 +43,13 @@ type World struct {
 func New(t testing.TB, nodes ...string) *World {
 	t.Helper()
 	w := &World{t: t}
+	const manifest = "deployments/static/install.yaml"
+	top := "../.."
+	if _, err := os.Stat(filepath.Join(top, manifest)); err != nil {
+		top = "../../.." // the test's folder is one lower
+	}
 	var err error
-	w.Classes, err = allocatortest.ReadClasses(filepath.Join("..", "..", "deployments", "static", "install.yaml"))
+	w.Classes, err = allocatortest.ReadClasses(filepath.Join(top, manifest))
 	must(t, err)
 	for _, words := range nodes {
 		name, rest, _ := strings.Cut(words, "=")
