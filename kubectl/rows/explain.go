@@ -40,7 +40,7 @@ type Explanation struct {
 	Containers []ContainerDevice `json:"containers,omitempty"`
 	// Facts are from the pod and its claims, a sentence each.
 	Facts []string `json:"facts,omitempty"`
-	// Unread is what the explanation does not rest on: nodes that were not examined, and rights that
+	// Unread names the sources that are missing: nodes that were not examined, and rights that
 	// the user lacks, with the unknown facts and the role that has the rights.
 	Unread string `json:"unread,omitempty"`
 	// Partial is true if claims that the user may not read can hold devices that seem free.

@@ -38,7 +38,7 @@ type Restrictions struct {
 	NoCounters bool
 }
 
-// Inputs are what a [Catalog] follows from.
+// Inputs determine a [Catalog].
 type Inputs struct {
 	Settings
 	NodeConfig

@@ -308,8 +308,8 @@ func (w *migWorld) loseRecord(c *resourceapi.ResourceClaim) *claim.Manager {
 	return m
 }
 
-// loseAnnotations removes the annotations from the spec of a claim, which are the proof of
-// who made its partition.
+// loseAnnotations removes the annotations from the spec of a claim, which prove that the driver
+// made its partition.
 func (w *migWorld) loseAnnotations(c *resourceapi.ResourceClaim) {
 	w.t.Helper()
 	data, err := os.ReadFile(w.specPath(c))

@@ -207,7 +207,7 @@ func (c *NodeConfig) Selected() (catalog.NodeConfig, error) {
 	return *c.selected, errors.Join(c.inputErr(), c.unusedErr())
 }
 
-// Claims reads from the disk what claims hold, and writes it to the state.
+// Claims reads the held devices from the disk, and writes them to the state.
 type Claims interface {
 	Read(ctx context.Context) state.Claimed
 }

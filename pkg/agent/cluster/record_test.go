@@ -375,7 +375,7 @@ func TestLabelsThatWereNeverRead(t *testing.T) {
 	}
 }
 
-// claims counts the reads of what claims hold.
+// claims counts the reads of held devices.
 type claims struct{ reads atomic.Int32 }
 
 func (c *claims) Read(context.Context) state.Claimed {

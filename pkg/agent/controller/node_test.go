@@ -49,7 +49,7 @@ type node struct {
 	parts      parts
 }
 
-// claimed is what claims hold and have changed.
+// claimed has the held devices and the changed settings.
 type claimed struct {
 	devices             []claim.Device
 	switched, exclusive map[gpu.PCIAddress]bool

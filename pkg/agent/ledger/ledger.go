@@ -34,7 +34,7 @@ type Claims interface {
 	KeptPartitions(ctx context.Context) (map[string]bool, error)
 }
 
-// claimsTime is how long changes of what claims hold are gathered. They matter only
+// claimsTime is how long changes of held devices are gathered. They matter only
 // for devices that the node no longer offers.
 const claimsTime = time.Second
 

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// workflow has the parts of a workflow that decide what a stranger's code may do. The rest
+// workflow has the parts of a workflow that decide the rights of a stranger's code. The rest
 // is checked by actionlint.
 type workflow struct {
 	Permissions any
