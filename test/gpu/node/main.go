@@ -38,7 +38,9 @@ func run(ctx context.Context) error {
 	smoke := flag.Bool("smoke", false, "start one pod with a share, and nothing else")
 	limit := flag.Duration("limit", 10*time.Minute, "time after which the stories end; taking the node down takes half a minute more")
 	simulated := flag.Bool("simulated", false, "run on a simulated H200, to try this program on a machine without a GPU")
-	settings := flag.Bool("allow-settings", false, "also run the stories that change settings of the GPU: MIG mode and time slice intervals; they are put back")
+	settings := flag.Bool("allow-settings", false, "also run the stories that change settings of the GPU: MIG mode, compute mode and time slice intervals; they are put back")
+	nvidia := flag.String("nvidia", "", "NVIDIA's gpu-kubelet-plugin, to measure the start of pods with it on the same node")
+	python := flag.String("python", "", "Python with PyTorch for a story that trains and decodes (default: the machine's python3)")
 	flag.Parse()
 	self, err := os.Executable()
 	if err != nil {
@@ -65,7 +67,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n := &node{dir: dir, simulated: *simulated, settings: *settings, report: report}
+	n := &node{dir: dir, simulated: *simulated, settings: *settings, nvidia: *nvidia, python: *python, report: report}
 	return n.run(ctx, pattern, *limit)
 }
 

@@ -34,7 +34,9 @@ type node struct {
 	simulated bool
 	// settings is set if stories may change settings of the GPU.
 	settings bool
-	report   *report
+	// nvidia is the path of NVIDIA's driver, and python that of a Python with PyTorch. Either may be empty.
+	nvidia, python string
+	report         *report
 	// claims counts the templates, whose names are used once.
 	claims int
 }
@@ -190,8 +192,8 @@ func (n *node) workload() string {
 	return filepath.Join(n.dir, "bin", "gpuload")
 }
 
-// install applies a rendering of the chart, and waits until its pods are ready.
-func (n *node) install(ctx context.Context, rendering string) error {
+// install applies a rendering of the chart, with pairs of texts replaced, and waits until its pods are ready.
+func (n *node) install(ctx context.Context, rendering string, replaced ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	began := time.Now()
@@ -203,7 +205,7 @@ func (n *node) install(ctx context.Context, rendering string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := n.kubectl(ctx, string(manifests), "apply", "--server-side", "--force-conflicts", "--filename", "-"); err != nil {
+	if _, err := n.kubectl(ctx, strings.NewReplacer(replaced...).Replace(string(manifests)), "apply", "--server-side", "--force-conflicts", "--filename", "-"); err != nil {
 		return err
 	}
 	// The supervisor is updated on deletion only.
@@ -219,17 +221,24 @@ func (n *node) install(ctx context.Context, rendering string) error {
 	}); err != nil {
 		return err
 	}
-	if err := n.until(ctx, func() error {
-		out, err := n.kubectl(ctx, "", "get", "resourceslices", "--output", "name")
-		if err == nil && strings.TrimSpace(out) == "" {
-			err = errors.New("the agent has published nothing")
-		}
-		return err
-	}); err != nil {
+	if err := n.published(ctx); err != nil {
 		return err
 	}
 	n.report.check(true, "the driver serves %.1f s after kubectl apply (%s)", time.Since(began).Seconds(), rendering)
 	return nil
+}
+
+// published waits until a driver has published devices.
+func (n *node) published(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return n.until(ctx, func() error {
+		out, err := n.kubectl(ctx, "", "get", "resourceslices", "--output", "name")
+		if err == nil && strings.TrimSpace(out) == "" {
+			err = errors.New("the driver has published nothing")
+		}
+		return err
+	})
 }
 
 // until asks again and again until check returns nil or ctx ends.
@@ -258,6 +267,14 @@ func (n *node) program(ctx context.Context, stdin, name string, args ...string) 
 		return out.String() + errs.String(), fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, tail(out.String()+errs.String(), 600))
 	}
 	return out.String(), nil
+}
+
+// smi runs nvidia-smi.
+func (n *node) smi(ctx context.Context, args ...string) (string, error) {
+	if n.simulated {
+		return n.program(ctx, "", "/var/lib/gpu-sim/usr/bin/nvidia-smi", args...)
+	}
+	return n.program(ctx, "", "nvidia-smi", args...)
 }
 
 func tail(text string, most int) string {

@@ -11,7 +11,7 @@ node=$out/gpu-node
 rm -rf "$node"
 "$bin/cluster" pack "$node"
 CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o "$node/run" ./test/gpu/node
-cp "$bin/kubectl-gpu" "$bin/gpu-conformance" "$node/bin/"
+cp "$bin/kubectl-gpu" "$bin/nvidia-cdi-hook" "$bin/gpu-conformance" "$node/bin/"
 echo "gpu-dra-driver $tag" >"$node/version"
 mkdir -p "$node/applets"
 for applet in $("$node/bin/busybox" --list); do ln -s ../bin/busybox "$node/applets/$applet"; done
@@ -32,7 +32,12 @@ render() {
   printf -- '---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: gpu-dra-driver\n' | cat - "$node/charts/$name.yaml" >"$node/charts/.new"
   mv "$node/charts/.new" "$node/charts/$name.yaml"
 }
-render default
-render oneuser --set mps.multiUser=false
-render default-simulated --set simulation.model=1-h200
-render oneuser-simulated --set simulation.model=1-h200 --set mps.multiUser=false
+for machine in "" -simulated; do
+  more=()
+  [ -z "$machine" ] || more=(--set simulation.model=1-h200)
+  render "default$machine" "${more[@]}"
+  render "oneuser$machine" --set mps.multiUser=false "${more[@]}"
+  render "exclusive$machine" --set mps.exclusiveCompute=true "${more[@]}"
+  # The story puts the profile of the GPU in the place of this one.
+  render "layout$machine" --set mig.layout=halves --set-json 'mig.layouts="version: v1\nmig-configs: {halves: [{devices: all, mig-enabled: true, mig-devices: {3g.71gb: 2}}]}"' "${more[@]}"
+done

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +22,9 @@ type pod struct {
 	claim string
 	user  int
 	steps []string
+	// command is run in place of the workload, with the steps, and has these folders of the machine at its paths.
+	command []string
+	machine map[string]string
 	// shm is the size of the pod's own /dev/shm, or empty.
 	shm string
 }
@@ -63,6 +67,14 @@ func (n *node) start(ctx context.Context, pods ...pod) error {
 		}
 		if p.user != 0 {
 			container["securityContext"] = map[string]any{"runAsUser": p.user}
+		}
+		if p.command != nil {
+			container["command"] = p.command
+		}
+		for i, path := range slices.Sorted(maps.Keys(p.machine)) {
+			name := fmt.Sprintf("machine-%d", i)
+			container["volumeMounts"] = append(container["volumeMounts"].([]any), map[string]any{"name": name, "mountPath": path})
+			volumes = append(volumes, map[string]any{"name": name, "hostPath": map[string]any{"path": p.machine[path]}})
 		}
 		if p.shm != "" {
 			container["volumeMounts"] = append(container["volumeMounts"].([]any), map[string]any{"name": "shm", "mountPath": "/dev/shm"})
@@ -141,7 +153,9 @@ func (n *node) finish(ctx context.Context, limit time.Duration, pods ...pod) (ma
 	err := n.await(ctx, limit, names, "Succeeded", "Failed")
 	results := map[string][]step{}
 	for _, name := range names {
-		results[name] = n.lines(ctx, name)
+		if results[name] = n.lines(ctx, name); results[name] == nil {
+			n.show(ctx, "kubectl", "--namespace", namespace, "get", "pod", name, "--output", "jsonpath={.status}")
+		}
 	}
 	return results, err
 }

@@ -40,9 +40,15 @@ var stories = []story{
 	{name: "fault", run: fault},
 	{name: "killed", run: killed},
 	{name: "users", run: users},
+	{name: "starts", run: starts},
+	{name: "nvidia", run: other},
 	{name: "intervals", run: intervals, settings: true},
+	{name: "exclusive", run: exclusive, settings: true},
 	{name: "mig", run: mig, settings: true},
+	{name: "layouts", run: layouts, settings: true},
 	{name: "throughput", run: throughput, gpu: true},
+	{name: "decode", run: decode},
+	{name: "pytorch", run: pytorch},
 	{name: "crowd", run: crowd, gpu: true},
 }
 
@@ -152,8 +158,13 @@ func brim(ctx context.Context, n *node) error {
 	return err
 }
 
-// many starts equal pods with a claim each. steps gets the folder of a barrier.
+// many starts equal pods of the workload with a claim each. steps gets the folder of a barrier.
 func (n *node) many(ctx context.Context, name string, count int, steps func(dir string) []string, class, memory, compute, config string) ([]pod, error) {
+	return n.manyPods(ctx, name, count, func(dir string) pod { return pod{steps: steps(dir)} }, class, memory, compute, config)
+}
+
+// manyPods starts equal pods with a claim each. of gets the folder of a barrier.
+func (n *node) manyPods(ctx context.Context, name string, count int, of func(dir string) pod, class, memory, compute, config string) ([]pod, error) {
 	dir, err := n.barrier(name)
 	if err != nil {
 		return nil, err
@@ -164,7 +175,8 @@ func (n *node) many(ctx context.Context, name string, count int, steps func(dir 
 	}
 	var pods []pod
 	for i := range count {
-		p := pod{name: fmt.Sprintf("%s-%d", name, i), claim: claim, steps: steps(dir)}
+		p := of(dir)
+		p.name, p.claim = fmt.Sprintf("%s-%d", name, i), claim
 		pods = append(pods, p)
 		// One after the other: kube-scheduler 1.37 counts the capacity of a claim twice while it is bound,
 		// and a pod that does not fit then waits for minutes.
@@ -391,7 +403,7 @@ func kill(program string) error {
 	return nil
 }
 
-// users lets two users share a GPU, with and without mps.multiUser.
+// users lets three users share a GPU, with and without mps.multiUser.
 func users(ctx context.Context, n *node) error {
 	for _, rendering := range []string{"default", "oneuser"} {
 		if rendering != "default" {
@@ -404,29 +416,33 @@ func users(ctx context.Context, n *node) error {
 			return err
 		}
 		first := pod{name: "user-1000", claim: claim, user: 1000, steps: []string{"info", "run", "10", smallKernel}}
-		second := pod{name: "user-2000", claim: claim, user: 2000, steps: []string{"info", "run", "3", smallKernel}}
 		if err := n.start(ctx, first); err != nil {
 			return err
 		}
 		if err := n.await(ctx, time.Minute, []string{first.name}, "Running"); err != nil {
 			return err
 		}
-		if err := n.start(ctx, second); err != nil {
+		second := pod{name: "user-2000", claim: claim, user: 2000, steps: []string{"info", "run", "3", smallKernel}}
+		third := pod{name: "user-3000", claim: claim, user: 3000, steps: second.steps}
+		if err := n.start(ctx, second, third); err != nil {
 			return err
 		}
-		if err := n.await(ctx, time.Minute, []string{second.name}, "Running", "Succeeded"); err != nil {
+		if err := n.await(ctx, time.Minute, []string{second.name, third.name}, "Running", "Succeeded"); err != nil {
 			return err
 		}
 		n.show(ctx, "kubectl", "gpu", "explain", second.name, "--namespace", namespace)
-		lines, err := n.finish(ctx, time.Minute, first, second)
+		lines, err := n.finish(ctx, time.Minute, first, second, third)
 		if err != nil {
 			return err
 		}
-		one, two := find(lines[first.name], "run"), find(lines[second.name], "run")
-		if find(lines[second.name], "info").number("startSeconds") > 5 {
-			n.warned(ctx, second.name, v1alpha1.ConditionShareWaits)
+		n.report.figure("%s: the first user does %.0f launches/s", rendering, find(lines[first.name], "run").number("perSecond"))
+		for _, later := range []pod{second, third} {
+			waited := find(lines[later.name], "info").number("startSeconds")
+			if waited > 5 {
+				n.warned(ctx, later.name, v1alpha1.ConditionShareWaits)
+			}
+			n.report.figure("%s: the context of %s took %.1f s; %.0f launches/s", rendering, later.name, waited, find(lines[later.name], "run").number("perSecond"))
 		}
-		n.report.figure("%s: the second user's context took %.1f s; %.0f and %.0f launches/s", rendering, find(lines[second.name], "info").number("startSeconds"), one.number("perSecond"), two.number("perSecond"))
 		if err := n.clean(ctx); err != nil {
 			return err
 		}

@@ -18,19 +18,29 @@ const (
 	fullKernel  = "1056"
 )
 
-// rate runs pods that compute at the same time, and writes their launches per second.
+// rate runs pods that launch a kernel again and again at the same time, and writes their launches per second.
 func (n *node) rate(ctx context.Context, name string, count int, seconds, kernel, class, memory, compute, config string) (perSecond float64, err error) {
+	return n.work(ctx, name, count, "run", seconds, kernel, fmt.Sprintf("kernel of %s blocks", kernel), class, memory, compute, config)
+}
+
+// work runs pods that do a kind of step at the same time, and writes how often they do it in a second.
+func (n *node) work(ctx context.Context, name string, count int, kind, seconds, size, text, class, memory, compute, config string) (perSecond float64, err error) {
 	pods, err := n.many(ctx, name, count, func(dir string) []string {
-		return []string{"info", "barrier", dir, strconv.Itoa(count), "run", seconds, kernel}
+		return []string{"info", "barrier", dir, strconv.Itoa(count), kind, seconds, size}
 	}, class, memory, compute, config)
 	if err != nil {
 		return 0, err
 	}
 	lines, err := n.finish(ctx, 3*time.Minute, pods...)
+	return n.workDone(name, text, kind, pods, lines), cmp.Or(err, n.clean(ctx))
+}
+
+// workDone writes how often pods did a kind of step in a second, together.
+func (n *node) workDone(name, text, kind string, pods []pod, lines map[string][]step) (perSecond float64) {
 	least, most, p50, p99 := 1e12, 0.0, 0.0, 0.0
 	var multiprocessors []string
 	for _, p := range pods {
-		run := find(lines[p.name], "run")
+		run := find(lines[p.name], kind)
 		if run == nil {
 			n.report.check(false, "%s printed %v", p.name, lines[p.name])
 			continue
@@ -41,8 +51,12 @@ func (n *node) rate(ctx context.Context, name string, count int, seconds, kernel
 		multiprocessors = append(multiprocessors, fmt.Sprint(find(lines[p.name], "info").number("multiprocessors")))
 	}
 	slices.Sort(multiprocessors)
-	n.report.figure("%s, kernel of %s blocks: %.0f launches/s together, least/most %.2f, worst p50 %.3f ms, worst p99 %.3f ms, multiprocessors %s", name, kernel, perSecond, least/most, p50, p99, strings.Join(slices.Compact(multiprocessors), " "))
-	return perSecond, cmp.Or(err, n.clean(ctx))
+	unit := "tokens"
+	if kind == "run" {
+		unit = "launches"
+	}
+	n.report.figure("%s, %s: %.0f %s/s together, least/most %.2f, worst p50 %.3f ms, worst p99 %.3f ms, multiprocessors %s", name, text, perSecond, unit, least/most, p50, p99, strings.Join(slices.Compact(multiprocessors), " "))
+	return perSecond
 }
 
 // throughput compares shares, time slices and one pod alone with the same kernel.
@@ -93,4 +107,36 @@ func crowd(ctx context.Context, n *node) error {
 	// The scheduler rounds the memory up to the least share.
 	_, err := n.rate(ctx, "crowd", 48, "4", smallKernel, "share.nvidia.com", "1Gi", "2", "")
 	return err
+}
+
+// sharing is a way to give a GPU to pods.
+type sharing struct {
+	name            string
+	pods            int
+	class           string
+	memory, compute string
+}
+
+// sharings are the ways that are compared: one pod alone, four shares of equal size, and four time slices.
+func (n *node) sharings(ctx context.Context) []sharing {
+	return []sharing{
+		{"alone", 1, "gpu.nvidia.com", "", ""},
+		{"shares-4", 4, "share.nvidia.com", fmt.Sprintf("%dMi", (n.total(ctx)-2500)/4), "25"},
+		{"slices-4", 4, "timeslice.nvidia.com", "", ""},
+	}
+}
+
+// decode launches as many small kernels for each token as a model of 16 layers, as a graph and one by one.
+// What waits for the CPU gains most by sharing.
+func decode(ctx context.Context, n *node) error {
+	const kernels = "128"
+	for _, kind := range []string{"graph", "eager"} {
+		for _, s := range n.sharings(ctx) {
+			text := fmt.Sprintf("%s kernels for a token (%s)", kernels, kind)
+			if _, err := n.work(ctx, "decode-"+kind+"-"+s.name, s.pods, kind, "2", kernels, text, s.class, s.memory, s.compute, ""); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

@@ -7,8 +7,12 @@
 //   info              device, multiprocessors, memory; a context is up afterwards
 //   alloc STEP        allocate in steps of STEP MiB until the driver refuses
 //   run S BLOCKS      launch a kernel of about 0.1 ms again and again for S seconds
+//   graph S KERNELS   launch a graph of KERNELS kernels of about 10 us one after the other, as a model that
+//                     decodes does for each token, again and again for S seconds
+//   eager S KERNELS   launch the same kernels each by itself
 //   barrier DIR N     wait until N programs are here; each makes a file in DIR, an absolute path
 //   hold S            keep everything for S seconds
+//   idle S            sleep for S seconds; alone, it needs no GPU
 //   fault             write to an address that is not mapped
 //
 // Each step prints one line of JSON. If the driver refuses a call, gpuload prints the call and the
@@ -46,6 +50,11 @@ static struct {
   status (*function)(void **, void *, const char *);
   status (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
   status (*wait)(void);
+  status (*stream)(void **, unsigned);
+  status (*capture)(void *, int);
+  status (*captured)(void *, void **);
+  status (*instantiate)(void **, void *, unsigned long long);
+  status (*replay)(void *, void *);
   status (*text)(status, const char **);
 } cu;
 
@@ -63,6 +72,11 @@ static const struct { const char *name; void *at; } symbols[] = {
     {"cuModuleGetFunction", &cu.function},
     {"cuLaunchKernel", &cu.launch},
     {"cuCtxSynchronize", &cu.wait},
+    {"cuStreamCreate", &cu.stream},
+    {"cuStreamBeginCapture_v2", &cu.capture},
+    {"cuStreamEndCapture", &cu.captured},
+    {"cuGraphInstantiateWithFlags", &cu.instantiate},
+    {"cuGraphLaunch", &cu.replay},
     {"cuGetErrorName", &cu.text},
 };
 
@@ -81,7 +95,7 @@ static const char ptx[] =
     "  .reg .b32 %r; .reg .b64 %rd;\n"
     "  ld.param.u64 %rd, [at]; mov.u32 %r, 1; st.global.u32 [%rd], %r; ret;\n}\n";
 
-enum { ATTRIBUTE_MULTIPROCESSORS = 16, THREADS = 256, ROUNDS = 40000 };
+enum { ATTRIBUTE_MULTIPROCESSORS = 16, THREADS = 256, ROUNDS = 40000, SHORT_ROUNDS = 4000, DECODE_BLOCKS = 32 };
 
 static double now(void) {
   struct timespec t;
@@ -149,26 +163,52 @@ static int ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static void run(double seconds, unsigned blocks) {
+static void launch(void *stream, unsigned blocks, unsigned rounds) {
+  static address out;
+  void *arguments[] = {&out, &rounds};
+  if (!out) must("cuMemAlloc", cu.allocate(&out, 4));
+  must("cuLaunchKernel", cu.launch(spin, blocks, 1, 1, THREADS, 1, 1, 0, stream, arguments, NULL));
+}
+
+// Work that is done again and again: a kernel of n blocks, or n kernels as a graph or not.
+static void kernel(unsigned blocks) { launch(NULL, blocks, ROUNDS); }
+
+static void eager(unsigned kernels) {
+  while (kernels--) launch(NULL, DECODE_BLOCKS, SHORT_ROUNDS);
+}
+
+static void graph(unsigned kernels) {
+  static void *stream, *whole, *executable;
+  if (!executable) {
+    launch(NULL, DECODE_BLOCKS, SHORT_ROUNDS);                      // a capture may not allocate
+    must("cuStreamCreate", cu.stream(&stream, 1));     // which does not wait for the default stream
+    must("cuStreamBeginCapture", cu.capture(stream, 1)); // calls of this thread
+    while (kernels--) launch(stream, DECODE_BLOCKS, SHORT_ROUNDS);
+    must("cuStreamEndCapture", cu.captured(stream, &whole));
+    must("cuGraphInstantiateWithFlags", cu.instantiate(&executable, whole, 0));
+  }
+  must("cuGraphLaunch", cu.replay(executable, stream));
+}
+
+// repeat does work of size n for some seconds, and waits for the end of each.
+static void repeat(const char *step, void (*work)(unsigned), double seconds, unsigned n) {
   enum { MOST = 1 << 20 };
   static float times[MOST]; // milliseconds
-  address out;
-  unsigned rounds = ROUNDS;
-  void *arguments[] = {&out, &rounds};
-  int n = 0;
+  int done = 0;
   start();
-  must("cuMemAlloc", cu.allocate(&out, 4));
+  work(n); // the first one loads code
+  must("cuCtxSynchronize", cu.wait());
   double began = now(), last = began;
-  while (last - began < seconds && n < MOST) {
-    must("cuLaunchKernel", cu.launch(spin, blocks, 1, 1, THREADS, 1, 1, 0, NULL, arguments, NULL));
+  while (last - began < seconds && done < MOST) {
+    work(n);
     must("cuCtxSynchronize", cu.wait());
     double t = now();
-    times[n++] = (t - last) * 1e3;
+    times[done++] = (t - last) * 1e3;
     last = t;
   }
-  qsort(times, n, sizeof *times, ascending);
-  printf("{\"step\":\"run\",\"blocks\":%u,\"launches\":%d,\"seconds\":%.3f,\"perSecond\":%.1f,\"p50ms\":%.3f,\"p99ms\":%.3f,\"maxms\":%.3f}\n",
-         blocks, n, last - began, n / (last - began), times[n / 2], times[n * 99L / 100], times[n - 1]);
+  qsort(times, done, sizeof *times, ascending);
+  printf("{\"step\":\"%s\",\"size\":%u,\"launches\":%d,\"seconds\":%.3f,\"perSecond\":%.1f,\"p50ms\":%.3f,\"p99ms\":%.3f,\"maxms\":%.3f}\n",
+         step, n, done, last - began, done / (last - began), times[done / 2], times[done * 99L / 100], times[done - 1]);
 }
 
 static void barrier(const char *dir, int want) {
@@ -210,6 +250,7 @@ static void fault(void) {
 
 int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IOLBF, 0);
+  if (argc == 3 && !strcmp(argv[1], "idle")) return sleep(atoi(argv[2]));
   void *library = dlopen(LIBRARY, RTLD_NOW);
   if (!library) fail("libcuda.so.1 cannot be opened", dlerror());
   for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
@@ -218,7 +259,9 @@ int main(int argc, char **argv) {
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "info")) info();
     else if (!strcmp(argv[i], "alloc")) alloc(strtoul(NEXT(1), NULL, 10));
-    else if (!strcmp(argv[i], "run")) { double s = atof(NEXT(1)); run(s, strtoul(NEXT(1), NULL, 10)); }
+    else if (!strcmp(argv[i], "run")) { double s = atof(NEXT(1)); repeat("run", kernel, s, strtoul(NEXT(1), NULL, 10)); }
+    else if (!strcmp(argv[i], "graph")) { double s = atof(NEXT(1)); repeat("graph", graph, s, strtoul(NEXT(1), NULL, 10)); }
+    else if (!strcmp(argv[i], "eager")) { double s = atof(NEXT(1)); repeat("eager", eager, s, strtoul(NEXT(1), NULL, 10)); }
     else if (!strcmp(argv[i], "barrier")) { const char *dir = NEXT(1); barrier(dir, atoi(NEXT(1))); }
     else if (!strcmp(argv[i], "hold")) hold(atof(NEXT(1)));
     else if (!strcmp(argv[i], "fault")) fault();

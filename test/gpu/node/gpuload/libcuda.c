@@ -33,5 +33,10 @@ int cuLaunchKernel(void *f, unsigned a, unsigned b, unsigned c, unsigned d, unsi
   else usleep(100);
   return 0;
 }
+int cuStreamCreate(void **s, unsigned f) { (void)f; *s = &used; return 0; }
+int cuStreamBeginCapture_v2(void *s, int mode) { (void)s; (void)mode; return 0; }
+int cuStreamEndCapture(void *s, void **graph) { (void)s; *graph = &used; return 0; }
+int cuGraphInstantiateWithFlags(void **e, void *graph, unsigned long long f) { (void)f; *e = graph; return 0; }
+int cuGraphLaunch(void *e, void *s) { (void)e; (void)s; usleep(100); return 0; }
 int cuCtxSynchronize(void) { return faulted ? 700 : 0; }
 int cuGetErrorName(int code, const char **name) { *name = code == 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_ILLEGAL_ADDRESS"; return 0; }
