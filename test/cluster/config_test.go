@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/build"
@@ -109,7 +110,7 @@ func paths(value any) []string {
 
 func TestEachFileInTheArgumentsOfADaemonIsWritten(t *testing.T) {
 	l, files := rendered(t, nil)
-	credentials, err := newCredentials(l, testNetwork(), testTime)
+	credentials, err := newCredentials(l, testNetwork(), time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC))
 	if err != nil {
 		t.Fatal(err)
 	}
