@@ -325,7 +325,7 @@ release: $(BIN)/helm ## Build the files of a release into .build/release: chart,
 	$(say) "$(RELEASE) is complete"
 
 .PHONY: fuzz
-fuzz: ## Fuzz names, configuration, records and models (FUZZTIME=30s each)
+fuzz: ## Fuzz names, configuration and records (FUZZTIME=30s each)
 	@for p in $$(go list ./...); do \
 	  for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
 	    printf '\n==> %s %s for %s\n' $$p $$f $(FUZZTIME); \

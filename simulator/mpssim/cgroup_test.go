@@ -69,17 +69,3 @@ func TestTheLimitOfACgroupIsOfAllClientsInIt(t *testing.T) {
 		t.Errorf("a client for whose context nothing is left: %+v", refused)
 	}
 }
-
-func TestAClientOfAProhibitedGPUIsRefused(t *testing.T) {
-	w := newWorld(t, "dgx-h100-r615", "0").start()
-	first, _ := w.join(user{pid: 1, uid: os.Getuid()}, "", "")
-	if err := w.sim.SetComputeMode(0, nvmlsim.ComputeModeProhibited); err != nil {
-		t.Fatal(err)
-	}
-	if r := first.ask(Request{Op: opAlloc, Bytes: 1 << 20}); r.Error != nil {
-		t.Errorf("a client that has a context: %v", r.Error)
-	}
-	if r := w.connect(user{pid: 2, uid: os.Getuid()}, "", "").read(); errorOf(r) != errDeviceUnavailable {
-		t.Errorf("one more client: %+v", r)
-	}
-}

@@ -4,7 +4,6 @@ package mpssim
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -231,27 +230,6 @@ func TestMPSOnAMIGDevice(t *testing.T) {
 	}
 	if p := w.processes(); len(p) != 2 || p[0].Device != uuid || p[1].Device != uuid {
 		t.Errorf("processes %+v", p)
-	}
-}
-
-func TestTheKernelCallsTheServerWhatItCallsARealOne(t *testing.T) {
-	w := newWorld(t, "t4", "0").start()
-	_, granted := w.join(me(), "", "")
-	comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", granted.Server))
-	if err != nil || strings.TrimSpace(string(comm)) != "nvidia-cuda-mps" {
-		t.Errorf("command %q, %v", comm, err)
-	}
-}
-
-func TestAServerInAnExclusiveComputeModeHasSeveralClients(t *testing.T) {
-	w := newWorld(t, "t4", "0").start()
-	if err := w.sim.SetComputeMode(0, nvmlsim.ComputeModeExclusiveProcess); err != nil {
-		t.Fatal(err)
-	}
-	w.join(user{pid: 1000, uid: os.Getuid()}, "", "")
-	w.join(user{pid: 1001, uid: os.Getuid()}, "", "")
-	if err := w.sim.AddProcess(0, nvmlsim.Process{PID: 1002}); !errors.Is(err, simerr.ErrInUse) {
-		t.Errorf("a second process: %v, want %v", err, simerr.ErrInUse)
 	}
 }
 

@@ -169,14 +169,3 @@ func TestProcessesShowInMemoryAndList(t *testing.T) {
 		t.Errorf("left over: %v", left)
 	}
 }
-
-func TestSymbols(t *testing.T) {
-	_, lib := newTestSim(t, "t4")
-	for symbol, want := range map[string]bool{
-		"nvmlDeviceGetCount": true, "nvmlDeviceGetCount_v2": true, "nvmlDeviceGetGpuFabricInfo": true, "nvmlDeviceGetWings": false, "cuInit": false,
-	} {
-		if err := lib.Extensions().LookupSymbol(symbol); (err == nil) != want {
-			t.Errorf("%s: %v", symbol, err)
-		}
-	}
-}

@@ -81,55 +81,6 @@ func TestLimitsOfNestedCgroupsDependOnTheBackend(t *testing.T) {
 	}
 }
 
-func TestALimitOfAParentBoundsAChildWithout(t *testing.T) {
-	for _, backend := range []string{MemoryLimitsDmem, MemoryLimitsMisc} {
-		t.Run(backend, func(t *testing.T) {
-			s, lib := limitingSim(t, backend)
-			parent := cgrouptest.New(t)
-			first, second := cgrouptest.Child(t, parent, "first"), cgrouptest.Child(t, parent, "second")
-			limit(t, lib, parent, 10*gib)
-			if err := s.AddProcess(0, computing(t, first, 6*gib)); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.AddProcess(0, computing(t, second, 6*gib)); !errors.Is(err, simerr.ErrNoCapacity) {
-				t.Errorf("6 GiB more in another child: %v, want %v", err, simerr.ErrNoCapacity)
-			}
-		})
-	}
-}
-
-func TestTheLimitThatAProcessSeesAsTheSizeOfTheGPU(t *testing.T) {
-	for backend, wantOfParent := range map[string]uint64{MemoryLimitsDmem: 81559 << 20, MemoryLimitsMisc: 10 * gib} {
-		t.Run(backend, func(t *testing.T) {
-			_, lib := limitingSim(t, backend)
-			parent := cgrouptest.New(t)
-			child := cgrouptest.Child(t, parent, "child")
-			limit(t, lib, parent, 10*gib)
-			pid := cgrouptest.Process(t, child)
-			ids, err := cgroup.Ancestry(pid)
-			if err != nil {
-				t.Fatal(err)
-			}
-			total := func() uint64 {
-				d := gpuHandle(t, lib, 0).(device)
-				c, ret := d.enter("DeviceGetMemoryInfo")
-				succeed(t, ret)
-				if l := c.node.reportedLimit(c.gpu, ids); l != nil {
-					return l.HardBytes
-				}
-				return c.spec.kind.MemoryMiB << 20
-			}
-			if got := total(); got != wantOfParent {
-				t.Errorf("with a limit on the parent: %d MiB, want %d MiB", got>>20, wantOfParent>>20)
-			}
-			limit(t, lib, child, 20*gib)
-			if got := total(); got != 20*gib {
-				t.Errorf("with a limit on its cgroup: %d MiB, want %d MiB", got>>20, 20<<10)
-			}
-		})
-	}
-}
-
 func TestMemoryLimitsThatAreSwitchedOff(t *testing.T) {
 	s, lib := limitingSim(t, MemoryLimitsOff)
 	folder := cgrouptest.New(t)
@@ -143,22 +94,6 @@ func TestMemoryLimitsThatAreSwitchedOff(t *testing.T) {
 	if _, ret := d.GetMemoryLimits_v1(folder); ret != nvml.ERROR_NOT_SUPPORTED {
 		t.Errorf("get: %v, want %v", ret, nvml.ERROR_NOT_SUPPORTED)
 	}
-}
-
-// NVIDIA's driver returns "not found" for a cgroup without the files of the controller.
-func TestAControllerThatIsNotEnabled(t *testing.T) {
-	s, lib := limitingSim(t, MemoryLimitsDmem)
-	folder := cgrouptest.New(t)
-	first := 0
-	fault := CallFault{Method: "DeviceSetMemoryLimits_v1", GPU: &first, Count: 1, Return: nvml.ERROR_NOT_FOUND}
-	if err := s.FailCalls(fault); err != nil {
-		t.Fatal(err)
-	}
-	succeed(t, gpuHandle(t, lib, 1).SetMemoryLimits_v1(folder, 0, gib))
-	if ret := gpuHandle(t, lib, 0).SetMemoryLimits_v1(folder, 0, gib); ret != nvml.ERROR_NOT_FOUND {
-		t.Errorf("set: %v, want %v", ret, nvml.ERROR_NOT_FOUND)
-	}
-	limit(t, lib, folder, gib)
 }
 
 func TestALowerLimitTakesNothingAway(t *testing.T) {

@@ -321,14 +321,3 @@ func TestTheSecondComputeProfileOfSevenSlices(t *testing.T) {
 	}
 	spanning(t, in, nvml.COMPUTE_INSTANCE_PROFILE_7_SLICE)
 }
-
-func BenchmarkMIGDevice(b *testing.B) {
-	_, lib := newTestSim(b, "dgx-h100")
-	d := migOn(b, lib, 3)
-	for b.Loop() {
-		in := place(b, d, nvml.GPU_INSTANCE_PROFILE_3_SLICE, 4, 4)
-		compute := spanning(b, in, nvml.COMPUTE_INSTANCE_PROFILE_3_SLICE)
-		succeed(b, compute.Destroy())
-		succeed(b, in.Destroy())
-	}
-}

@@ -97,33 +97,6 @@ func TestMIGTablesAgreeWithGoNVML(t *testing.T) {
 	}
 }
 
-func TestH100PlacementsAreTheHardwares(t *testing.T) {
-	m, err := LoadModel("dgx-h100")
-	if err != nil {
-		t.Fatal(err)
-	}
-	type placements struct {
-		Starts []int
-		Size   int
-	}
-	got := map[string]placements{}
-	for _, p := range m.Kinds["h100"].MIG.Profiles {
-		got[p.Name] = placements{p.Starts, p.Size}
-	}
-	want := map[string]placements{
-		"1g.10gb":    {[]int{0, 1, 2, 3, 4, 5, 6}, 1},
-		"1g.10gb+me": {[]int{0, 1, 2, 3, 4, 5, 6}, 1},
-		"1g.20gb":    {[]int{0, 2, 4, 6}, 2},
-		"2g.20gb":    {[]int{0, 2, 4}, 2},
-		"3g.40gb":    {[]int{0, 4}, 4},
-		"4g.40gb":    {[]int{0}, 4},
-		"7g.80gb":    {[]int{0}, 8},
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("placements (-want +got):\n%s", diff)
-	}
-}
-
 // small is a valid model of one GPU.
 const small = `
 name: small
@@ -215,63 +188,4 @@ func TestUnknownModelNamesTheKnownOnes(t *testing.T) {
 	if _, err := LoadModel(filepath.Join(t.TempDir(), "gone.yaml")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v, want that the file does not exist", err)
 	}
-}
-
-func TestCustomModelWithSixteenGPUs(t *testing.T) {
-	m, err := LoadModel("l40s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.Name = "sixteen"
-	for i := range 8 {
-		g := m.GPUs[i]
-		g.Address = strings.Replace(g.Address, "0000:", "0001:", 1)
-		g.PCIeRoot, g.Bridges = "", nil
-		m.GPUs = append(m.GPUs, g)
-	}
-	s, err := Create(t.TempDir(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := must[int](t, "count")(initialised(t, s).DeviceGetCount()); n != 16 {
-		t.Errorf("%d GPUs, want 16", n)
-	}
-	m.GPUs = append(append(m.GPUs, m.GPUs...), m.GPUs...)
-	if err := m.Validate(); !errors.Is(err, simerr.ErrInvalid) || !strings.Contains(err.Error(), "gpus: ") {
-		t.Errorf("48 GPUs: got %v, want ErrInvalid", err)
-	}
-}
-
-// A model that loads can be made, and does not change by being written.
-func FuzzLoadModel(f *testing.F) {
-	f.Add([]byte(small))
-	for _, name := range ModelNames() {
-		data, err := builtIn.ReadFile(builtInFiles()[name])
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(data)
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := parseModel("fuzz", data)
-		if err != nil {
-			return
-		}
-		newNode(m)
-		written, err := yaml.Marshal(m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		again, err := parseModel("fuzz", written)
-		if err != nil {
-			t.Fatalf("cannot read the written model: %v\n%s", err, written)
-		}
-		rewritten, err := yaml.Marshal(again)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(written), string(rewritten)); diff != "" {
-			t.Errorf("written again (-first +second):\n%s", diff)
-		}
-	})
 }

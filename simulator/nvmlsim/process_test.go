@@ -3,7 +3,6 @@
 package nvmlsim
 
 import (
-	"context"
 	"errors"
 	"io"
 	"os/exec"
@@ -67,24 +66,6 @@ func TestAFollowedProcessLeavesTheGPUWhenItEnds(t *testing.T) {
 	}
 	if got := listed(t, lib, 1); got != nil {
 		t.Errorf("after its end: %v", got)
-	}
-}
-
-func TestAProcessStaysWhenFollowingItEnds(t *testing.T) {
-	s, lib := newTestSim(t, "t4")
-	pid, _ := running(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	followed := make(chan error, 1)
-	go func() { followed <- s.FollowProcess(ctx, 1, Process{PID: pid}) }()
-	if err := s.waitUntil(farAway(), func(st *State) bool { return len(st.GPUs[1].Processes) == 1 }); err != nil {
-		t.Fatal(err)
-	}
-	cancel()
-	if err := <-followed; !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v, want %v", err, context.Canceled)
-	}
-	if diff := cmp.Diff([]uint32{uint32(pid)}, listed(t, lib, 1)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -6,32 +6,14 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
-	"golang.org/x/sys/unix"
 
 	"github.com/gpu-dra/gpu-dra-driver/simulator/simerr"
 )
-
-func TestTwoProcessesSeeOneNode(t *testing.T) {
-	s, lib := newTestSim(t, "dgx-h100")
-	_, otherLib := another(t, s)
-	mine, theirs := gpuHandle(t, lib, 2), gpuHandle(t, otherLib, 2)
-	for range 50 {
-		for _, mode := range []nvml.ComputeMode{nvml.COMPUTEMODE_PROHIBITED, nvml.COMPUTEMODE_DEFAULT} {
-			if ret := mine.SetComputeMode(mode); ret != nvml.SUCCESS {
-				t.Fatal(ret)
-			}
-			if got := must[nvml.ComputeMode](t, "compute mode")(theirs.GetComputeMode()); got != mode {
-				t.Fatalf("one process set %v, the other sees %v", mode, got)
-			}
-		}
-	}
-}
 
 func TestNoChangeIsLostBetweenProcesses(t *testing.T) {
 	s, _ := newTestSim(t, "t4")
@@ -57,19 +39,6 @@ func TestNoChangeIsLostBetweenProcesses(t *testing.T) {
 				t.Errorf("GPU %d has %d processes, want 25", i, len(g.Processes))
 			}
 		}
-	}
-}
-
-func TestRestartFindsWhatTheLastProcessLeft(t *testing.T) {
-	s, lib := newTestSim(t, "dgx-h100")
-	place(t, migOn(t, lib, 0), nvml.GPU_INSTANCE_PROFILE_2_SLICE, 2, 2)
-	_, lib = another(t, s)
-	instances := must[[]nvml.GpuInstance](t, "instances")(gpuHandle(t, lib, 0).GetGpuInstances(profileInfo(t, gpuHandle(t, lib, 0), nvml.GPU_INSTANCE_PROFILE_2_SLICE)))
-	if len(instances) != 1 {
-		t.Fatalf("%d instances after a restart, want 1", len(instances))
-	}
-	if info := must[nvml.GpuInstanceInfo](t, "info")(instances[0].GetInfo()); info.Placement.Start != 2 {
-		t.Errorf("placement %v", info.Placement)
 	}
 }
 
@@ -154,101 +123,6 @@ func TestANodeLeavesTheFilesOfOthers(t *testing.T) {
 			t.Error(err)
 		}
 	}
-}
-
-func TestOnlyOneOfManyMakesTheNode(t *testing.T) {
-	dir := t.TempDir()
-	m, err := LoadModel("t4")
-	if err != nil {
-		t.Fatal(err)
-	}
-	boots := make(chan string, 6)
-	var wg sync.WaitGroup
-	for range cap(boots) {
-		wg.Go(func() {
-			s, err := OpenOrCreate(dir, m)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			st, err := s.State()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			boots <- st.BootID
-		})
-	}
-	wg.Wait()
-	close(boots)
-	seen := map[string]bool{}
-	for id := range boots {
-		seen[id] = true
-	}
-	if len(seen) != 1 {
-		t.Errorf("%d nodes were made", len(seen))
-	}
-}
-
-func TestDamagedStateIsReported(t *testing.T) {
-	s, _ := newTestSim(t, "t4")
-	for name, content := range map[string]string{"not JSON": "{", "of another machine": `{"gpus":[{}]}`} {
-		if err := os.WriteFile(s.stateFile(), []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := Open(s.root); !errors.Is(err, simerr.ErrCorrupt) || !strings.Contains(err.Error(), s.stateFile()) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-// withoutRights runs f as a user who may only read.
-func withoutRights(t *testing.T, s *Sim, f func()) {
-	t.Helper()
-	// Others may not look into what t.TempDir makes.
-	for path, mode := range map[string]os.FileMode{filepath.Dir(s.root): 0o755, s.root: 0o755, s.dir: 0o555, filepath.Join(s.dir, "lock"): 0o444} {
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Cleanup(func() {
-		if err := os.Chmod(s.dir, 0o755); err != nil {
-			t.Error(err)
-		}
-	})
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		// The thread keeps the other user, so it must not be used again.
-		runtime.LockOSThread()
-		if os.Geteuid() == 0 {
-			if err := unix.Setfsuid(65534); err != nil {
-				t.Error(err)
-				return
-			}
-		}
-		f()
-	}()
-	<-done
-}
-
-func TestReadersMayNotChangeTheNode(t *testing.T) {
-	s, lib := newTestSim(t, "dgx-h100")
-	d := gpuHandle(t, lib, 0)
-	withoutRights(t, s, func() {
-		if ret := d.SetComputeMode(nvml.COMPUTEMODE_PROHIBITED); ret != nvml.ERROR_NO_PERMISSION {
-			t.Errorf("set the compute mode: %v", ret)
-		}
-		if _, ret := d.SetMigMode(nvml.DEVICE_MIG_ENABLE); ret != nvml.ERROR_NO_PERMISSION {
-			t.Errorf("set MIG mode: %v", ret)
-		}
-		if err := s.LoseGPU(0); !errors.Is(err, simerr.ErrPermission) {
-			t.Errorf("break a GPU: %v", err)
-		}
-		if _, ret := d.GetUUID(); ret != nvml.SUCCESS {
-			t.Errorf("read: %v", ret)
-		}
-	})
 }
 
 func TestRebootForgetsWhatHardwareForgets(t *testing.T) {

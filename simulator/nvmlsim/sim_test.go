@@ -81,38 +81,3 @@ func succeed(t testing.TB, ret nvml.Return) {
 		t.Fatal(ret)
 	}
 }
-
-func BenchmarkCreate(b *testing.B) {
-	m, err := LoadModel("dgx-h100")
-	if err != nil {
-		b.Fatal(err)
-	}
-	for b.Loop() {
-		s, err := Create(b.TempDir(), m)
-		if err != nil {
-			b.Fatal(err)
-		}
-		_ = s
-	}
-}
-
-func BenchmarkGetUUID(b *testing.B) {
-	_, lib := newTestSim(b, "dgx-h100")
-	d := gpuHandle(b, lib, 3)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, ret := d.GetUUID(); ret != nvml.SUCCESS {
-			b.Fatal(ret)
-		}
-	}
-}
-
-func BenchmarkSetComputeMode(b *testing.B) {
-	_, lib := newTestSim(b, "dgx-h100")
-	d := gpuHandle(b, lib, 3)
-	for b.Loop() {
-		if ret := d.SetComputeMode(nvml.COMPUTEMODE_PROHIBITED); ret != nvml.SUCCESS {
-			b.Fatal(ret)
-		}
-	}
-}

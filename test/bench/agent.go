@@ -10,8 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -59,27 +57,6 @@ func (b *bench) agentCommand(program string, flags ...string) []string {
 		"--cdi-hook=" + filepath.Join(b.bin, "nvidia-cdi-hook"),
 		"--http-listen=",
 	}, flags...)
-}
-
-// checkAgent returns an error if a program is not an agent that knows all flags of the commands.
-func checkAgent(ctx context.Context, program string, commands ...[]string) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	command := exec.CommandContext(ctx, program, "--help")
-	// A child of the program may keep the output open.
-	command.WaitDelay = time.Second
-	help, err := command.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s --help: %w: want a gpu-kubelet-plugin, as make build puts it into .build/bin", program, err)
-	}
-	known := strings.Fields(string(help))
-	for _, arg := range slices.Concat(commands...) {
-		flag, _, _ := strings.Cut(arg, "=")
-		if strings.HasPrefix(flag, "--") && !slices.Contains(known, flag) {
-			return fmt.Errorf("%s does not know the flag %s: want a gpu-kubelet-plugin of a commit that has it", program, flag)
-		}
-	}
-	return nil
 }
 
 // startCommand starts a driver, and waits until its slices are published. It returns the

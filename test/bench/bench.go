@@ -20,11 +20,16 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
 )
 
-const gpusAtOnce = 8
+const (
+	// model is the simulated node. Its GPUs change their MIG mode without a reset.
+	model      = "dgx-h100"
+	gpusAtOnce = 8
+)
 
 // bench holds the objects of a run in the cluster and on the disk.
 type bench struct {
 	options
+	dir string
 	// cdiDir is on a tmpfs, as /var/run/cdi is on a node.
 	cdiDir string
 	// root is the driver root of a simulated node.
@@ -40,7 +45,7 @@ type bench struct {
 func newBench(ctx context.Context, client kubernetes.Interface, o options) (*bench, error) {
 	b := &bench{options: o, client: client}
 	var err error
-	if b.dir, err = os.MkdirTemp(o.dir, "gpu-bench-"); err != nil {
+	if b.dir, err = os.MkdirTemp("", "gpu-bench-"); err != nil {
 		return nil, err
 	}
 	if b.cdiDir, err = os.MkdirTemp("/dev/shm", "gpu-bench-cdi-"); err != nil {
@@ -56,7 +61,7 @@ func newBench(ctx context.Context, client kubernetes.Interface, o options) (*ben
 		return nil, err
 	}
 	b.root = filepath.Join(b.dir, "sim")
-	if err := harness.CreateNode(ctx, b.bin, b.root, b.model); err != nil {
+	if err := harness.CreateNode(ctx, b.bin, b.root, model); err != nil {
 		return nil, err
 	}
 	if cgroups, err := cgroup.Root(); err == nil {
@@ -105,11 +110,9 @@ func (b *bench) measure(ctx context.Context) (*figures, error) {
 	f := &d.figures
 	r := runner{options: b.options, drivers: []*driver{d}}
 	for _, measure := range []func() error{
-		func() error { return r.measure(ctx, false) },
-		func() error { return b.measureLibrary(ctx, f) },
+		func() error { return r.measure(ctx) },
 		func() error { return b.measureShares(ctx, f) },
 		func() error { return b.measureLimits(ctx, f) },
-		func() error { return b.measurePartitions(ctx, f) },
 	} {
 		if err := measure(); err != nil {
 			return nil, err

@@ -128,8 +128,8 @@ func (b *bench) cycle(ctx context.Context, a *agent, claim *resourceapi.Resource
 	return between - before, after - between, b.claims().Delete(ctx, claim.Name, metav1.DeleteOptions{})
 }
 
-// burst prepares a claim on each device at the same time, with one call for each.
-// The kubelet calls so for as many pods.
+// burst prepares a claim on each device at the same time, with one call for each, appends the
+// time that it took, and drops the claims. The kubelet calls so for as many pods.
 func (b *bench) burst(ctx context.Context, a *agent, devices []string, samples *[]float64) error {
 	claims := make([]*resourceapi.ResourceClaim, len(devices))
 	for i, device := range devices {
@@ -138,12 +138,6 @@ func (b *bench) burst(ctx context.Context, a *agent, devices []string, samples *
 			return err
 		}
 	}
-	return b.atOnce(ctx, a, claims, samples)
-}
-
-// atOnce prepares claims at once, one call each, and appends the time that it took. It
-// then drops them.
-func (b *bench) atOnce(ctx context.Context, a *agent, claims []*resourceapi.ResourceClaim, samples *[]float64) error {
 	time, err := took(func() error {
 		errs := make([]error, len(claims))
 		var all sync.WaitGroup

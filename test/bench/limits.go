@@ -20,10 +20,7 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/cgroup"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
-	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
 )
 
@@ -108,22 +105,9 @@ func (b *bench) measureHook(ctx context.Context, a *agent, root, device string, 
 	if err != nil {
 		return err
 	}
-	name, err := kind.Parse(device)
-	if err != nil {
-		return err
-	}
-	model, err := nvmlsim.LoadModel(limitsModel)
-	if err != nil {
-		return err
-	}
-	sim, err := nvmlsim.Create(filepath.Join(b.dir, "limits-yardstick-sim"), model)
-	if err != nil {
-		return err
-	}
-	alone := nvml.New(sim.NVML())
 	progress("running the memory hook %d times", b.rounds)
 	for range b.rounds {
-		if err := hookRound(ctx, root, hook, alone, name.Address, f); err != nil {
+		if err := hookRound(ctx, root, hook, f); err != nil {
 			return err
 		}
 	}
@@ -156,9 +140,8 @@ func (b *bench) memoryHook(claim string) (*specs.Hook, error) {
 	return nil, fmt.Errorf("claim %s: its CDI spec in %s has no memory hook", claim, b.cdiDir)
 }
 
-// hookRound starts a process in a new cgroup and runs the hook for it. Then it sets a
-// limit of the same cgroup on the simulator alone.
-func hookRound(ctx context.Context, root string, hook *specs.Hook, alone *nvml.Library, address gpu.PCIAddress, f *figures) (err error) {
+// hookRound starts a process in a new cgroup and runs the hook for it.
+func hookRound(ctx context.Context, root string, hook *specs.Hook, f *figures) (err error) {
 	start := time.Now()
 	folder, err := os.MkdirTemp(root, "gpu-bench-")
 	if err != nil {
@@ -194,11 +177,7 @@ func hookRound(ctx context.Context, root string, hook *specs.Hook, alone *nvml.L
 	if err != nil {
 		return err
 	}
-	limited, err := took(func() error { return alone.SetMemoryLimit(ctx, address, folder, shareMemory) })
-	if err != nil {
-		return fmt.Errorf("the simulator alone: %w", err)
-	}
-	f.Hook, f.HookWithoutAgent, f.SimLimit = append(f.Hook, hooked), append(f.HookWithoutAgent, withoutAgent), append(f.SimLimit, limited)
+	f.Hook, f.HookWithoutAgent = append(f.Hook, hooked), append(f.HookWithoutAgent, withoutAgent)
 	return nil
 }
 

@@ -7,8 +7,6 @@
 //   - the time from the start of the process to published ResourceSlices
 //   - the memory of the agent
 //   - the duration of the hook that limits the memory of a container
-//   - the scheduler's cost of the published devices
-//   - what a call through the simulated libnvidia-ml.so.1 costs
 //
 // The report compares each figure with the design, and latencies with a yardstick of
 // the same machine and run. A slow figure is not an error.
@@ -37,22 +35,18 @@ import (
 )
 
 type options struct {
-	bin, cluster, kubeconfig, dir, model, classes, output, against string
-	rounds, bursts, starts                                         int
-	compare                                                        bool
+	bin, kubeconfig, output, against string
+	rounds, bursts, starts           int
+	compare                          bool
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.bin, "bin", ".build/bin", "`DIR` that make build fills")
-	flag.StringVar(&o.cluster, "cluster", "bench", "`NAME` of the test cluster to bring up for the run and take down after it")
-	flag.StringVar(&o.kubeconfig, "kubeconfig", "", "`FILE` of an administrator of a cluster that is up, in place of a test cluster")
-	flag.StringVar(&o.dir, "dir", "", "`DIR` on the disk to measure on (default: the system's temporary one)")
-	flag.StringVar(&o.model, "model", "dgx-h100", "`MODEL` of the simulated node; at least 8 GPUs, and the figures of MIG only if they change their MIG mode without a reset (Hopper and newer)")
-	flag.StringVar(&o.classes, "classes", "deployments/static/install.yaml", "`FILE` with the DeviceClasses for the allocator")
+	flag.StringVar(&o.kubeconfig, "kubeconfig", "", "`FILE` of an administrator of a cluster that is up, in place of a test cluster for the run")
 	flag.StringVar(&o.output, "o", "table", "output `FORMAT`: table or json")
-	flag.IntVar(&o.rounds, "rounds", 200, "prepares and unprepares of one claim, and allocations of each kind")
-	flag.IntVar(&o.bursts, "bursts", 30, "times that 8 claims, and as many partitions as there are, are prepared at once")
+	flag.IntVar(&o.rounds, "rounds", 200, "prepares and unprepares of one claim")
+	flag.IntVar(&o.bursts, "bursts", 30, "times that 8 claims are prepared at once")
 	flag.IntVar(&o.starts, "starts", 5, "starts of the agent, between which the rounds and bursts are divided")
 	flag.StringVar(&o.against, "against", "", "compare with `FILE`, the agent of another commit, and measure nothing else")
 	flag.BoolVar(&o.compare, "compare", false, "compare with NVIDIA's DRA driver, which make .build/bin/foreign/built builds, and measure nothing else")
@@ -83,15 +77,10 @@ func run(ctx context.Context, o options) (err error) {
 		if o.against, err = filepath.Abs(o.against); err != nil {
 			return err
 		}
-		// Before a cluster comes up, which takes a while.
-		other := newAgent(&bench{options: o}, "", o.against)
-		if err := checkAgent(ctx, o.against, other.whole, other.mig); err != nil {
-			return fmt.Errorf("-against: %w", err)
-		}
 	}
 	if o.kubeconfig == "" {
-		progress("bringing the test cluster %s up", o.cluster)
-		cluster, err := harness.Up(ctx, o.bin, o.cluster)
+		progress("bringing the test cluster bench up")
+		cluster, err := harness.Up(ctx, o.bin, "bench")
 		if err != nil {
 			return err
 		}
@@ -146,7 +135,7 @@ func compareWith(ctx context.Context, client kubernetes.Interface, o options, ot
 	}
 	ours, theirs := newAgent(benches[0], "our agent", benches[0].program()), other(benches[1])
 	r := runner{options: o, drivers: []*driver{ours, theirs}}
-	if err := r.measure(ctx, true); err != nil {
+	if err := r.measure(ctx); err != nil {
 		return err
 	}
 	return report(os.Stdout, o.output, comparisonHeader(column), compare(&ours.figures, &theirs.figures))

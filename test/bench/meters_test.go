@@ -5,7 +5,6 @@ package main
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"syscall"
@@ -42,47 +41,6 @@ func TestProcessorTimeIncludesThreadsThatHaveEnded(t *testing.T) {
 	}
 	if _, err := processorTime(1 << 22); err == nil {
 		t.Error("a process that cannot exist has a processor time")
-	}
-}
-
-func TestMemoryOfFilesIsNotAnonymous(t *testing.T) {
-	const size = 64 << 20
-	file := filepath.Join(t.TempDir(), "file")
-	opened, err := os.Create(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := opened.Truncate(size); err != nil {
-		t.Fatal(err)
-	}
-	defer opened.Close() //nolint:errcheck // it was only mapped
-	for _, c := range []struct {
-		name     string
-		fd       int
-		flags    int
-		min, max float64
-	}{
-		{"of a file", int(opened.Fd()), unix.MAP_SHARED, -1000, 30},
-		{"without a file", -1, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS, 40, 1000},
-	} {
-		before, err := anonymousMemory(os.Getpid())
-		if err != nil {
-			t.Fatal(err)
-		}
-		memory, err := unix.Mmap(c.fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, c.flags|unix.MAP_POPULATE)
-		if err != nil {
-			t.Fatal(err)
-		}
-		after, err := anonymousMemory(os.Getpid())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.Munmap(memory); err != nil {
-			t.Fatal(err)
-		}
-		if mb := after - before; mb < c.min || mb > c.max {
-			t.Errorf("67 MB %s count as %g MB", c.name, mb)
-		}
 	}
 }
 

@@ -91,9 +91,8 @@ func (r *runner) each(number int, step func(*driver) error) error {
 	return nil
 }
 
-// measure measures claims of whole GPUs, and with mig also those of MIG devices. The drivers
-// restart in each period.
-func (r *runner) measure(ctx context.Context, mig bool) error {
+// measure measures claims of whole GPUs and of MIG devices. The drivers restart in each period.
+func (r *runner) measure(ctx context.Context) error {
 	var err error
 	if r.tracepoint, err = systemCallsTracepoint(); err != nil {
 		progress("no figures of system calls: %v", err)
@@ -108,10 +107,8 @@ func (r *runner) measure(ctx context.Context, mig bool) error {
 		if err := r.together(ctx, period, whole, func() error { return r.claims(ctx, period) }); err != nil {
 			return err
 		}
-		if mig {
-			if err := r.together(ctx, period, func(d *driver) []string { return d.mig }, func() error { return r.migClaims(ctx, period) }); err != nil {
-				return err
-			}
+		if err := r.together(ctx, period, func(d *driver) []string { return d.mig }, func() error { return r.migClaims(ctx, period) }); err != nil {
+			return err
 		}
 	}
 	slots := func(d *driver) []string { return d.slots }
@@ -218,7 +215,7 @@ func (d *driver) beforeClaims(ctx context.Context) error {
 		return err
 	}
 	if len(d.gpus) < gpusAtOnce {
-		return fmt.Errorf("model %s has %d GPUs, want at least %d", d.model, len(d.gpus), gpusAtOnce)
+		return fmt.Errorf("%d GPUs are published, want at least %d", len(d.gpus), gpusAtOnce)
 	}
 	size, err := d.sliceSize(ctx)
 	if err != nil {
@@ -245,23 +242,16 @@ func (d *driver) round(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	read := func(options metav1.GetOptions) (ms float64, err error) {
-		return took(func() error {
-			_, err := d.claims().Get(ctx, claim.Name, options)
-			return err
-		})
-	}
-	get, err := read(metav1.GetOptions{})
-	if err != nil {
+	get, err := took(func() error {
+		_, err := d.claims().Get(ctx, claim.Name, metav1.GetOptions{})
 		return err
-	}
-	cached, err := read(metav1.GetOptions{ResourceVersion: "0"})
+	})
 	if err != nil {
 		return err
 	}
 	prepare, unprepare, err := d.cycle(ctx, d.agent, claim, clock())
 	f := &d.figures
-	f.DurableWrite, f.Get, f.GetCached = append(f.DurableWrite, write), append(f.Get, get), append(f.GetCached, cached)
+	f.DurableWrite, f.Get = append(f.DurableWrite, write), append(f.Get, get)
 	f.Prepare, f.Unprepare = append(f.Prepare, prepare), append(f.Unprepare, unprepare)
 	return err
 }
@@ -351,7 +341,11 @@ func (r *runner) migClaims(ctx context.Context, period int) error {
 			return err
 		}
 	}
-	return r.each(period, func(d *driver) error { return d.drop(ctx, d.agent, d.keeper) })
+	return r.each(period, func(d *driver) error {
+		memory, err := anonymousMemory(d.pid())
+		d.figures.MemoryMIG = append(d.figures.MemoryMIG, memory)
+		return errors.Join(err, d.drop(ctx, d.agent, d.keeper))
+	})
 }
 
 // smallMIGDevices returns the names of two MIG devices of one GPU that fit at the same time:
@@ -371,7 +365,7 @@ func (b *bench) smallMIGDevices(ctx context.Context) (first, last string, err er
 		}
 	}
 	if len(names) < 2 {
-		return "", "", fmt.Errorf("model %s has no two MIG devices 1g.10gb on a GPU", b.model)
+		return "", "", fmt.Errorf("model %s has no two MIG devices 1g.10gb on a GPU", model)
 	}
 	return names[0], names[len(names)-1], nil
 }

@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"syscall"
 
-	resourceapi "k8s.io/api/resource/v1"
-
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
@@ -101,9 +99,11 @@ func (b *bench) measureShares(ctx context.Context, f *figures) (err error) {
 	}
 	progress("preparing and unpreparing the first share of a GPU, %d times", firstShares)
 	for i := range firstShares {
-		if err := b.firstShare(ctx, a, s, devices[i%2], devices[2+i%2], f); err != nil {
+		prepare, unprepare, err := b.shareRound(ctx, a, devices[i%2])
+		if err != nil {
 			return err
 		}
+		f.FirstShare, f.LastShare = append(f.FirstShare, prepare), append(f.LastShare, unprepare)
 	}
 	progress("preparing and unpreparing a further share, %d times", b.rounds)
 	keeper, err := b.share(ctx, devices[0])
@@ -123,47 +123,7 @@ func (b *bench) measureShares(ctx context.Context, f *figures) (err error) {
 	if err := b.drop(ctx, a, keeper); err != nil {
 		return err
 	}
-	progress("preparing %d shares of one GPU at once, %d times", gpu.MPSMaxClients, b.starts)
-	for range b.starts {
-		if err := b.fullGPU(ctx, a, devices[0], f); err != nil {
-			return err
-		}
-	}
-	if f.MemoryShares, err = anonymousMemory(a.cmd.Process.Pid); err != nil {
-		return err
-	}
 	return a.stop()
-}
-
-// firstShare prepares and unprepares the only share of a device. Before that, the
-// supervisor alone starts and stops a daemon for another one.
-func (b *bench) firstShare(ctx context.Context, a *agent, s *supervisor, device, other string, f *figures) error {
-	published, err := b.published(ctx, other)
-	if err != nil {
-		return err
-	}
-	uuid := published.Attributes["uuid"].StringValue
-	if uuid == nil {
-		return fmt.Errorf("device %s is published without a UUID", other)
-	}
-	started, err := took(func() error {
-		_, err := s.client.EnsureMPS(ctx, gpu.MPSDaemon{Name: other, Devices: []string{*uuid}})
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("the supervisor alone: %w", err)
-	}
-	stopped, err := took(func() error { return s.client.StopMPS(ctx, other) })
-	if err != nil {
-		return fmt.Errorf("the supervisor alone: %w", err)
-	}
-	prepare, unprepare, err := b.shareRound(ctx, a, device)
-	if err != nil {
-		return err
-	}
-	f.DaemonStart, f.DaemonStop = append(f.DaemonStart, started), append(f.DaemonStop, stopped)
-	f.FirstShare, f.LastShare = append(f.FirstShare, prepare), append(f.LastShare, unprepare)
-	return nil
 }
 
 // shareRound prepares and unprepares one share.
@@ -173,16 +133,4 @@ func (b *bench) shareRound(ctx context.Context, a *agent, device string) (prepar
 		return 0, 0, err
 	}
 	return b.cycle(ctx, a, claim, clock())
-}
-
-// fullGPU prepares as many shares of a device at once as MPS has clients.
-func (b *bench) fullGPU(ctx context.Context, a *agent, device string, f *figures) error {
-	claims := make([]*resourceapi.ResourceClaim, gpu.MPSMaxClients)
-	for i := range claims {
-		var err error
-		if claims[i], err = b.share(ctx, device); err != nil {
-			return err
-		}
-	}
-	return b.atOnce(ctx, a, claims, &f.FullGPU)
 }

@@ -4,13 +4,11 @@ package chart
 
 import (
 	"path"
-	"slices"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 )
 
 // What `driver.root: auto` finds out, and what follows.
@@ -115,65 +113,6 @@ func TestNodesOfTwoKindsAreRefusedWithWhatToDo(t *testing.T) {
 	for _, want := range []string{"b has the driver installed on the host", "a has the GPU operator's driver container", "driver.root=/ ", "driver.root=/run/nvidia/driver", "two releases"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q: %v", want, err)
-		}
-	}
-}
-
-// What the node mounts or unmounts after the agent has started must reach it: a
-// driver container is replaced while it runs, and a volume that it still saw
-// could not be taken from the node. A folder that is mounted later shows only
-// below one that was there before.
-func TestTheAgentFollowsTheMountsOfTheNode(t *testing.T) {
-	for name, tc := range map[string]struct{ values, source string }{
-		"the host's own driver": {"", "/"},
-		"a driver container":    {"{driver: {root: /run/nvidia/driver}}", "/run/nvidia"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			agent := find[appsv1.DaemonSet](t, mustRender(t, cluster{}, tc.values), "DaemonSet", "gpu-dra-driver-agent")
-			pod := agent.Spec.Template.Spec
-			for _, v := range pod.Volumes {
-				if v.Name == "driver-root" && v.HostPath.Path != tc.source {
-					t.Errorf("the agent has %s of the node, want %s", v.HostPath.Path, tc.source)
-				}
-			}
-			for _, volume := range []string{"driver-root", "plugins"} {
-				i := slices.IndexFunc(pod.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volume })
-				if i < 0 {
-					t.Errorf("there is no %s", volume)
-					continue
-				}
-				if m := pod.Containers[0].VolumeMounts[i]; m.MountPropagation == nil || *m.MountPropagation != corev1.MountPropagationHostToContainer {
-					t.Errorf("%s: the propagation is %v", m.MountPath, m.MountPropagation)
-				}
-			}
-		})
-	}
-}
-
-func TestOpenShiftLetsBothAccountsRunPrivilegedPods(t *testing.T) {
-	openShift := cluster{apis: []string{"security.openshift.io/v1"}}
-	for values, want := range map[string][]string{
-		"": {"gpu-kubelet-plugin", "gpu-dra-driver-supervisor"},
-		"{mps: {enabled: false}, agent: {serviceAccount: {name: someone}}}": {"someone"},
-	} {
-		binding := find[rbacv1.RoleBinding](t, mustRender(t, openShift, values), "RoleBinding", "gpu-dra-driver-privileged")
-		if got := binding.RoleRef; got.Kind != "ClusterRole" || got.Name != "system:openshift:scc:privileged" {
-			t.Errorf("bound to %s %s", got.Kind, got.Name)
-		}
-		var got []string
-		for _, s := range binding.Subjects {
-			if s.Kind != "ServiceAccount" || s.Namespace != release {
-				t.Errorf("bound to the %s %s of %s", s.Kind, s.Name, s.Namespace)
-			}
-			got = append(got, s.Name)
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("values %q: bound to %v, want %v", values, got, want)
-		}
-	}
-	for _, m := range mustRender(t, cluster{}, "").manifests {
-		if kindOf(t, m) == "RoleBinding" && strings.Contains(m, "privileged") {
-			t.Errorf("elsewhere there is\n%s", m)
 		}
 	}
 }

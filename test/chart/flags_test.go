@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 )
@@ -100,50 +99,6 @@ func TestDefaultsOfTheChartEqualThoseOfThePrograms(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestValuesReachTheirFlags(t *testing.T) {
-	agent, supervisor := programs()[0], programs()[1]
-	got := agent.args(t, valuesFile(t, "every-value.yaml"))
-	want := map[string]string{
-		"driver-root": "/host/opt/nvidia", "host-driver-root": "/opt/nvidia",
-		"dev-root": "/dev-root", "host-dev-root": "/opt/nvidia-dev", "cdi-hook": "/opt/bin/nvidia-cdi-hook", "cdi-inject": "gds,mofed",
-		"mps-supervisor": "/run/mps/supervisor.sock", "mps-server-memory": "128Mi", "exclusive-compute": "true",
-		"memory-limits": "false",
-		"offer":         "share,mig", "smallest-share": "2Gi", "compute-overcommit": "1.5", "timeslice-slots": "2", "seats": "8",
-		"mig": "static", "mig-profiles": "all", "mig-gpus": "2", "mig-layouts": "/etc/gpu-dra-driver/mig-layouts.yaml", "mig-layout": "", "mig-config-label": "false", "mig-keep": "true", "mig-allow-reset": "true", "mig-all-attributes": "true",
-		"node-configs": "/etc/gpu-dra-driver/node-configs.yaml", "attributes": "lean,driverVersion", "list-attributes": "true", "driver-name": "gpu.example.com", "node-name": "$(NODE_NAME)", "pod-uid": "$(POD_UID)",
-		"daemon-set":         "gpu-dra-driver/gpu-dra-driver-agent",
-		"take-over":          "true",
-		"reconcile-interval": "1m", "kubelet-plugins-dir": "/var/lib/k0s/kubelet/plugins",
-		"kubelet-registry-dir": "/var/lib/k0s/kubelet/plugins_registry", "kubelet-pod-resources": "",
-		"cdi-dir":     "/etc/cdi",
-		"http-listen": ":9000", "viewer-account": "", "log-flush-frequency": "1s", "v": "4", "vmodule": "prepare=5",
-		"logging-format": "text", // extraArgs come last and win
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("arguments of the agent (-want +got):\n%s", diff)
-	}
-	got = supervisor.args(t, valuesFile(t, "every-value.yaml"))
-	want = map[string]string{
-		"driver-root": "/opt/nvidia", "mount-namespace": "/proc/1/ns/mnt", "cgroup": "/sys/fs/cgroup/mine",
-		"host-shm": "true", "shm-size": "2Gi", "multi-user": "false", "start-timeout": "25s", "probe-interval": "1m",
-		"socket": "/run/mps/supervisor.sock", "run-dir": "/run/mps", "log-dir": "/var/log/mps",
-		"logging-format": "json", "log-flush-frequency": "1s", "v": "4", "vmodule": "supervisor=5",
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("arguments of the supervisor (-want +got):\n%s", diff)
-	}
-	lists := agent.args(t, valuesFile(t, "mig-timeslice.yaml"))
-	if got, want := lists["mig-profiles"], "1g.10gb,3g.40gb"; got != want {
-		t.Errorf("--mig-profiles=%s, want %s", got, want)
-	}
-	none := agent.args(t, valuesFile(t, "no-mps.yaml"))
-	for _, flag := range []string{"offer", "mps-supervisor"} {
-		if value, ok := none[flag]; !ok || value != "" {
-			t.Errorf("--%s=%s, want it empty, as its default is not", flag, value)
-		}
 	}
 }
 

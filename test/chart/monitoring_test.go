@@ -56,14 +56,6 @@ func chartFile(t *testing.T, name string) string {
 	return string(text)
 }
 
-func TestMonitoringIsOffByDefault(t *testing.T) {
-	for _, m := range mustRender(t, cluster{}, "").manifests {
-		if strings.Contains(m, "monitoring.coreos.com") || strings.Contains(m, "grafana") || kindOf(t, m) == "Service" {
-			t.Errorf("rendered:\n%s", m)
-		}
-	}
-}
-
 func TestPrometheusFindsTheAgents(t *testing.T) {
 	want := []endpoint{{
 		Port: "http", Path: "/metrics", Interval: "1m", HonorLabels: true,

@@ -3,10 +3,8 @@
 package chart
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -88,47 +86,6 @@ func TestEveryProfileOfTheModelsHasAClassAndAnExtendedResource(t *testing.T) {
 	}
 }
 
-func TestClassesFollowTheDriversName(t *testing.T) {
-	r := mustRender(t, cluster{}, "driverName: gpu.example.com")
-	for _, m := range r.manifests {
-		if kindOf(t, m) != "DeviceClass" {
-			continue
-		}
-		spec, _ := json.Marshal(decode[resourceapi.DeviceClass](t, m).Spec)
-		for _, wrong := range []string{"device.driver == 'gpu.nvidia.com'", "attributes['gpu.nvidia.com']", `"driver":"gpu.nvidia.com"`} {
-			if strings.Contains(string(spec), wrong) {
-				t.Errorf("a class still says %s: %s", wrong, spec)
-			}
-		}
-	}
-	role := find[rbacv1.ClusterRole](t, r, "ClusterRole", "gpu-dra-driver-agent")
-	for _, rule := range role.Rules {
-		if len(rule.ResourceNames) > 0 && rule.ResourceNames[0] != "gpu.example.com" {
-			t.Errorf("the agent may report on the devices of %v", rule.ResourceNames)
-		}
-	}
-}
-
-// The static manifest and the tests of rights rely on it: what the policies bind
-// is the agent's account, wherever it is.
-func TestThePoliciesBindTheAccountThatTheAgentRunsAs(t *testing.T) {
-	r := mustRender(t, cluster{}, "agent: {serviceAccount: {name: someone}}")
-	agent := find[appsv1.DaemonSet](t, r, "DaemonSet", "gpu-dra-driver-agent")
-	if got := agent.Spec.Template.Spec.ServiceAccountName; got != "someone" {
-		t.Errorf("the agent runs as %s", got)
-	}
-	for _, name := range []string{"gpu-dra-driver-own-slices", "gpu-dra-driver-own-claims", "gpu-dra-driver-own-events"} {
-		policy := find[admissionv1.ValidatingAdmissionPolicy](t, r, "ValidatingAdmissionPolicy", name)
-		if got, want := policy.Spec.MatchConditions[0].Expression, "request.userInfo.username == 'system:serviceaccount:gpu-dra-driver:someone'"; got != want {
-			t.Errorf("%s is for %s, want %s", name, got, want)
-		}
-	}
-	binding := find[rbacv1.ClusterRoleBinding](t, r, "ClusterRoleBinding", "gpu-dra-driver-agent")
-	if got := binding.Subjects[0]; got.Name != "someone" || got.Namespace != release {
-		t.Errorf("the role is bound to %s/%s", got.Namespace, got.Name)
-	}
-}
-
 // A token of the viewers' account proves that its user may create one. It must be of no
 // other use.
 func TestTheAccountOfViewersHasNoRights(t *testing.T) {
@@ -166,19 +123,8 @@ func TestTheAccountOfViewersHasNoRights(t *testing.T) {
 	}
 }
 
-// A tenant who may read pods and claims of a namespace needs no more than this role.
-func TestTheRoleForTenantsReadsDevicesOnly(t *testing.T) {
+func TestGroupsOfTenantsHaveTheRoleForDevices(t *testing.T) {
 	const name = "gpu-dra-driver-devices"
-	role := find[rbacv1.ClusterRole](t, mustRender(t, cluster{}, ""), "ClusterRole", name)
-	want := []rbacv1.PolicyRule{{
-		APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceslices", "deviceclasses", "devicetaintrules"}, Verbs: []string{"get", "list", "watch"},
-	}}
-	if diff := cmp.Diff(want, role.Rules); diff != "" {
-		t.Errorf("its rules (-want +got):\n%s", diff)
-	}
-	if got := role.Labels["rbac.authorization.k8s.io/aggregate-to-view"]; got != "true" {
-		t.Errorf("it is not part of the role view: the label is %q", got)
-	}
 	for values, want := range map[string][]string{
 		"": nil,
 		"viewers: {devices: {groups: [team-a, 'oidc:team-b']}}":                    {"team-a", "oidc:team-b"},
@@ -240,49 +186,5 @@ func TestTwoClassesCannotServeOneName(t *testing.T) {
 		if got := find[resourceapi.DeviceClass](t, r, "DeviceClass", "seat.nvidia.com").Spec.ExtendedResourceName; got == nil || *got != shared {
 			t.Errorf("%s: seat.nvidia.com serves %v, want %s", values, got, shared)
 		}
-	}
-}
-
-// The policies of a release that knows no seats refuse the class, and with it an upgrade.
-func TestAnUpgradeAddsNoClassOfSeats(t *testing.T) {
-	r, err := render(t, cluster{}, "{}")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, manifest := range r.manifests {
-		if strings.Contains(manifest, "name: seat.nvidia.com") {
-			t.Error("the chart's defaults have the class seat.nvidia.com")
-		}
-	}
-}
-
-func TestSeatsNeedMPS(t *testing.T) {
-	if _, err := render(t, cluster{}, "{offer: [share, seat], mps: {enabled: false}}"); err == nil || !strings.Contains(err.Error(), "seat needs mps.enabled") {
-		t.Errorf("error %v", err)
-	}
-}
-
-func TestLayoutsReachTheAgentAsTheyAreGiven(t *testing.T) {
-	r := mustRender(t, cluster{}, valuesFile(t, "mig-layout.yaml"))
-	file := find[corev1.ConfigMap](t, r, "ConfigMap", "gpu-dra-driver-configs").Data["mig-layouts.yaml"]
-	var values struct{ MIG struct{ Layouts string } }
-	text, err := os.ReadFile("testdata/values/mig-layout.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal(text, &values); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(strings.TrimSpace(values.MIG.Layouts), strings.TrimSpace(file)); diff != "" {
-		t.Errorf("the file of the agent (-want +got):\n%s", diff)
-	}
-	agent := find[appsv1.DaemonSet](t, r, "DaemonSet", "gpu-dra-driver-agent").Spec.Template.Spec
-	args := argsOf(agent.Containers[0])
-	if args["mig-layout"] != "balanced" {
-		t.Errorf("--mig-layout=%s", args["mig-layout"])
-	}
-	i := slices.IndexFunc(agent.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == "configs" })
-	if i < 0 || args["mig-layouts"] != agent.Containers[0].VolumeMounts[i].MountPath+"/mig-layouts.yaml" || agent.Containers[0].VolumeMounts[i].SubPath != "" {
-		t.Errorf("--mig-layouts=%s, and the mounts are %v", args["mig-layouts"], agent.Containers[0].VolumeMounts)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -96,7 +97,7 @@ func volumeKind(v corev1.Volume) string {
 
 const ownSCC = "openshift: {ownSCC: true}"
 
-func TestTheOwnConstraintAdmitsBothPodsAndNothingMore(t *testing.T) {
+func TestTheOwnConstraintAdmitsBothPods(t *testing.T) {
 	openShift := cluster{apis: []string{"security.openshift.io/v1"}}
 	for name, values := range map[string]string{
 		"default":                ownSCC,
@@ -108,7 +109,6 @@ func TestTheOwnConstraintAdmitsBothPodsAndNothingMore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := mustRender(t, openShift, values)
 			scc := find[constraint](t, r, "SecurityContextConstraints", "gpu-dra-driver")
-			var pods []corev1.PodSpec
 			for _, set := range []string{"gpu-dra-driver-agent", "gpu-dra-driver-supervisor"} {
 				template := find[appsv1.DaemonSet](t, r, "DaemonSet", set).Spec.Template
 				if refused := scc.checkPod(template.Spec); len(refused) != 0 {
@@ -116,27 +116,6 @@ func TestTheOwnConstraintAdmitsBothPodsAndNothingMore(t *testing.T) {
 				}
 				if got := template.Annotations["openshift.io/required-scc"]; got != scc.Name {
 					t.Errorf("%s requires the constraint %q, want %q", set, got, scc.Name)
-				}
-				pods = append(pods, template.Spec)
-			}
-			// Each permission is needed by one of the pods.
-			for what, without := range map[string]func(*constraint){
-				"privileged containers": func(c *constraint) { c.AllowPrivilegedContainer = false },
-				"privilege escalation":  func(c *constraint) { c.AllowPrivilegeEscalation = new(bool) },
-				"processes of the node": func(c *constraint) { c.AllowHostPID = false },
-				"folders of the node":   func(c *constraint) { c.AllowHostDirVolumePlugin = false },
-			} {
-				narrower := *scc
-				without(&narrower)
-				if len(narrower.checkPod(pods[0]))+len(narrower.checkPod(pods[1])) == 0 {
-					t.Errorf("no pod needs %s", what)
-				}
-			}
-			for i, kind := range scc.Volumes {
-				narrower := *scc
-				narrower.Volumes = slices.Delete(slices.Clone(scc.Volumes), i, i+1)
-				if len(narrower.checkPod(pods[0]))+len(narrower.checkPod(pods[1])) == 0 {
-					t.Errorf("no pod has a volume of the kind %s", kind)
 				}
 			}
 			if scc.AllowHostNetwork || scc.AllowHostPorts || scc.AllowHostIPC || len(scc.AllowedCapabilities) != 0 || !scc.ReadOnlyRootFilesystem {
@@ -162,7 +141,7 @@ func TestOnlyTheChartsAccountsMayUseItsConstraint(t *testing.T) {
 		t.Errorf("bound are %s and %v", binding.RoleRef.Name, binding.Subjects)
 	}
 	for _, m := range r.manifests {
-		if roleOf[rbacv1.RoleBinding](t, m, "RoleBinding").Name == "system:openshift:scc:privileged" {
+		if strings.Contains(m, "system:openshift:scc:privileged") {
 			t.Error("the accounts may use privileged as well")
 		}
 	}

@@ -3,12 +3,12 @@
 package cluster
 
 import (
-	"encoding/json"
 	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/build"
@@ -18,7 +18,6 @@ import (
 	kubeletinternal "k8s.io/kubernetes/pkg/kubelet/apis/config"
 	kubeletscheme "k8s.io/kubernetes/pkg/kubelet/apis/config/scheme"
 	kubeletvalidation "k8s.io/kubernetes/pkg/kubelet/apis/config/validation"
-	kubeproxyscheme "k8s.io/kubernetes/pkg/proxy/apis/config/scheme"
 )
 
 func testNetwork() network {
@@ -64,13 +63,6 @@ func TestTheKubeletAcceptsItsConfiguration(t *testing.T) {
 	}
 }
 
-func TestKubeProxyAcceptsItsConfiguration(t *testing.T) {
-	l, files := rendered(t, nil)
-	if _, _, err := kubeproxyscheme.Codecs.UniversalDecoder().Decode(files[l.kubeProxyConfig()], nil, nil); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestContainerdWritesOnlyBelowTheStateDirectory(t *testing.T) {
 	l, files := rendered(t, nil)
 	assertPathsOutside(t, l, files[l.containerdConfig()], "/opt/bin", "/usr/sbin/runc")
@@ -95,15 +87,6 @@ func assertPathsOutside(t *testing.T, l Layout, text []byte, want ...string) {
 	}
 }
 
-func TestTheKubeletUsesTheContainerRuntime(t *testing.T) {
-	for containerRuntime, want := range map[string]string{build.Containerd: "containerd.sock", build.CRIO: "crio.sock"} {
-		l, files := renderedWith(t, Options{ContainerRuntime: containerRuntime})
-		if endpoint := "containerRuntimeEndpoint: unix://" + l.path(want) + "\n"; !strings.Contains(string(files[l.kubeletConfig()]), endpoint) {
-			t.Errorf("%s: the kubelet's configuration lacks %q", containerRuntime, endpoint)
-		}
-	}
-}
-
 // paths returns all strings of a decoded document that are absolute paths, sorted.
 func paths(value any) []string {
 	var found []string
@@ -125,36 +108,9 @@ func paths(value any) []string {
 	return found
 }
 
-func TestTheCNIConfigurationIsJSONAndOfThisCluster(t *testing.T) {
-	l, files := rendered(t, nil)
-	var config struct {
-		Name    string
-		Plugins []struct{ Type string }
-	}
-	if err := json.Unmarshal(files[filepath.Join(l.cniDir(), "10-ptp.conflist")], &config); err != nil {
-		t.Fatal(err)
-	}
-	if config.Name != l.cniNetwork() || len(config.Plugins) != 1 || config.Plugins[0].Type != "ptp" {
-		t.Errorf("got %+v", config)
-	}
-}
-
-func TestFeatureGatesReachEveryKubernetesComponent(t *testing.T) {
-	l := testLayout(t, "e2e")
-	gates := map[string]bool{"B": false, "A": true}
-	for _, component := range []string{kubeAPIServer, kubeControllerManager, kubeScheduler} {
-		if args := arguments(component, l, testNetwork(), nil, gates); !slices.Contains(args, "--feature-gates=A=true,B=false") {
-			t.Errorf("%s: %q", component, args)
-		}
-		if args := arguments(component, l, testNetwork(), nil, nil); slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--feature-gates") }) {
-			t.Errorf("%s without gates: %q", component, args)
-		}
-	}
-}
-
 func TestEachFileInTheArgumentsOfADaemonIsWritten(t *testing.T) {
 	l, files := rendered(t, nil)
-	credentials, err := newCredentials(l, testNetwork(), testTime)
+	credentials, err := newCredentials(l, testNetwork(), time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -49,18 +48,18 @@ func (c command) String() string { return strings.TrimSpace(strings.Join(c.args,
 
 // commandResult has the figures of a command. Times are in seconds.
 type commandResult struct {
-	Plugin  string `json:"plugin"`
-	Command string `json:"command"`
+	Plugin  string
+	Command string
 	// Seconds is the median. Processor is the processor time of the command in that run,
 	// and APIServer the one of the API server.
-	Seconds   float64 `json:"seconds"`
-	Processor float64 `json:"processorSeconds"`
-	APIServer float64 `json:"apiServerSeconds"`
-	Requests  int     `json:"requests"`
+	Seconds   float64
+	Processor float64
+	APIServer float64
+	Requests  int
 	// Bytes is the size of the answers, as they are sent.
-	Bytes int64 `json:"bytes"`
+	Bytes int64
 	// Failure is the last line of standard error if the exit status is not 0.
-	Failure string `json:"failure,omitempty"`
+	Failure string
 }
 
 // commands returns the commands that only read.
@@ -107,9 +106,6 @@ func measureCommands(ctx context.Context, o options, hardware gpu.Node, classes 
 	var results []commandResult
 	plugins := strings.Split(o.commands, ",")
 	for _, cmd := range u.commands("demo/whole-gpu/one-gpu.yaml") {
-		if o.only != "" && !slices.Contains(strings.Split(o.only, ","), cmd.args[0]) {
-			continue
-		}
 		measured, err := measureCommand(ctx, plugins, c, counter, cmd)
 		if err != nil {
 			return fmt.Errorf("%s: %w", cmd, err)
@@ -263,11 +259,6 @@ func getPage(ctx context.Context, out io.Reader, page string, began time.Time) (
 }
 
 func reportCommands(w io.Writer, o options, results []commandResult) error {
-	if o.output == "json" {
-		encoder := json.NewEncoder(w)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(results)
-	}
 	if _, err := fmt.Fprintf(w, "%d nodes, %d pods, seed %d\n\n", o.nodes, o.nodes*podsOfNode, o.seed); err != nil {
 		return err
 	}

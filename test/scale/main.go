@@ -29,29 +29,24 @@ import (
 )
 
 type options struct {
-	bin, classes, output, profiles string
-	publications, kinds, fills     string
-	commands, only, templates      string
-	nodes, pods, percentage        int
-	seed                           uint64
+	bin, profiles              string
+	publications, kinds, fills string
+	commands                   string
+	nodes, pods                int
+	seed                       uint64
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.bin, "bin", ".build/cluster", "`DIR` with etcd, kube-apiserver and kube-scheduler, which `cluster build` fills")
-	flag.StringVar(&o.classes, "classes", "deployments/static/install.yaml", "`FILE` with the DeviceClasses")
 	flag.StringVar(&o.publications, "publications", "all", "`LIST` of ways to publish a node: all, or some of "+strings.Join(publicationNames(), ", "))
 	flag.StringVar(&o.kinds, "kinds", "all", "`LIST` of kinds of claims: all, or some of "+strings.Join(kindNames(), ", "))
 	flag.StringVar(&o.fills, "fills", "0,50,90", "`LIST` of percentages of the fleet that claims hold before pods come, ascending")
 	flag.IntVar(&o.nodes, "nodes", 1000, "number of nodes")
 	flag.IntVar(&o.pods, "pods", 200, "number of pods of each kind")
-	flag.IntVar(&o.percentage, "percentage", 0, "percentageOfNodesToScore of the scheduler; 0 is its own choice, 42 for 1,000 nodes")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the claims that fill the fleet")
 	flag.StringVar(&o.commands, "commands", "", "`LIST` of files of the plugin kubectl-gpu: measure their commands on a fleet in use with five pods for each node, and not the scheduler")
-	flag.StringVar(&o.only, "only", "", "`LIST` of commands to measure with -commands, such as get,doctor (default: all)")
 	flag.StringVar(&o.profiles, "profiles", "", "`DIR` for CPU profiles of the scheduler, one for each measurement (default: none)")
-	flag.StringVar(&o.templates, "templates", "", "`DIR` for a configuration of Kubernetes' scheduler_perf with the publications: write it and measure nothing")
-	flag.StringVar(&o.output, "o", "table", "output `FORMAT`: table or json")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -78,16 +73,10 @@ func run(ctx context.Context, o options) error {
 	if o.nodes < 1 || o.pods < 1 {
 		return errors.New("-nodes and -pods must be at least 1")
 	}
-	if o.percentage < 0 || o.percentage > 100 {
-		return errors.New("-percentage must be from 0 to 100")
-	}
-	if o.output != "table" && o.output != "json" {
-		return fmt.Errorf("-o %s: want table or json", o.output)
-	}
 	if o.bin, err = filepath.Abs(o.bin); err != nil {
 		return err
 	}
-	classes, err := allocatortest.ReadClasses(o.classes)
+	classes, err := allocatortest.ReadClasses("deployments/static/install.yaml")
 	if err != nil {
 		return err
 	}
@@ -98,18 +87,12 @@ func run(ctx context.Context, o options) error {
 	if o.commands != "" {
 		return measureCommands(ctx, o, hardware, classes)
 	}
-	var fleets []fleet
-	for _, p := range chosen {
-		fleets = append(fleets, fleet{publication: p, hardware: hardware, classes: classes, nodes: o.nodes, seed: o.seed})
-	}
-	if o.templates != "" {
-		return writeTemplates(o.templates, fleets)
-	}
 	var results []result
-	for _, f := range fleets {
+	for _, p := range chosen {
+		f := fleet{publication: p, hardware: hardware, classes: classes, nodes: o.nodes, seed: o.seed}
 		measured, err := measure(ctx, o, f, kinds, fills)
 		if err != nil {
-			return fmt.Errorf("publication %s: %w", f.publication.name, err)
+			return fmt.Errorf("publication %s: %w", p.name, err)
 		}
 		results = append(results, measured...)
 	}

@@ -37,23 +37,23 @@ const (
 
 // result is one measurement: pods of one kind in a fleet.
 type result struct {
-	Publication string `json:"publication"`
-	Bytes       int    `json:"bytesPerNode"`
+	Publication string
+	Bytes       int
 	// Fill is the percentage of the fleet that Claims hold.
-	Fill   int    `json:"fillPercent"`
-	Claims int    `json:"claims"`
-	Kind   string `json:"kind"`
+	Fill   int
+	Claims int
+	Kind   string
 	// Pods is how many were scheduled; 0 if such claims fit on no node. For the kind
 	// "taint" it is the number of nodes on which a GPU got a taint.
-	Pods          int     `json:"pods"`
-	PodsPerSecond float64 `json:"podsPerSecond"`
+	Pods          int
+	PodsPerSecond float64
 	// SchedulerTime and APIServerTime are processor times for each pod, in
 	// milliseconds.
-	SchedulerTime float64 `json:"schedulerMilliseconds"`
-	APIServerTime float64 `json:"apiServerMilliseconds"`
+	SchedulerTime float64
+	APIServerTime float64
 	// SchedulerMemory and APIServerMemory are resident after the pods, in bytes.
-	SchedulerMemory int64 `json:"schedulerBytes"`
-	APIServerMemory int64 `json:"apiServerBytes"`
+	SchedulerMemory int64
+	APIServerMemory int64
 }
 
 // controlPlane is a control plane that is measured.
@@ -65,7 +65,7 @@ func measure(ctx context.Context, o options, f fleet, kinds []claimKind, fills [
 	if err != nil {
 		return nil, err
 	}
-	started, err := controlplane.Start(ctx, o.bin, o.percentage)
+	started, err := controlplane.Start(ctx, o.bin, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,6 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/migconfig"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
@@ -49,24 +48,17 @@ func publications() []publication {
 	mix := []string{"whole", "share-5Gi", "share", "share-20Gi"}
 	mig, partitions := []string{"mig", "mig-class"}, []string{"mig", "mig-2g", "mig-3g"}
 	fewest := func(c *catalog.Inputs) { c.Selection = kind.Selection{Level: kind.LevelLean} }
-	everyAttribute := func(c *catalog.Inputs) { c.Selection = kind.Selection{Level: kind.LevelAll} }
-	fixedOrder := func(c *catalog.Inputs) { c.Taken = nil }
 	twoGPUs := func(c *catalog.Inputs) { c.MIG.GPUs = 2 }
 	return []publication{
 		{plain, exclusive, slices.Concat([]string{"none"}, wholes), []string{"whole"}, 0},
-		{"whole", offered("", nil), wholes, []string{"whole"}, 0},
 		{"lean", offered("share", fewest), shares, mix, 0},
 		{"standard", offered("share", nil), shares, mix, 0},
-		{"share-in-fixed-order", offered("share", fixedOrder), shares, mix, 0},
-		{"share+attributes", offered("share", everyAttribute), shares, mix, 0},
-		{"share-pool-per-gpu", poolForEachGPU, shares, mix, 0},
 		{"share+timeslice", offered("share.timeslice", nil), slices.Concat(shares, []string{"slot"}), slices.Concat(mix, []string{"slot"}), 0},
 		{"layout-3g-2g-1g-1g", layoutOf("mig", "3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2"), mig, partitions, 0},
 		{"share+layout", layoutOf("share,mig", "3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2"), mig, partitions, 0},
 		{"layout-7x1g", layoutOf("mig", "1g.10gb: 7"), mig, []string{"mig"}, 7},
 		{"share+mig-on-two", offered("share.mig", twoGPUs), slices.Concat(shares, mig), slices.Concat(mix, partitions), 0},
 		{"share+mig", offered("share.mig", nil), slices.Concat(shares, mig), slices.Concat(mix, partitions), 0},
-		{"naive", naive, []string{"whole", "mig", "linked"}, slices.Concat([]string{"whole"}, partitions), 0},
 	}
 }
 
@@ -136,22 +128,6 @@ func layoutOf(offer catalog.Offer, devices string) describeFunc {
 // mps returns how a node with the default flags offers shares.
 func mps() catalog.ShareOffer {
 	return catalog.ShareOffer{MPS: true, Smallest: 1 << 30, ServerMemory: 64 << 20}
-}
-
-// poolForEachGPU publishes shares with each GPU in a separate pool.
-func poolForEachGPU(node string, hardware gpu.Node, taken catalog.Taken) (resourceslice.DriverResources, error) {
-	all, err := offered("share", nil)(node, hardware, taken)
-	pools := map[string]resourceslice.Pool{}
-	for _, slice := range all.Pools[node].Slices {
-		for _, device := range slice.Devices {
-			pools[node+"-"+device.Name] = resourceslice.Pool{Slices: []resourceslice.Slice{{Devices: []resourceapi.Device{device}}}}
-		}
-	}
-	return resourceslice.DriverResources{Pools: pools}, err
-}
-
-func naive(pool string, node gpu.Node, _ catalog.Taken) (resourceslice.DriverResources, error) {
-	return allocatortest.Naive(pool, node), nil
 }
 
 // dgxH100 returns a simulated node of eight H100s.

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -13,11 +12,6 @@ import (
 // report writes the results. The ratio of a result is its processor time of the scheduler
 // divided by that of a plain exclusive GPU in the same run, at the same fill.
 func report(w io.Writer, o options, results []result) error {
-	if o.output == "json" {
-		encoder := json.NewEncoder(w)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(results)
-	}
 	if _, err := fmt.Fprintf(w, "%d nodes, %d pods of each kind, seed %d\n\n", o.nodes, o.pods, o.seed); err != nil {
 		return err
 	}

@@ -3,15 +3,10 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -104,72 +99,5 @@ func TestRatiosCompareWithPlainGPUsOfTheSameFill(t *testing.T) {
 	}
 	if got := ratio(all[2], all, "share", "share", 0); got != "-" {
 		t.Errorf("without an empty fleet: got %s", got)
-	}
-}
-
-// scheduler_perf decodes the templates strictly, with a number for the index.
-func TestTemplatesAreObjectsOfOneNode(t *testing.T) {
-	hardware, classes := testNode(t)
-	var fleets []fleet
-	for _, p := range publications() {
-		fleets = append(fleets, fleet{publication: p, hardware: hardware, classes: classes})
-	}
-	dir := t.TempDir()
-	if err := writeTemplates(dir, fleets); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "performance-config.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var tests []struct {
-		Name             string
-		WorkloadTemplate []struct{ NodeTemplatePath, TemplatePath, PodTemplatePath, CountParam string }
-		Workloads        []struct{ Params map[string]int }
-	}
-	if err := yaml.Unmarshal(text, &tests); err != nil || len(tests) != len(fleets) {
-		t.Fatalf("%d tests of %d publications, %v", len(tests), len(fleets), err)
-	}
-	for _, test := range tests {
-		for _, step := range test.WorkloadTemplate {
-			if name := step.NodeTemplatePath + step.TemplatePath + step.PodTemplatePath; name != "" {
-				if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-					t.Errorf("a template of %s: %v", test.Name, err)
-				}
-			}
-			if param, named := strings.CutPrefix(step.CountParam, "$"); named && test.Workloads[0].Params[param] == 0 {
-				t.Errorf("%s has no parameter %q", test.Name, param)
-			}
-		}
-	}
-	for _, p := range publications() {
-		read := func(name string, into any) {
-			t.Helper()
-			text, err := os.ReadFile(filepath.Join(dir, p.name+"-"+name+".yaml"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := yaml.UnmarshalStrict([]byte(strings.ReplaceAll(string(text), "{{.Index}}", "7")), into); err != nil {
-				t.Errorf("%s of %s: %v", name, p.name, err)
-			}
-		}
-		var node corev1.Node
-		var slice resourceapi.ResourceSlice
-		var class resourceapi.DeviceClass
-		var claim resourceapi.ResourceClaim
-		var template resourceapi.ResourceClaimTemplate
-		var pod corev1.Pod
-		read("node", &node)
-		read("slice-0", &slice)
-		read("class", &class)
-		read("claim", &claim)
-		read("claim-template", &template)
-		read("pod", &pod)
-		if node.Name != "n-7" || slice.Spec.NodeName == nil || *slice.Spec.NodeName != node.Name {
-			t.Errorf("%s: the slice is of %v, the node is %s", p.name, slice.Spec.NodeName, node.Name)
-		}
-		if wanted := claim.Spec.Devices.Requests[0].Exactly.DeviceClassName; wanted != class.Name || template.Name != *pod.Spec.ResourceClaims[0].ResourceClaimTemplateName {
-			t.Errorf("%s: the claim is of %s, the class is %s; the template is %s", p.name, wanted, class.Name, template.Name)
-		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -73,26 +72,5 @@ touch /tmp/here && exit 7`
 	}
 	if left, err := filepath.Glob("/var/tmp/gpu-dra-fresh-run.*"); err != nil || len(left) != 0 {
 		t.Errorf("left behind: %q, %v", left, err)
-	}
-}
-
-func TestWithoutACommandItSaysHowToCallIt(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), "./fresh.sh", ".")
-	out, _ := cmd.CombinedOutput()
-	if cmd.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), "fresh.sh FOLDER COMMAND...") {
-		t.Errorf("exit status %d: %s", cmd.ProcessState.ExitCode(), out)
-	}
-}
-
-// Each machine has a mirror of its own.
-func TestNoMirrorIsNamed(t *testing.T) {
-	text, err := os.ReadFile("fresh.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if strings.Contains(line, "://") && !strings.Contains(line, "[a-z]+://") || strings.Contains(line, ".org") {
-			t.Errorf("it names a host: %s", line)
-		}
 	}
 }

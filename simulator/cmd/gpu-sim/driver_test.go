@@ -4,16 +4,12 @@ package main
 
 import (
 	"bufio"
-	"encoding/json"
-	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/gpu-dra/gpu-dra-driver/simulator/cudasim"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
@@ -57,25 +53,4 @@ func shortState(t *testing.T) string {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(state) })
 	return state
-}
-
-func TestTheDriverIdentifiesAProcessByItsConnection(t *testing.T) {
-	if _, err := os.Stat("/dev/nvidiactl"); err == nil {
-		t.Skip("this machine has the device nodes of a GPU")
-	}
-	state := shortState(t)
-	serveDriver(t, state, "t4")
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(t.Context(), "unix", filepath.Join(state, "run/nvidia-persistenced/socket"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close() //nolint:errcheck // the test is over
-	var reply cudasim.Reply
-	if _, err := conn.Write([]byte(`{"op":"init"}`)); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.NewDecoder(conn).Decode(&reply); err != nil || reply.Error == nil || reply.Error.Name != "NO_DEVICE" {
-		t.Errorf("got %+v, %v; want NO_DEVICE, as this process has no device nodes", reply, err)
-	}
 }

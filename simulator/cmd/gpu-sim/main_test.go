@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,7 +14,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
@@ -47,16 +45,6 @@ func gpuSim(state string, args ...string) (stdout string, err error) {
 	return out.String(), err
 }
 
-// inAnotherProcess runs the tool as one.
-func inAnotherProcess(t *testing.T, state string, args ...string) {
-	t.Helper()
-	c := exec.CommandContext(t.Context(), os.Args[0], args...)
-	c.Env = append(os.Environ(), "BE_GPU_SIM=1", "GPU_SIM_STATE="+state)
-	if out, err := c.CombinedOutput(); err != nil {
-		t.Fatalf("gpu-sim %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-}
-
 // ok runs the tool and fails the test if it fails.
 func ok(t *testing.T, state string, args ...string) string {
 	t.Helper()
@@ -65,51 +53,6 @@ func ok(t *testing.T, state string, args ...string) string {
 		t.Fatalf("gpu-sim %s: %v", strings.Join(args, " "), err)
 	}
 	return out
-}
-
-func TestFaultReachesAnotherProcessAtOnce(t *testing.T) {
-	state := t.TempDir()
-	ok(t, state, "create", "--model", "t4")
-	s, err := nvmlsim.Open(state)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lib := s.NVML()
-	if ret := lib.Init(); ret != nvml.SUCCESS {
-		t.Fatal(ret)
-	}
-	t.Cleanup(func() {
-		if ret := lib.Shutdown(); ret != nvml.SUCCESS {
-			t.Error(ret)
-		}
-	})
-	d, ret := lib.DeviceGetHandleByIndex(1)
-	if ret != nvml.SUCCESS {
-		t.Fatal(ret)
-	}
-	set, ret := lib.EventSetCreate()
-	if ret != nvml.SUCCESS {
-		t.Fatal(ret)
-	}
-	if ret := d.RegisterEvents(nvml.EventTypeXidCriticalError, set); ret != nvml.SUCCESS {
-		t.Fatal(ret)
-	}
-	event := make(chan nvml.EventData, 1)
-	go func() {
-		data, _ := set.Wait(10 * 60 * 1000)
-		event <- data
-	}()
-	inAnotherProcess(t, state, "fault", "lost", "--gpu", "0000:3b:00.0")
-	if data := <-event; data.Device != d || data.EventData != 79 {
-		t.Errorf("event %+v", data)
-	}
-	if _, ret := d.GetUUID(); ret != nvml.ERROR_GPU_IS_LOST {
-		t.Errorf("the GPU is %v, want lost", ret)
-	}
-	inAnotherProcess(t, state, "fault", "clear")
-	if _, ret := d.GetUUID(); ret != nvml.SUCCESS {
-		t.Errorf("after clear: %v", ret)
-	}
 }
 
 func TestEveryCommandChangesWhatShowShows(t *testing.T) {
@@ -185,56 +128,6 @@ func TestEveryCommandChangesWhatShowShows(t *testing.T) {
 	}
 }
 
-func TestModelFromAFile(t *testing.T) {
-	model := filepath.Join(t.TempDir(), "mine.yaml")
-	m, err := nvmlsim.LoadModel("t4")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.Name = "mine"
-	m.GPUs = m.GPUs[:1]
-	data, err := yaml.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(model, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if out := ok(t, t.TempDir(), "create", "--model", model); !strings.Contains(out, "made a mine with 1 GPUs") {
-		t.Errorf("got %q", out)
-	}
-}
-
-func TestNvidiaSMISetsTheComputeMode(t *testing.T) {
-	state := t.TempDir()
-	ok(t, state, "create", "--model", "dgx-h100")
-	mode := func(index int) string {
-		t.Helper()
-		var view nvmlsim.View
-		if err := json.Unmarshal([]byte(ok(t, state, "show", "-o", "json")), &view); err != nil {
-			t.Fatal(err)
-		}
-		return view.GPUs[index].ComputeMode
-	}
-	if out := ok(t, state, "nvidia-smi", "-i", "1", "-c", "EXCLUSIVE_PROCESS"); !strings.Contains(out, "Set compute mode to EXCLUSIVE_PROCESS for GPU") {
-		t.Errorf("it printed %q", out)
-	}
-	if got := []string{mode(0), mode(1)}; got[0] != "Default" || got[1] != "ExclusiveProcess" {
-		t.Errorf("modes %v after -i 1 -c EXCLUSIVE_PROCESS", got)
-	}
-	ok(t, state, "nvidia-smi", "-c", "0")
-	if got := mode(1); got != "Default" {
-		t.Errorf("mode %s after -c 0", got)
-	}
-	ok(t, state, "fault", "lost", "--gpu", "2")
-	for args, status := range map[string]int{"-c SOMETIMES": 2, "-i 2 -c 3": 15} {
-		_, err := gpuSim(state, append([]string{"nvidia-smi"}, strings.Fields(args)...)...)
-		if exit := (exitError{}); !errors.As(err, &exit) || exit.status != status {
-			t.Errorf("nvidia-smi %s: %v, want status %d", args, err, status)
-		}
-	}
-}
-
 func TestCreateWithAWrongLibraryLeavesNothing(t *testing.T) {
 	state, file := t.TempDir(), filepath.Join(t.TempDir(), "libnvidia-ml.so.1")
 	if err := os.WriteFile(file, []byte("no library"), 0o644); err != nil {
@@ -291,25 +184,6 @@ func TestCreateIfMissingLeavesANodeOfTheSameModel(t *testing.T) {
 	}
 }
 
-func TestASecondModelLeavesTheFirst(t *testing.T) {
-	state := t.TempDir()
-	ok(t, state, "create", "--model", "t4")
-	ok(t, state, "fault", "lost", "--gpu", "2")
-	before := ok(t, state, "show")
-	for _, flags := range [][]string{{"--model", "l40s"}, {"--model", "l40s", "--if-missing"}, {"--model", "t4"}} {
-		_, err := gpuSim(state, append([]string{"create"}, flags...)...)
-		if !errors.Is(err, simerr.ErrInUse) || !strings.Contains(err.Error(), state+": already in use: it holds a simulated t4") {
-			t.Errorf("create %s: %v", strings.Join(flags, " "), err)
-		}
-	}
-	if after := ok(t, state, "show"); after != before {
-		t.Errorf("the node changed:\n%s\nbefore\n%s", after, before)
-	}
-	if out, err := exec.CommandContext(t.Context(), filepath.Join(state, "usr/bin/nvidia-smi"), "-L").CombinedOutput(); err != nil || strings.Count(string(out), "Tesla T4") != 4 {
-		t.Errorf("nvidia-smi after it: %s, %v", out, err)
-	}
-}
-
 func TestMistakesAreExplained(t *testing.T) {
 	state := t.TempDir()
 	ok(t, state, "create", "--model", "t4")
@@ -358,33 +232,6 @@ func TestTheFabricOfAGPUIsSet(t *testing.T) {
 	}
 	if _, err := gpuSim(state, "fault", "fabric", "--gpu", "0"); err == nil {
 		t.Error("no error without a registration and a clique")
-	}
-}
-
-func TestAWatchedProcessIsRemovedWhenItEnds(t *testing.T) {
-	state := t.TempDir()
-	ok(t, state, "create", "--model", "t4")
-	ctx, end := context.WithCancel(t.Context())
-	process := exec.CommandContext(ctx, "/bin/sh", "-c", "read _")
-	if _, err := process.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	if err := process.Start(); err != nil {
-		t.Fatal(err)
-	}
-	watched := make(chan error, 1)
-	go func() {
-		_, err := gpuSim(state, "process", "add", "--gpu", "2", "--pid", fmt.Sprint(process.Process.Pid), "--watch")
-		watched <- err
-	}()
-	// Whether it is listed before its end is for the simulator's own tests.
-	end()
-	_ = process.Wait()
-	if err := <-watched; err != nil && !strings.Contains(err.Error(), "not found on this machine") {
-		t.Fatal(err)
-	}
-	if out := ok(t, state, "show"); strings.Contains(out, "Processes") {
-		t.Errorf("after its end:\n%s", out)
 	}
 }
 

@@ -59,12 +59,3 @@ func TestAPodsProbeIsHeldToItsNamespace(t *testing.T) {
 		}
 	}
 }
-
-func TestAnOlderDriverHasNoNamespaces(t *testing.T) {
-	_, root := driver(t, "t4")
-	for _, args := range []string{"-p 3 -h", "-f -p 3 -m", "server list"} {
-		if out, err := program(t, root, strings.Fields(args)...); err == nil || strings.Contains(out, "namespace") {
-			t.Errorf("%s: %q, %v", args, out, err)
-		}
-	}
-}

@@ -248,23 +248,6 @@ func TestADaemonDoesNotComeUp(t *testing.T) {
 	until(t, "the daemon's end", func() bool { return !daemons(t, state)[0].Running })
 }
 
-func TestNvidiaSMISetsTimeSlices(t *testing.T) {
-	state, root := driver(t, "dgx-h100")
-	smi := func(args ...string) (string, error) {
-		out, err := exec.CommandContext(t.Context(), filepath.Join(root, "usr/bin/nvidia-smi"), args...).CombinedOutput()
-		return string(out), err
-	}
-	if out, err := smi("compute-policy", "--set-timeslice=3", "-i", "1"); err != nil {
-		t.Fatal(out, err)
-	}
-	if !strings.Contains(ok(t, state, "show"), "time slice Long") {
-		t.Error("show does not tell")
-	}
-	if out, err := smi("compute-policy", "--set-timeslice=4"); err == nil || !strings.Contains(out, "3=LONG") {
-		t.Errorf("a wrong time slice: %s, %v", out, err)
-	}
-}
-
 func TestAnAdministratorSetsComputeModes(t *testing.T) {
 	state := t.TempDir()
 	ok(t, state, "create", "--model", "t4")

@@ -233,24 +233,3 @@ func cut(t *testing.T, lib nvml.Interface) {
 		}
 	}
 }
-
-// The cost of a call through the library, next to a call of the linked simulator.
-func BenchmarkMemoryInfo(b *testing.B) {
-	sim := node(b, "dgx-h100")
-	for _, side := range []struct {
-		name string
-		lib  nvml.Interface
-	}{{"linked", sim.NVML()}, {"library", nvml.New(nvml.WithLibraryPath(build(b)))}} {
-		b.Run(side.name, func(b *testing.B) {
-			device, ret := start(b, side.lib).DeviceGetHandleByIndex(0)
-			if ret != nvml.SUCCESS {
-				b.Fatal(ret)
-			}
-			for b.Loop() {
-				if _, ret := device.GetMemoryInfo(); ret != nvml.SUCCESS {
-					b.Fatal(ret)
-				}
-			}
-		})
-	}
-}

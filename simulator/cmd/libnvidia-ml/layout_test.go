@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"reflect"
 	"slices"
 	"strings"
@@ -81,12 +80,5 @@ func TestTheAssertionsMatchTheStructs(t *testing.T) {
 	}
 	if diff := cmp.Diff(string(want), c.String()); diff != "" {
 		t.Errorf("UPDATE_GOLDEN=1 writes it (-%s +structs):\n%s", layoutFile, diff)
-	}
-}
-
-// The compiler checks each size and each offset against nvml.h.
-func TestTheStructsHaveTheLayoutOfTheHeader(t *testing.T) {
-	if out, err := exec.CommandContext(t.Context(), "gcc", "-fsyntax-only", "-I", header(t), layoutFile).CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
 	}
 }

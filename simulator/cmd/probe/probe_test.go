@@ -53,14 +53,6 @@ func TestDeviceNumbersMatchLs(t *testing.T) {
 	}
 }
 
-func TestOnlyTheDriversVariablesAreReported(t *testing.T) {
-	got := environment([]string{"NVIDIA_VISIBLE_DEVICES=void", "CUDA_MPS_PIPE_DIRECTORY=/a=b", "HOME=/root"})
-	want := map[string]string{"NVIDIA_VISIBLE_DEVICES": "void", "CUDA_MPS_PIPE_DIRECTORY": "/a=b"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
 func TestMountsOfTheDriverAreReported(t *testing.T) {
 	got, err := parseMounts(`1 2 0:3 / /proc rw,nosuid shared:1 - proc proc rw
 3 2 8:1 /driver/libcuda.so.570 /usr/lib/libcuda.so.570 ro,nosuid master:1 - ext4 /dev/vda rw

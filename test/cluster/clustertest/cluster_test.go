@@ -359,9 +359,3 @@ func TestAnInterruptedUpKeepsOnlyItsLogs(t *testing.T) {
 	mustRun(t, name, "down")
 	assertNothingLeft(t, before, name)
 }
-
-func TestAComponentThatDoesNotExistIsRefused(t *testing.T) {
-	if _, err := run(t, clusterName("f"), "restart", "dockerd"); err == nil || !strings.Contains(err.Error(), "kubelet") {
-		t.Errorf("got %v, want the names that exist", err)
-	}
-}

@@ -38,9 +38,3 @@ func TestAContainerIsAdaptedToItsMachine(t *testing.T) {
 		}
 	}
 }
-
-func TestThisMachineHasCapabilities(t *testing.T) {
-	if m, err := thisMachine(); err != nil || m.capabilities == 0 {
-		t.Errorf("got %+v, %v", m, err)
-	}
-}

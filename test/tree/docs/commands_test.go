@@ -5,22 +5,11 @@ package docs
 import (
 	"os/exec"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/markdown"
 )
-
-func TestEveryFenceNamesItsLanguage(t *testing.T) {
-	// The README of the simulator has commands with their output.
-	known := []string{markdown.Commands, "yaml", "text", "console", "go"}
-	for _, f := range fences(t) {
-		if !slices.Contains(known, f.Language) {
-			t.Errorf("%s: the language of the fence is %q, want one of %q; text is for output and figures", f.Where(), f.Language, known)
-		}
-	}
-}
 
 var placeholder = regexp.MustCompile(`<[a-z][a-z -]*>|…|\.\.\.$|^\$ `)
 
@@ -41,24 +30,6 @@ func TestCommandsCanBePasted(t *testing.T) {
 		bash.Stdin = strings.NewReader(markdown.Script([]markdown.Fence{f}))
 		if out, err := bash.CombinedOutput(); err != nil {
 			t.Errorf("%s: %v: %s", f.Where(), err, out)
-		}
-	}
-}
-
-// Only commands in fences are run by a test.
-func TestCommandsInTheTextAreInAFenceToo(t *testing.T) {
-	var run strings.Builder
-	for _, f := range fences(t) {
-		if f.Language == markdown.Commands {
-			run.WriteString(strings.Join(f.Lines, "\n"))
-		}
-	}
-	command := regexp.MustCompile("`((?:kubectl|helm|ctr|crane|gpu-sim) [^`]* -[^`]*)`")
-	for _, doc := range documents(t) {
-		for _, m := range command.FindAllStringSubmatch(fenced.ReplaceAllString(read(t, doc), ""), -1) {
-			if text := strings.Join(strings.Fields(m[1]), " "); !strings.Contains(run.String(), text) {
-				t.Errorf("%s: no fence has the command `%s`", doc, text)
-			}
 		}
 	}
 }

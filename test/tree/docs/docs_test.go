@@ -19,7 +19,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/markdown"
 )
 
@@ -117,26 +116,6 @@ func TestRulesAndDashboardReadDocumentedMetrics(t *testing.T) {
 
 // knownProfiles has the MIG profiles that the chart knows.
 const knownProfiles = "deployments/helm/gpu-dra-driver/templates/_mig.tpl"
-
-func TestTheChartKnowsEveryMIGProfileOfEachModel(t *testing.T) {
-	known := read(t, knownProfiles)
-	for _, model := range nvmlsim.ModelNames() {
-		m, err := nvmlsim.LoadModel(model)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, kind := range m.Kinds {
-			if kind.MIG == nil {
-				continue
-			}
-			for _, p := range kind.MIG.Profiles {
-				if !strings.Contains(known, `"`+p.Name+`"`) {
-					t.Errorf("the chart does not know %s, which a %s has", p.Name, kind.Name)
-				}
-			}
-		}
-	}
-}
 
 // chartClasses returns the DeviceClasses of the chart with its default values.
 func chartClasses(t *testing.T) []resourceapi.DeviceClass {

@@ -8,8 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -18,61 +16,12 @@ import (
 
 const root = "../../.."
 
-// Go's cache of test results does not track files outside a test's module. The
-// tests of nested modules read the chart, the commands and the golden files. So a
-// cached result could hide a failure that a fresh machine shows.
-func TestNestedModulesAreTestedWithoutCachedResults(t *testing.T) {
-	makefile := read(t, "Makefile")
-	for _, command := range regexp.MustCompile(`\bgo -C \S+ test\b.*`).FindAllString(makefile, -1) {
-		if !strings.Contains(command, " -count=1 ") {
-			t.Errorf("the Makefile tests a module with cached results: add -count=1 to %q", command)
-		}
-	}
-	modules := modules(t)
-	for _, file := range files(t) {
-		if !strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		module := filepath.Dir(file)
-		for !slices.Contains(modules, module) {
-			module = filepath.Dir(module)
-		}
-		step := regexp.MustCompile(`go -C ` + regexp.QuoteMeta(module) + ` test\b|\bmodule-` + filepath.Base(module) + `\b`)
-		if module != "." && !step.MatchString(makefile) {
-			t.Errorf("no step of the Makefile tests the module %s", module)
-			modules = slices.DeleteFunc(modules, func(m string) bool { return m == module })
-		}
-	}
-}
-
 // A module without an entry gets no security updates.
 func TestDependabotUpdatesEveryModule(t *testing.T) {
 	config := read(t, ".github/dependabot.yml")
 	for _, module := range modules(t) {
 		if entry := "- package-ecosystem: gomod\n  directory: /" + strings.TrimPrefix(module, ".") + "\n"; !strings.Contains(config, entry) {
 			t.Errorf(".github/dependabot.yml lacks the module %s", module)
-		}
-	}
-}
-
-// Where mounts are shared, as with systemd, an unmount of a copy in a test reaches the machine's original.
-func TestTestsMountInANamespaceOfTheirOwn(t *testing.T) {
-	exceptions := []string{
-		"foreign", // the node of the cluster must see the mounts, which are in a group of their own
-		"gpu",     // only its clients mount, which it starts in a namespace of their own
-	}
-	mount := regexp.MustCompile(`\b(unix|syscall)\.(Mount|Unmount)\(`)
-	mounts, enters := map[string]bool{}, map[string]bool{}
-	for _, file := range files(t) {
-		if strings.HasSuffix(file, "_test.go") {
-			folder, text := filepath.Dir(file), read(t, file)
-			mounts[folder] = mounts[folder] || mount.MatchString(text)
-			enters[folder] = enters[folder] || strings.Contains(text, "\tmountns.Enter()\n")
-		}
-	}
-	for folder := range mounts {
-		if mounts[folder] && !enters[folder] && !slices.Contains(exceptions, filepath.Base(folder)) {
-			t.Errorf("the tests of %s mount on the machine: call mountns.Enter in TestMain", folder)
 		}
 	}
 }

@@ -132,21 +132,6 @@ func TestTheChartsSchemaKnowsEveryAttribute(t *testing.T) {
 	}
 }
 
-func TestReferencesAreTheValuesOfConstants(t *testing.T) {
-	v := read(t)
-	for text, want := range map[string]string{
-		"1 to [MaxProcesses]":                      "1 to 48",
-		"[StrategyMPS], [StrategyPlain]":           "`MPS`, `Plain`",
-		"the value of [TaintUnhealthy]":            "the value of `gpu.nvidia.com/unhealthy`",
-		"as in [GpuConfig]":                        "as in `GpuConfig`",
-		"\"10Gi\", or less with --list-attributes": "`10Gi`, or less with `--list-attributes`",
-	} {
-		if got := v.markdown(text); got != want {
-			t.Errorf("%s: %s, want %s", text, got, want)
-		}
-	}
-}
-
 func read(t *testing.T) vocabulary {
 	t.Helper()
 	v, err := readVocabulary(root)

@@ -5,7 +5,6 @@ package build
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -43,21 +42,6 @@ func TestTheModulesPinTheVersionsOfTheReleases(t *testing.T) {
 				t.Errorf("the pins of release %s do not pin %s", release.Name, want)
 			}
 		}
-	}
-}
-
-func TestAnUnknownReleaseNamesTheKnownOnes(t *testing.T) {
-	if _, err := FindRelease("1.2"); err == nil || !strings.Contains(err.Error(), "1.35, 1.36, 1.37, 1.37.2") {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestTheSourceTreeIsFoundFromInsideOnly(t *testing.T) {
-	if got := source(t); filepath.Base(got) != "cluster" {
-		t.Errorf("got %s", got)
-	}
-	if got := FindSource(t.TempDir()); got != "" {
-		t.Errorf("outside: got %s", got)
 	}
 }
 
@@ -114,18 +98,5 @@ func TestWithoutASourceTreeTheErrorNamesTheMissingTargets(t *testing.T) {
 	err = Run(t.Context(), "", "/opt/bin", stale, t.Logf)
 	if err == nil || !strings.Contains(err.Error(), "kubernetes") || !strings.Contains(err.Error(), "--bin") {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestTargetsHaveDifferentNames(t *testing.T) {
-	for _, containerRuntime := range ContainerRuntimes() {
-		var all []string
-		for _, target := range Targets(defaultRelease(t), containerRuntime) {
-			all = append(all, target.Name)
-		}
-		slices.Sort(all)
-		if len(slices.Compact(slices.Clone(all))) != len(all) {
-			t.Errorf("%s: got %v", containerRuntime, all)
-		}
 	}
 }

@@ -8,13 +8,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
 // contents maps each path of an image to its content, link target or "dir".
@@ -83,24 +81,6 @@ func TestTheProbeImageHasAShellAndWhatHooksNeed(t *testing.T) {
 	}
 }
 
-func TestAnArchiveCarriesItsReference(t *testing.T) {
-	img, err := Program(program(t, "pause"), "65535:65535")
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "pause.tar")
-	if err := Write(file, "localhost/gpu-dra/pause:test", img); err != nil {
-		t.Fatal(err)
-	}
-	manifest, err := tarball.LoadManifest(func() (io.ReadCloser, error) { return os.Open(file) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"localhost/gpu-dra/pause:test"}, manifest[0].RepoTags); diff != "" {
-		t.Errorf("references (-want +got):\n%s", diff)
-	}
-}
-
 func TestAnImageOfAProgramRunsIt(t *testing.T) {
 	img, err := Program(program(t, "manager"), "0:0")
 	if err != nil {
@@ -115,26 +95,5 @@ func TestAnImageOfAProgramRunsIt(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"/program", "0:0", "PATH=/:/usr/bin"}, append(config.Config.Entrypoint, config.Config.User, config.Config.Env[0])); diff != "" {
 		t.Errorf("command, user and environment (-want +got):\n%s", diff)
-	}
-}
-
-func TestADynamicProgramHasItsLibraries(t *testing.T) {
-	img, err := Program("/bin/sh", "0:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var libc, loader bool
-	for path := range contents(t, img) {
-		libc = libc || filepath.Base(path) == "libc.so.6"
-		loader = loader || strings.HasPrefix(filepath.Base(path), "ld-linux")
-	}
-	if !libc || !loader {
-		t.Errorf("C library: %t, loader: %t", libc, loader)
-	}
-}
-
-func TestAMissingProgramIsNamed(t *testing.T) {
-	if _, err := Program("/missing/pause", "0:0"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("got %v", err)
 	}
 }

@@ -4,8 +4,6 @@ package process
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -93,16 +91,6 @@ func TestADaemonThatIgnoresSIGTERMIsKilled(t *testing.T) {
 	}
 }
 
-func TestListOfNothingIsEmpty(t *testing.T) {
-	records, err := List(filepath.Join(t.TempDir(), "missing"))
-	if err != nil || len(records) != 0 {
-		t.Errorf("got %v, %v", records, err)
-	}
-	if _, err := Read(t.TempDir(), "daemon"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("got %v, want %v", err, fs.ErrNotExist)
-	}
-}
-
 func TestAProgramsNameMayLookLikeState(t *testing.T) {
 	got, err := parseStat("42 (a) R (b c) S 1 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2 3")
 	if err != nil || got != (stat{state: "S", startTime: 987654}) {
@@ -110,19 +98,6 @@ func TestAProgramsNameMayLookLikeState(t *testing.T) {
 	}
 	if _, err := parseStat("42 (a) S 1"); err == nil {
 		t.Error("a short line was accepted")
-	}
-}
-
-func TestTheEndOfALogIsShort(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "log")
-	if got := Tail(file, 2); got != "(no log)" {
-		t.Errorf("got %q", got)
-	}
-	if err := os.WriteFile(file, []byte("a\nb\n"+strings.Repeat("c", 1000)+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := Tail(file, 2), "  b\n  "+strings.Repeat("c", maxTailLine)+"..."; got != want {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
