@@ -33,43 +33,43 @@ func claimLock(claim types.UID) string { return "claim-" + string(claim) }
 // That includes slow work such as the start of its MPS daemon.
 func deviceLock(device kind.Name) string { return "device " + device.String() }
 
-// lockedDevice returns the device whose lock work on a device holds: its own, but for
-// seats, which use the MPS daemon of their GPU, the GPU's.
+// lockedDevice returns the device to lock. Seats share their GPU's MPS daemon, so they lock
+// the GPU.
 func lockedDevice(name kind.Name) kind.Name { return cmp.Or(name.MPSDaemon(), name) }
 
 // gpuWideLock returns the name of the lock for work that affects a GPU's other
 // devices too. See [gpuWide].
 func gpuWideLock(address gpu.PCIAddress) string { return "all of " + address.DeviceName() }
 
-// on lists the devices and GPUs that work on a claim affects.
-type on struct {
+// affected lists the devices and GPUs that work on a claim affects.
+type affected struct {
 	devices []kind.Name
 	gpus    []gpu.PCIAddress
 }
 
-// onDevicesOf returns the devices of these plans and their GPUs.
-func onDevicesOf(plans ...plan.Plan) on {
-	var o on
+// affectedBy returns the devices of these plans and their GPUs.
+func affectedBy(plans ...plan.Plan) affected {
+	var a affected
 	for _, p := range plans {
 		for _, name := range p.Names() {
 			if name.OnGPU() {
-				o.devices, o.gpus = append(o.devices, lockedDevice(name)), append(o.gpus, name.Address)
+				a.devices, a.gpus = append(a.devices, lockedDevice(name)), append(a.gpus, name.Address)
 			}
 		}
 	}
-	return o
+	return a
 }
 
 // lockDevices waits for the locks of the devices and returns a function that unlocks
 // them. The caller holds no lock except that of a claim.
-func (l *locks) lockDevices(ctx context.Context, o on) (unlock func(), err error) {
-	return l.lock(ctx, names(o.devices, deviceLock)...)
+func (l *locks) lockDevices(ctx context.Context, a affected) (unlock func(), err error) {
+	return l.lock(ctx, names(a.devices, deviceLock)...)
 }
 
-func names[T any](of []T, name func(T) string) []string {
-	all := make([]string, len(of))
-	for i, one := range of {
-		all[i] = name(one)
+func names[T any](list []T, name func(T) string) []string {
+	all := make([]string, len(list))
+	for i, item := range list {
+		all[i] = name(item)
 	}
 	return all
 }

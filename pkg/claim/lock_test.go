@@ -71,8 +71,8 @@ func isFree(t *testing.T, path, name string) bool {
 // ones.
 func TestALockThatIsNotReachedLeavesNoEarlierOneBehind(t *testing.T) {
 	gpu1b := gpu.PCIAddress{Bus: 0x1b}
-	taken := on{devices: []kind.Name{kindtest.Name("gpu-1b-00-mig-1g-10gb-0")}, gpus: []gpu.PCIAddress{gpu1b}}
-	wanted := on{devices: []kind.Name{kindtest.Name("gpu-07-00"), kindtest.Name("gpu-1b-00-mig-1g-10gb-0")}, gpus: []gpu.PCIAddress{{Bus: 7}, gpu1b}}
+	taken := affected{devices: []kind.Name{kindtest.Name("gpu-1b-00-mig-1g-10gb-0")}, gpus: []gpu.PCIAddress{gpu1b}}
+	wanted := affected{devices: []kind.Name{kindtest.Name("gpu-07-00"), kindtest.Name("gpu-1b-00-mig-1g-10gb-0")}, gpus: []gpu.PCIAddress{{Bus: 7}, gpu1b}}
 	for name, same := range map[string]bool{"same process": true, "another process": false} {
 		t.Run(name, func(t *testing.T) {
 			path := t.TempDir() + "/lock"
@@ -115,7 +115,7 @@ func TestSeatsTakeTheLockOfTheirGPU(t *testing.T) {
 	path := t.TempDir() + "/lock"
 	here, there := process(t, path), process(t, path)
 	address := gpu.PCIAddress{Bus: 0x1b}
-	unlock, err := here.lockDevices(t.Context(), onDevicesOf(plan.Plan{Devices: []plan.Device{{Name: kindtest.Name("gpu-1b-00-seat")}}}))
+	unlock, err := here.lockDevices(t.Context(), affectedBy(plan.Plan{Devices: []plan.Device{{Name: kindtest.Name("gpu-1b-00-seat")}}}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -172,7 +172,7 @@ func (m *Manager) recoverClaim(ctx context.Context, claim types.UID, report *Rep
 		ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", klog.KRef(r.Claim.Namespace, r.Claim.Name), "claimUID", claim))
 		list = report.listFor(m.journal.Phase(r))
 	}
-	if _, err := m.reach(ctx, claim, toStable, wanted{}); err != nil {
+	if _, err := m.reach(ctx, claim, stable{}); err != nil {
 		return err
 	}
 	if list != nil {

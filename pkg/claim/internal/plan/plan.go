@@ -9,13 +9,13 @@ import (
 )
 
 // Make decides how a claim uses the devices that were allocated to it. Conflicts with other
-// claims are found later, by [Against]. With an error the plan has the allocated devices.
+// claims are found later, by [Against].
 func Make(a Allocation, in Inputs) (Plan, error) {
 	requests := make([]deviceRequest, len(a.requests))
 	for i, d := range a.requests {
 		d, err := in.resolve(d)
 		if err != nil {
-			return a.Plan(), d.wrap(err)
+			return Plan{}, d.wrap(err)
 		}
 		requests[i] = d
 	}
@@ -29,7 +29,7 @@ func Make(a Allocation, in Inputs) (Plan, error) {
 			err = in.checkUse(d, d.sharingOf(device), use.ComputeMode)
 		}
 		if err != nil {
-			return a.Plan(), d.wrap(err)
+			return Plan{}, d.wrap(err)
 		}
 		planned.Devices = append(planned.Devices, device)
 	}
