@@ -21,12 +21,14 @@ func Make(a Allocation, in Inputs) (Plan, error) {
 	}
 	planned := Plan{Claim: a.Claim}
 	for _, d := range requests {
-		device, err := in.use(d, requests)
-		if err == nil {
+		device := d.device
+		device.UUID = d.gpu.UUID
+		var err error
+		if device.Terms, err = in.terms(d, requests); err == nil {
 			err = in.checkCombination(device, planned.Devices)
 		}
 		if err == nil {
-			err = in.checkUse(d, d.sharingOf(device), use.ComputeMode)
+			err = in.checkUse(d, d.sharingOn(device.Terms), use.ComputeMode)
 		}
 		if err != nil {
 			return Plan{}, d.wrap(err)
