@@ -139,9 +139,9 @@ func (m *Manager) usersOfDevice(ctx context.Context, name kind.Name, users []use
 	if err != nil {
 		return nil, err
 	}
-	there := plan.PartitionsAt(mig, name)
+	present := plan.PartitionsAt(mig, name)
 	return slices.DeleteFunc(slices.Clone(users), func(u user) bool {
-		return u.GPUInstance == nil || !slices.ContainsFunc(there, func(p gpu.Partition) bool { return p.GPUInstanceID == *u.GPUInstance })
+		return u.GPUInstance == nil || !slices.ContainsFunc(present, func(p gpu.Partition) bool { return p.GPUInstanceID == *u.GPUInstance })
 	}), nil
 }
 

@@ -148,8 +148,8 @@ func (m *Manager) changePods(ctx context.Context, claim types.UID, pods []types.
 	return m.journal.Save(r)
 }
 
-func isSubset(pods, of []types.UID) bool {
-	return !slices.ContainsFunc(pods, func(pod types.UID) bool { return !slices.Contains(of, pod) })
+func isSubset(pods, all []types.UID) bool {
+	return !slices.ContainsFunc(pods, func(pod types.UID) bool { return !slices.Contains(all, pod) })
 }
 
 // Release unprepares a claim that this node no longer needs, and reports whether it

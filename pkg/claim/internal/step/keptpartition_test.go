@@ -31,7 +31,7 @@ func TestAKeptPartitionOfAnotherBootIsNotThisDrivers(t *testing.T) {
 		if err != nil || len(uuids) != want {
 			t.Errorf("recorded in boot %s: %v, %v; want %d", boot, uuids, err, want)
 		}
-		names, err := s.on(t.Context(), device.Address)
+		names, err := s.recorded(t.Context(), device.Address)
 		if err != nil || len(names) != want {
 			t.Errorf("recorded in boot %s: %v, %v; want %d", boot, names, err, want)
 		}
