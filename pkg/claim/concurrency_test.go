@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -483,4 +484,43 @@ func TestACallEndsInTimeThoughUndoingItHangs(t *testing.T) {
 		m, _ = w.restart(t.Context())
 		wantNothing(t, w.left(m))
 	})
+}
+
+// Two processes prepare many claims concurrently, on one GPU and on eight.
+func TestManyClaimsPartitionConcurrently(t *testing.T) {
+	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
+	processes := []*claim.Manager{w.start(), w.start()}
+	var all sync.WaitGroup
+	for round, g := range []string{"1b", "43", "52", "61", "9d", "c3", "d1", "df"} {
+		for i, devices := range [][]string{
+			{"mig-1g-10gb-0", "mig-1g-10gb-1"}, {"mig-2g-20gb-2"}, {"mig-3g-40gb-4"},
+		} {
+			for j, d := range devices {
+				devices[j] = fmt.Sprintf("gpu-%s-00-%s", g, d)
+			}
+			c := newClaim(fmt.Sprintf("claim-%d-%d", round, i), devices...)
+			m := processes[(round+i)%2]
+			all.Go(func() {
+				for range 3 {
+					prepared, err := m.Prepare(t.Context(), c)
+					if err != nil {
+						t.Errorf("%s: %v", c.Name, err)
+						return
+					}
+					index := round
+					there := w.uuids(index)
+					for _, d := range prepared {
+						if !slices.Contains(there, d.UUID) {
+							t.Errorf("%s: %s is %s, which is not there: %v", c.Name, d.Name, d.UUID, there)
+						}
+					}
+					if err := m.Unprepare(t.Context(), c.UID); err != nil {
+						t.Errorf("%s: %v", c.Name, err)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	wantNothing(t, w.left(processes[0]))
 }

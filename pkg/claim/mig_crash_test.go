@@ -45,7 +45,7 @@ func TestDyingAtEveryPointOfPartitioning(t *testing.T) {
 	const cut = "0 on: 1g.10gb@0 3g.40gb@4\n1 on: 7g.80gb@0\n"
 	// The record of a switched mode is kept as long as the mode is on.
 	prepared := strings.Replace(preparedFiles(c), "records/", "modes/gpu-1b-00.record\nmodes/gpu-43-00.record\nrecords/", 1) + "team-a/dying Prepared " +
-		strings.Join(promise{claim: c}.devices(), " ") + "\n" + cut
+		h100 + "-mig-1g-10gb-0 " + h100 + "-mig-3g-40gb-4 " + h100Other + "-mig-7g-80gb-0\n" + cut
 	atEveryPoint(t, 30, func(t *testing.T, point int) bool {
 		w := inMIGWorld(t, fmt.Sprintf("%s/%d", dir, point), sim)
 		w.faults = &faults{dieAt: point}
