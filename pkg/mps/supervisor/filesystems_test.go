@@ -269,6 +269,7 @@ func TestAContainerThatFillsThePipesHarmsItsOwnDaemonOnly(t *testing.T) {
 			// A restarted daemon finds space again.
 			w.replaceDaemon()
 			w.stopAll()
+			w.stop()
 		})
 	}
 }

@@ -296,11 +296,7 @@ func TestARunDirectoryThatIsTooLongForSocketsIsRefused(t *testing.T) {
 
 func TestASupervisorThatIsAwayIsTransientAndFoundAgain(t *testing.T) {
 	w := newWorld(t)
-	client, err := client.New(filepath.Join(w.options.RunDir, "supervisor.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = client.Close() }()
+	client := client.New(filepath.Join(w.options.RunDir, "supervisor.sock"))
 	away := func(when string) {
 		t.Helper()
 		if _, err := client.EnsureMPS(t.Context(), shareOfA); !errors.Is(err, gpu.ErrNotReady) || !gpu.Transient(err) || !strings.Contains(err.Error(), "gpu-mps-supervisor does not answer") {

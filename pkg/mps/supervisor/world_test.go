@@ -76,16 +76,11 @@ func (w *world) start() {
 			w.t.Error(err)
 		}
 	})
-	if w.client, err = client.New(socket); err != nil {
-		w.t.Fatal(err)
-	}
+	w.client = client.New(socket)
 	w.until("it serves", func() bool { _, err := w.client.MPSDaemons(context.Background()); return err == nil })
 	end := func(last func() error) {
 		cancel()
 		serving.Wait()
-		if err := w.client.Close(); err != nil {
-			w.t.Error(err)
-		}
 		if err := last(); err != nil {
 			w.t.Error(err)
 		}
