@@ -84,9 +84,7 @@ func TestOneSlowGPUDoesNotKeepTheOthersWaiting(t *testing.T) {
 	if err := <-slowResult; err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff(preparedFiles(claims[3]), w.files()); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	wantSame(t, "files", preparedFiles(claims[3]), w.files())
 }
 
 func TestManyClaimsAndProcessesAtOnce(t *testing.T) {
@@ -146,12 +144,8 @@ func TestTwoProcessesExcludeEachOther(t *testing.T) {
 	if diff := cmp.Diff(claim.Report{Busy: []types.UID{c.UID}}, report); diff != "" || err != nil {
 		t.Errorf("recovery undid what the other process is doing: %v (-want +got):\n%s", err, diff)
 	}
-	if _, err := next.Prepare(once(), newClaim("second", "gpu-00-00")); !errors.Is(err, gpu.ErrTimeout) {
-		t.Errorf("the same GPU: %v, want %v", err, gpu.ErrTimeout)
-	}
-	if err := next.Unprepare(once(), c.UID); !errors.Is(err, gpu.ErrTimeout) {
-		t.Errorf("the same claim: %v, want %v", err, gpu.ErrTimeout)
-	}
+	wantError(t, "the same GPU", errOf(next.Prepare(once(), newClaim("second", "gpu-00-00"))), gpu.ErrTimeout)
+	wantError(t, "the same claim", next.Unprepare(once(), c.UID), gpu.ErrTimeout)
 	if _, err := next.Prepare(once(), newClaim("third", "gpu-01-00")); err != nil {
 		t.Errorf("another GPU: %v", err)
 	}
@@ -162,9 +156,7 @@ func TestTwoProcessesExcludeEachOther(t *testing.T) {
 	if err := errors.Join(<-result, <-waited); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff("team-a/third Prepared gpu-01-00\n", w.held(next)); diff != "" {
-		t.Errorf("held (-want +got):\n%s", diff)
-	}
+	wantSame(t, "held", "team-a/third Prepared gpu-01-00\n", w.held(next))
 }
 
 func TestPrepareRetriesTransientErrors(t *testing.T) {
@@ -208,9 +200,7 @@ func TestPrepareReportsPermanentErrorsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, dir, 1)
 		start := time.Now()
-		if _, err := w.start().Prepare(t.Context(), newClaim("one", "gpu-aa-00")); !errors.Is(err, gpu.ErrNotFound) {
-			t.Errorf("got %v, want %v", err, gpu.ErrNotFound)
-		}
+		wantError(t, "error", errOf(w.start().Prepare(t.Context(), newClaim("one", "gpu-aa-00"))), gpu.ErrNotFound)
 		if took := time.Since(start); took != 0 {
 			t.Errorf("waited %v for a GPU that does not exist", took)
 		}
@@ -235,9 +225,7 @@ func TestAClaimWaitsForThePreviousClaim(t *testing.T) {
 		if err := <-result; err != nil {
 			t.Error(err)
 		}
-		if diff := cmp.Diff(preparedFiles(after), w.files()); diff != "" {
-			t.Errorf("files (-want +got):\n%s", diff)
-		}
+		wantSame(t, "files", preparedFiles(after), w.files())
 	})
 }
 
@@ -329,9 +317,7 @@ func TestADaemonThatDoesNotStartDoesNotBlockOtherDevicesOfItsGPU(t *testing.T) {
 	}
 
 	close(stuck.giveUp)
-	if err := <-result; !errors.Is(err, gpu.ErrTimeout) {
-		t.Errorf("got %v, want the daemon's %v", err, gpu.ErrTimeout)
-	}
+	wantError(t, "error", <-result, gpu.ErrTimeout)
 	wantNothing(t, w.left(other))
 }
 
@@ -349,7 +335,7 @@ func (d deafMPS) EnsureMPS(ctx context.Context, _ gpu.MPSDaemon) (gpu.MPSDirs, e
 	case <-time.After(mpssupervisor.DefaultStartTimeout):
 		return gpu.MPSDirs{}, fmt.Errorf("%w: %s", gpu.ErrTimeout, deaf)
 	case <-ctx.Done():
-		return gpu.MPSDirs{}, errors.New("stream terminated by RST_STREAM with error code: CANCEL")
+		return gpu.MPSDirs{}, fmt.Errorf("%w: %w", gpu.ErrTimeout, ctx.Err())
 	}
 }
 

@@ -399,9 +399,7 @@ func TestAGPUThatDoesNotAnswerIsNotHandedOut(t *testing.T) {
 			options.Occupancy = &claim.Occupancy{Hardware: lost{o, gpu.PCIAddress{Bus: 1}, want}, Task: o.task, Pods: o.podsOf, Consumers: o.consumersOf}
 		}
 		m := w.start()
-		if _, err := m.Prepare(once(), newClaim("both", "gpu-00-00", "gpu-01-00")); !errors.Is(err, want) {
-			t.Errorf("got %v, want %v", err, want)
-		}
+		wantError(t, "error", errOf(m.Prepare(once(), newClaim("both", "gpu-00-00", "gpu-01-00"))), want)
 		wantNothing(t, w.files())
 		if _, err := m.Prepare(once(), newClaim("one", "gpu-00-00")); err != nil {
 			t.Errorf("the other GPU: %v", err)
@@ -641,12 +639,8 @@ func TestDevicesThatAClaimLosesAreNotFreedWhileItsProcessesRun(t *testing.T) {
 	must(t, errOf(m.Prepare(once(), usedBy(newClaim("c", "gpu-00-00"), "pod-c"))))
 	o.runs(0, 4711, "pod-c")
 	anew := usedBy(newClaim("c", "gpu-01-00"), "pod-new")
-	if _, err := m.Prepare(once(), anew); !errors.Is(err, gpu.ErrInUse) {
-		t.Errorf("got %v, want %v", err, gpu.ErrInUse)
-	}
-	if diff := cmp.Diff("team-a/c Prepared gpu-00-00\n", w.held(m)); diff != "" {
-		t.Errorf("held (-want +got):\n%s", diff)
-	}
+	wantError(t, "error", errOf(m.Prepare(once(), anew)), gpu.ErrInUse)
+	wantSame(t, "held", "team-a/c Prepared gpu-00-00\n", w.held(m))
 	o.ends(4711)
 	if _, err := m.Prepare(once(), anew); err != nil {
 		t.Error(err)
@@ -770,12 +764,8 @@ func TestAProcessUsesOnlyItsOwnMIGDevice(t *testing.T) {
 		if err := m.Unprepare(t.Context(), b.UID); err != nil {
 			t.Errorf("unprepare next to a MIG device in use: %v", err)
 		}
-		if err := m.Unprepare(t.Context(), a.UID); !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "process 1 still computes on it") {
-			t.Errorf("unprepare a MIG device in use: %v, want %v", err, gpu.ErrInUse)
-		}
-		if diff := cmp.Diff("0 on: 1g.10gb@0\n", w.cuts()); diff != "" {
-			t.Errorf("cuts (-want +got):\n%s", diff)
-		}
+		wantError(t, "unprepare a MIG device in use", m.Unprepare(t.Context(), a.UID), gpu.ErrInUse, "process 1 still computes on it")
+		wantSame(t, "cuts", "0 on: 1g.10gb@0\n", w.cuts())
 		must(t, w.sim.RemoveProcess(1))
 		if err := m.Unprepare(t.Context(), a.UID); err != nil {
 			t.Error(err)
@@ -824,16 +814,10 @@ func TestClaimsAreRecoveredWhileAGPUHangs(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // as the agent does
 		defer cancel()
 		report, err := m.Recover(ctx)
-		if !errors.Is(err, gpu.ErrTimeout) {
-			t.Errorf("got %v, want %v", err, gpu.ErrTimeout)
-		}
-		if diff := cmp.Diff(claim.Report{Verified: want}, report); diff != "" {
-			t.Errorf("report (-want +got):\n%s", diff)
-		}
+		wantError(t, "error", err, gpu.ErrTimeout)
+		wantSame(t, "report", claim.Report{Verified: want}, report)
 		// The context of reconciliation has no deadline.
-		if _, err := m.Recover(t.Context()); !errors.Is(err, gpu.ErrTimeout) {
-			t.Errorf("without a deadline: got %v, want %v", err, gpu.ErrTimeout)
-		}
+		wantError(t, "without a deadline", errOf(m.Recover(t.Context())), gpu.ErrTimeout)
 	})
 }
 
@@ -931,9 +915,7 @@ func TestStrangersOnHeldDevices(t *testing.T) {
 			if c.unknown {
 				want = nil
 			}
-			if diff := cmp.Diff(want, checked); diff != "" {
-				t.Errorf("checked (-want +got):\n%s", diff)
-			}
+			wantSame(t, "checked", want, checked)
 			if named := strings.Contains(log.String(), "pod-gone"); named != (len(c.want) > 0) {
 				t.Errorf("the log names the pod: %t\n%s", named, log)
 			}

@@ -57,16 +57,12 @@ func (w *world) sharing(o *claim.Options, disk store.FS) {
 	}
 	if w.timeSlices != nil {
 		intervals, err := store.Open(filepath.Join(w.dir, "intervals"), disk)
-		if err != nil {
-			w.t.Fatalf("%v", err)
-		}
+		must(w.t, err)
 		o.TimeSlicing = &ports.TimeSlicing{Slices: faultyTimeSlices{w.timeSlices, w.faults}, Intervals: intervals}
 	}
 	if w.computeModes != nil {
 		changed, err := store.Open(filepath.Join(w.dir, "compute"), disk)
-		if err != nil {
-			w.t.Fatalf("%v", err)
-		}
+		must(w.t, err)
 		o.ExclusiveCompute = &ports.ExclusiveCompute{Modes: faultyComputeModes{w.computeModes, w.faults}, Changed: changed, Off: !w.exclusive}
 	}
 	o.Limits = &ports.MemoryLimits{Folder: faultyLimits{w.limitFolder(), w.faults}, Hook: limitHook}

@@ -35,9 +35,7 @@ func serve(t *testing.T, handler http.Handler) (c *client.Client, socket string)
 	t.Helper()
 	socket = filepath.Join(files.ShortDir(t), "s")
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
@@ -130,5 +128,12 @@ func TestASupervisorThatHangsIsNamed(t *testing.T) {
 			go func() { <-arrived; cancel() }()
 			check(t, call(ctx))
 		})
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
