@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -334,39 +333,6 @@ func bind(t testing.TB, from, to string) {
 			t.Errorf("unmount %s: %v", to, err)
 		}
 	})
-}
-
-// On a machine with both versions of cgroups, a runtime may leave a container in the root of
-// version 2, which has no limits.
-func TestAContainerWithoutACgroupOfItsOwnIsRefused(t *testing.T) {
-	n := newNode(t, "dgx-h100")
-	root, err := cgroup.Root()
-	if err != nil {
-		t.Skip(err)
-	}
-	if out, err := n.run(cgrouptest.Process(t, root), "--bytes", strconv.Itoa(gibi)); err == nil || !strings.Contains(out, "the container has no cgroup of its own") {
-		t.Errorf("%v: %s", err, out)
-	}
-}
-
-func BenchmarkHook(b *testing.B) { benchmark(b, newNode(b, "dgx-h100")) }
-
-func BenchmarkHookWithTheAgent(b *testing.B) {
-	n := newNode(b, "dgx-h100")
-	end := n.serve()
-	benchmark(b, n)
-	if set := end(); set < b.N {
-		b.Errorf("the agent has set %d limits in %d rounds", set, b.N)
-	}
-}
-
-func benchmark(b *testing.B, n *node) {
-	pid, _ := n.container()
-	for b.Loop() {
-		if out, err := n.run(pid, "--bytes", strconv.Itoa(gibi)); err != nil {
-			b.Fatalf("%v: %s", err, out)
-		}
-	}
 }
 
 func must(t testing.TB, err error) {

@@ -54,48 +54,13 @@ func oneEach(n int) []*resourceapi.ResourceClaim {
 	return claims
 }
 
-func TestOneSlowGPUDoesNotKeepTheOthersWaiting(t *testing.T) {
-	w := newWorld(t, t.TempDir(), 8)
-	claims := oneEach(8)
-	slow := block(claims[3].UID)
-	m := w.start(slow.wrap)
-
-	slowResult := make(chan error, 1)
-	go func() { _, err := m.Prepare(t.Context(), claims[3]); slowResult <- err }()
-	<-slow.arrived
-
-	var all sync.WaitGroup
-	for i, c := range claims {
-		if i == 3 {
-			continue
-		}
-		all.Go(func() {
-			if _, err := m.Prepare(t.Context(), c); err != nil {
-				t.Error(err)
-			}
-			if err := m.Unprepare(t.Context(), c.UID); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait() // which would never end if they waited for the slow one
-
-	close(slow.resume)
-	if err := <-slowResult; err != nil {
-		t.Error(err)
-	}
-	wantSame(t, "files", preparedFiles(claims[3]), w.files())
-}
-
-func TestManyClaimsAndProcessesAtOnce(t *testing.T) {
-	w := newWorld(t, t.TempDir(), 4)
+// concurrently prepares and unprepares the claims several times at the same time, in two
+// processes. It calls check while a claim is prepared, and returns one of the processes.
+func (w *world) concurrently(t *testing.T, claims []*resourceapi.ResourceClaim, check func(*resourceapi.ResourceClaim, []claim.Device)) *claim.Manager {
+	t.Helper()
 	processes := []*claim.Manager{w.start(), w.start()}
 	var all sync.WaitGroup
-	var mu sync.Mutex
-	holders := make(map[string]string)
-	for i := range 8 {
-		// Each GPU is in two claims.
-		c := newClaim(fmt.Sprintf("claim-%d", i), fmt.Sprintf("gpu-%02x-00", i%4), fmt.Sprintf("gpu-%02x-00", (i+1)%4))
+	for i, c := range claims {
 		m := processes[i%2]
 		all.Go(func() {
 			for range 5 {
@@ -104,20 +69,7 @@ func TestManyClaimsAndProcessesAtOnce(t *testing.T) {
 					t.Errorf("%s: %v", c.Name, err)
 					return
 				}
-				mu.Lock()
-				for _, d := range devices {
-					if other := holders[d.Name.String()]; other != "" {
-						t.Errorf("%s and %s both hold %s", other, c.Name, d.Name)
-					}
-					holders[d.Name.String()] = c.Name
-				}
-				mu.Unlock()
-
-				mu.Lock()
-				for _, d := range devices {
-					delete(holders, d.Name.String())
-				}
-				mu.Unlock()
+				check(c, devices)
 				if err := m.Unprepare(t.Context(), c.UID); err != nil {
 					t.Errorf("%s: %v", c.Name, err)
 				}
@@ -125,7 +77,73 @@ func TestManyClaimsAndProcessesAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
+	return processes[0]
+}
+
+func TestManyClaimsAndProcessesAtOnce(t *testing.T) {
+	w := newWorld(t, t.TempDir(), 4)
+	var claims []*resourceapi.ResourceClaim
+	for i := range 8 {
+		// Each GPU is in two claims.
+		claims = append(claims, newClaim(fmt.Sprintf("claim-%d", i), fmt.Sprintf("gpu-%02x-00", i%4), fmt.Sprintf("gpu-%02x-00", (i+1)%4)))
+	}
+	var mu sync.Mutex
+	holders := make(map[string]string)
+	w.concurrently(t, claims, func(c *resourceapi.ResourceClaim, devices []claim.Device) {
+		hold := func(holder string) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, d := range devices {
+				if other := holders[d.Name.String()]; other != "" && other != c.Name {
+					t.Errorf("%s and %s both hold %s", other, c.Name, d.Name)
+				}
+				holders[d.Name.String()] = holder
+			}
+		}
+		hold(c.Name)
+		hold("")
+	})
 	wantNothing(t, w.files())
+}
+
+// Each prepared share has a daemon whose limits admit it.
+func TestManySharesOfOneGPUAtOnce(t *testing.T) {
+	w := newShareWorld(t, t.TempDir(), 1)
+	var claims []*resourceapi.ResourceClaim
+	for i := range 16 {
+		claims = append(claims, pieces(fmt.Sprintf("claim-%d", i), piece{device: "gpu-00-00", memory: fmt.Sprintf("%dGi", 1+i%5)}))
+	}
+	m := w.concurrently(t, claims, func(c *resourceapi.ResourceClaim, devices []claim.Device) {
+		running, err := w.supervisor.MPSDaemons(t.Context())
+		if err != nil || len(running) != 1 || running[0].Daemon.MemoryLimits[0] < devices[0].Terms.MPS.MemoryLimit || running[0].Daemon.ThreadPercentage < devices[0].Terms.MPS.ThreadPercentage {
+			t.Errorf("%s has %+v, and the daemons are %+v, %v", c.Name, devices[0].Terms, running, err)
+		}
+	})
+	wantNothing(t, w.left(m))
+}
+
+func TestManyPartitionsAtOnce(t *testing.T) {
+	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
+	var claims []*resourceapi.ResourceClaim
+	index := map[string]int{}
+	for i, g := range []string{"1b", "43", "52", "61", "9d", "c3", "d1", "df"} {
+		prefix := "gpu-" + g + "-00-mig-"
+		for _, c := range []*resourceapi.ResourceClaim{
+			newClaim(g+"-0", prefix+"1g-10gb-0", prefix+"1g-10gb-1"), newClaim(g+"-1", prefix+"2g-20gb-2"), newClaim(g+"-2", prefix+"3g-40gb-4"),
+		} {
+			index[c.Name] = i
+			claims = append(claims, c)
+		}
+	}
+	m := w.concurrently(t, claims, func(c *resourceapi.ResourceClaim, devices []claim.Device) {
+		present := w.uuids(index[c.Name])
+		for _, d := range devices {
+			if !slices.Contains(present, d.UUID) {
+				t.Errorf("%s: %s is %s, which is not among %v", c.Name, d.Name, d.UUID, present)
+			}
+		}
+	})
+	wantNothing(t, w.left(m))
 }
 
 // During a rolling update the old agent may still run when the new agent starts.
@@ -157,23 +175,6 @@ func TestTwoProcessesExcludeEachOther(t *testing.T) {
 		t.Error(err)
 	}
 	wantSame(t, "held", "team-a/third Prepared gpu-01-00\n", w.held(next))
-}
-
-func TestPrepareRetriesTransientErrors(t *testing.T) {
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, dir, 1)
-		tries := 0
-		w.gpuOf = func(gpu.PCIAddress) error {
-			if tries++; tries < 4 {
-				return gpu.ErrNotReady
-			}
-			return nil
-		}
-		if _, err := w.start().Prepare(t.Context(), newClaim("one", "gpu-00-00")); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 func TestPrepareReportsTheCauseBeforeTheKubeletsDeadline(t *testing.T) {
@@ -227,36 +228,6 @@ func TestAClaimWaitsForThePreviousClaim(t *testing.T) {
 		}
 		wantSame(t, "files", preparedFiles(after), w.files())
 	})
-}
-
-// Two processes prepare and unprepare shares of one GPU concurrently. Each prepared
-// share has a daemon whose limits admit it.
-func TestManySharesOfOneGPUAtOnce(t *testing.T) {
-	w := newShareWorld(t, t.TempDir(), 1)
-	processes := []*claim.Manager{w.start(), w.start()}
-	var all sync.WaitGroup
-	for i := range 16 {
-		c := pieces(fmt.Sprintf("claim-%d", i), piece{device: "gpu-00-00", memory: fmt.Sprintf("%dGi", 1+i%5)})
-		m := processes[i%2]
-		all.Go(func() {
-			for range 5 {
-				devices, err := m.Prepare(t.Context(), c)
-				if err != nil {
-					t.Errorf("%s: %v", c.Name, err)
-					return
-				}
-				running, err := w.supervisor.MPSDaemons(t.Context())
-				if err != nil || len(running) != 1 || running[0].Daemon.MemoryLimits[0] < devices[0].Terms.MPS.MemoryLimit || running[0].Daemon.ThreadPercentage < devices[0].Terms.MPS.ThreadPercentage {
-					t.Errorf("%s has %+v, and the daemons are %+v, %v", c.Name, devices[0].Terms, running, err)
-				}
-				if err := m.Unprepare(t.Context(), c.UID); err != nil {
-					t.Errorf("%s: %v", c.Name, err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	wantNothing(t, w.left(processes[0]))
 }
 
 // stuckMPS is a supervisor that cannot start the daemon of one name.
@@ -470,43 +441,4 @@ func TestACallEndsInTimeThoughUndoingItHangs(t *testing.T) {
 		m, _ = w.restart(t.Context())
 		wantNothing(t, w.left(m))
 	})
-}
-
-// Two processes prepare many claims concurrently, on one GPU and on eight.
-func TestManyClaimsPartitionConcurrently(t *testing.T) {
-	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
-	processes := []*claim.Manager{w.start(), w.start()}
-	var all sync.WaitGroup
-	for round, g := range []string{"1b", "43", "52", "61", "9d", "c3", "d1", "df"} {
-		for i, devices := range [][]string{
-			{"mig-1g-10gb-0", "mig-1g-10gb-1"}, {"mig-2g-20gb-2"}, {"mig-3g-40gb-4"},
-		} {
-			for j, d := range devices {
-				devices[j] = fmt.Sprintf("gpu-%s-00-%s", g, d)
-			}
-			c := newClaim(fmt.Sprintf("claim-%d-%d", round, i), devices...)
-			m := processes[(round+i)%2]
-			all.Go(func() {
-				for range 3 {
-					prepared, err := m.Prepare(t.Context(), c)
-					if err != nil {
-						t.Errorf("%s: %v", c.Name, err)
-						return
-					}
-					index := round
-					there := w.uuids(index)
-					for _, d := range prepared {
-						if !slices.Contains(there, d.UUID) {
-							t.Errorf("%s: %s is %s, which is not there: %v", c.Name, d.Name, d.UUID, there)
-						}
-					}
-					if err := m.Unprepare(t.Context(), c.UID); err != nil {
-						t.Errorf("%s: %v", c.Name, err)
-					}
-				}
-			})
-		}
-	}
-	all.Wait()
-	wantNothing(t, w.left(processes[0]))
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	vendor "github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/google/go-cmp/cmp"
@@ -336,28 +335,6 @@ func TestMIGDevicesThatCannotBePrepared(t *testing.T) {
 			}
 		})
 	}
-}
-
-// The conflicting partition or process goes away within the call, and a later attempt
-// succeeds.
-func TestPartitioningWaitsForTransientConflicts(t *testing.T) {
-	dir := t.TempDir()
-	w := newMIGWorld(t, dir, "dgx-h100")
-	must(t, w.sim.AddProcess(0, nvmlsim.Process{PID: 4711}))
-	synctest.Test(t, func(t *testing.T) {
-		m := w.start()
-		result := make(chan error, 1)
-		go func() {
-			_, err := m.Prepare(t.Context(), newClaim("cut", h100+"-mig-1g-10gb-0"))
-			result <- err
-		}()
-		synctest.Wait()
-		must(t, w.sim.RemoveProcess(4711))
-		if err := <-result; err != nil {
-			t.Error(err)
-		}
-	})
-	wantSame(t, "cuts", "0 on: 1g.10gb@0\n", w.cuts())
 }
 
 // A MIG mode that cannot be switched off does not block the end of a pod. Recovery

@@ -225,17 +225,11 @@ func (f faultyMIG) MIGMode(ctx context.Context, a gpu.PCIAddress) (on, pending b
 }
 
 func (f faultyMIG) CancelPendingMIGMode(ctx context.Context, a gpu.PCIAddress) error {
-	f.point()
-	err := f.Library.CancelPendingMIGMode(context.WithoutCancel(ctx), a)
-	f.point()
-	return err
+	return f.around(func() error { return f.Library.CancelPendingMIGMode(context.WithoutCancel(ctx), a) })
 }
 
 func (f faultyMIG) SetMIGMode(ctx context.Context, a gpu.PCIAddress, on bool) error {
-	f.point()
-	err := f.Library.SetMIGMode(context.WithoutCancel(ctx), a, on)
-	f.point()
-	return err
+	return f.around(func() error { return f.Library.SetMIGMode(context.WithoutCancel(ctx), a, on) })
 }
 
 func (f faultyMIG) CreatePartition(ctx context.Context, a gpu.PCIAddress, p gpu.Profile, start int) (gpu.Partition, error) {

@@ -346,25 +346,6 @@ func TestADeviceIsNotHandedOutWhileAStrangersProcessIsOnIt(t *testing.T) {
 	}
 }
 
-func TestPrepareWaitsForAStrangersProcess(t *testing.T) {
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, dir, 1)
-		o := w.occupied()
-		m := w.start()
-		o.runs(0, 4711, "pod-gone")
-		result := make(chan error, 1)
-		go func() {
-			_, err := m.Prepare(t.Context(), newClaim("c", "gpu-00-00"))
-			result <- err
-		}()
-		time.AfterFunc(10*time.Second, func() { o.ends(4711) })
-		if err := <-result; err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // Pods run on a prepared claim, so preparing it again lists no processes and cannot be
 // refused.
 func TestAPreparedClaimIsPreparedAgainWithAnyProcessOnItsGPU(t *testing.T) {
@@ -591,28 +572,6 @@ func TestAClaimIsNotUndoneWhileItsProcessesRun(t *testing.T) {
 			})
 		})
 	}
-}
-
-// After a restart the kubelet prepares a claim again, with its current pods.
-func TestPodsThatAClaimIsPreparedForAgainAreItsPods(t *testing.T) {
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		w := newShareWorld(t, dir, 1)
-		o := w.occupied()
-		m := w.start()
-		c := pieces("c", piece{device: "gpu-00-00", memory: "10Gi"})
-		for _, pod := range []types.UID{"pod-first", "pod-late"} {
-			must(t, errOf(m.Prepare(t.Context(), usedBy(c, pod))))
-		}
-		for pid, pod := range map[int]string{1: "pod-first", 2: "pod-late"} {
-			o.runs(0, pid, pod)
-			if err := m.Unprepare(t.Context(), c.UID); !errors.Is(err, gpu.ErrInUse) {
-				t.Errorf("while a process of %s computes: %v, want %v", pod, err, gpu.ErrInUse)
-			}
-			o.ends(pid)
-		}
-		must(t, m.Unprepare(t.Context(), c.UID))
-	})
 }
 
 // Processes that are being killed get a moment to end.

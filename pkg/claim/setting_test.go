@@ -3,7 +3,6 @@
 package claim_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,8 +12,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/share"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -290,23 +287,6 @@ func TestADamagedRecordOfAModeLeavesTheMode(t *testing.T) {
 	}
 }
 
-func TestExclusiveComputeNeedsAllOfItsParts(t *testing.T) {
-	w, _ := newExclusiveWorld(t, 1)
-	for _, without := range []func(*ports.ExclusiveCompute){
-		func(x *ports.ExclusiveCompute) { x.Modes = nil },
-		func(x *ports.ExclusiveCompute) { x.Changed = nil },
-	} {
-		w.options = func(o *claim.Options) {
-			without(o.ExclusiveCompute)
-			if _, err := claim.New(*o); err == nil || !strings.Contains(err.Error(), "an option of exclusive compute is missing") {
-				t.Errorf("error %v", err)
-			}
-			o.ExclusiveCompute = nil
-		}
-		w.start()
-	}
-}
-
 // timeSliceClaim returns a claim for a time slice of the first GPU.
 func timeSliceClaim(name string, slice gpu.TimeSlice) *resourceapi.ResourceClaim {
 	p := piece{device: "gpu-00-00-ts"}
@@ -388,35 +368,6 @@ func TestAWholeGPUWithAnInterval(t *testing.T) {
 	wantSame(t, "result", "gpu-00-00 Medium\n", w.timeSlices.String())
 	must(t, m.Unprepare(once(), c.UID))
 	wantNothing(t, w.left(m))
-}
-
-// A time slice that cannot be restored does not block the end of a pod. It is restored
-// later.
-func TestAnIntervalThatCannotBeRestoredYet(t *testing.T) {
-	w := newShareWorld(t, t.TempDir(), 1)
-	m, c := w.start(), timeSliceClaim("c", gpu.TimeSliceLong)
-	must(t, errOf(m.Prepare(once(), c)))
-	w.timeSlices.err = errors.New("nvidia-smi: cannot be run")
-	must(t, m.Unprepare(once(), c.UID))
-	wantSame(t, "left", "intervals/gpu-00-00.record\ngpu-00-00 Long\n", w.left(m))
-	if _, err := m.Recover(t.Context()); err == nil {
-		t.Error("the recovery returned no error")
-	}
-	w.timeSlices.err = nil
-	m, report := w.restart(t.Context())
-	if got := w.left(m); got != "" || len(report.Swept["SetTimeSlice"]) != 1 {
-		t.Errorf("%+v, left behind:\n%s", report, got)
-	}
-}
-
-func TestAStoredIntervalIsIgnoredAfterAReboot(t *testing.T) {
-	w := newShareWorld(t, t.TempDir(), 1)
-	must(t, errOf(w.start().Prepare(once(), timeSliceClaim("c", gpu.TimeSliceLong))))
-	w.boot++
-	// An administrator sets the time slice after the reboot.
-	must(t, w.timeSlices.SetTimeSlice(once(), gpu.PCIAddress{}, gpu.TimeSliceMedium))
-	m, _ := w.restart(t.Context())
-	wantSame(t, "left", "gpu-00-00 Medium\n", w.left(m))
 }
 
 func TestADamagedStoredIntervalIsIgnored(t *testing.T) {

@@ -328,6 +328,14 @@ func (f *faults) point() {
 	}
 }
 
+// around calls a change of the machine between two points.
+func (f *faults) around(change func() error) error {
+	f.point()
+	err := change()
+	f.point()
+	return err
+}
+
 // grow is a point that needs space on the disk.
 func (f *faults) grow() error {
 	f.point()

@@ -96,38 +96,6 @@ func simRecord(t *testing.T, w *world, name string) mpssim.Record {
 	return r
 }
 
-func TestTheSimulatedDaemonIsHeldToItsCeilings(t *testing.T) {
-	w, sim := newSimWorld(t)
-	devices, err := sim.ComputeDevices()
-	must(t, err)
-	w.start()
-	share := gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{devices[0].UUID}, ThreadPercentage: 25, MemoryLimits: []uint64{20 * gib}}
-	dirs := w.ensure(share)
-	var output bytes.Buffer
-	if err := mpssim.Control(t.Context(), dirs.Pipe, strings.NewReader(fmt.Sprintf("start_server -uid %d\n", os.Getuid())), &output); err != nil || output.Len() > 0 {
-		t.Fatalf("start a server: %v %q", err, &output)
-	}
-	servers := w.daemon().Servers
-	if len(servers) != 1 || servers[0].State != "ACTIVE" || servers[0].Clients != 0 {
-		t.Fatalf("servers %+v, want one without clients", servers)
-	}
-	share.ThreadPercentage, share.MemoryLimits = 50, []uint64{40 * gib}
-	w.ensure(share)
-	r := simRecord(t, w, "gpu-1b-00")
-	wantSame(t, "devices", share.Devices, r.Devices)
-	for scope, limits := range map[string]mpssim.Limits{"defaults": r.Defaults, "the server's": r.Servers[0].Limits} {
-		data, err := json.Marshal(limits)
-		must(t, err)
-		if !strings.Contains(string(data), "50") || !strings.Contains(string(data), fmt.Sprint(40*gib)) {
-			t.Errorf("%s limits %s, want 50 percent and 40 GiB", scope, data)
-		}
-	}
-	must(t, w.client.StopMPS(t.Context(), "gpu-1b-00"))
-	if err := syscall.Kill(servers[0].PID, 0); err == nil {
-		t.Errorf("server %d runs on", servers[0].PID)
-	}
-}
-
 // The simulated daemon is a script that runs another program: its own name is a word of
 // the command line.
 func TestTheSimulatedDaemonIsKnownToTheNextSupervisor(t *testing.T) {

@@ -14,7 +14,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/memoryhook"
-	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup/cgrouptest"
 )
 
 const (
@@ -49,18 +48,6 @@ func TestTheRootOfTheCgroupsGetsNoLimit(t *testing.T) {
 	})
 	if err := h.Run(t.Context(), strings.NewReader(state)); !errors.Is(err, gpu.ErrNotSupported) {
 		t.Errorf("error: %v, want %v", err, gpu.ErrNotSupported)
-	}
-}
-
-func TestAContainerWithoutItsLimitMakesRoomForAnother(t *testing.T) {
-	folder := cgrouptest.New(t)
-	cgrouptest.Process(t, folder)
-	h := newHook(t, folder, func(context.Context, *os.File, containerlimits.Limit) error { return gpu.ErrNoCapacity })
-	if err := h.Run(t.Context(), strings.NewReader(state)); !errors.Is(err, gpu.ErrNoCapacity) {
-		t.Errorf("error: %v, want %v", err, gpu.ErrNoCapacity)
-	}
-	if got, err := h.Limits.Containers(device); err != nil || len(got) > 0 {
-		t.Errorf("the device has the containers %v, %v; want none", got, err)
 	}
 }
 
