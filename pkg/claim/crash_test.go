@@ -282,9 +282,7 @@ func TestADamagedRecordDoesNotFreeItsGPU(t *testing.T) {
 		before := w.files()
 		_, err := m.Prepare(once(), c)
 		wantError(t, "error", err, gpu.ErrNotFound, "holds [gpu-00-00] until its pods have ended: delete these pods")
-		if diff := cmp.Diff(before, w.files()); diff != "" {
-			t.Errorf("files (-before +after):\n%s", diff)
-		}
+		wantSame(t, "files afterwards", before, w.files())
 	})
 	t.Run("it is prepared again after it is unprepared", func(t *testing.T) {
 		must(t, m.Unprepare(t.Context(), c.UID))
@@ -450,7 +448,7 @@ func TestStepsAreObserved(t *testing.T) {
 		t.Fatal("no error")
 	}
 	want := []string{"WriteCDI undo=false <nil>", "WriteCDI undo=true directory is read-only"}
-	wantSame(t, "result", want, seen.lines)
+	wantSame(t, "steps", want, seen.lines)
 }
 
 // keepsSpecs is a CDI directory from which no spec can be removed.

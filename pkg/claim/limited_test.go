@@ -151,9 +151,7 @@ func TestAClaimKeepsTheMechanismThatItWasPreparedWith(t *testing.T) {
 	m, _ := w.restart(once())
 	after := pieces("after", piece{device: "gpu-00-00", memory: "20Gi"})
 	must(t, errOf(m.Prepare(once(), after)))
-	if diff := cmp.Diff(old, w.specText(before)); diff != "" {
-		t.Errorf("the claim from before (-before +now):\n%s", diff)
-	}
+	wantSame(t, "the claim from before", old, w.specText(before))
 	limited := w.specText(after)
 	w.limits = false // and back
 	if m, _ = w.restart(once()); w.specText(after) != limited {
@@ -192,9 +190,7 @@ func TestAnAgentWithoutTheHookKeepsTheSpec(t *testing.T) {
 	}
 	m := w.start()
 	wantError(t, "recover", errOf(m.Recover(once())), gpu.ErrNotFound)
-	if diff := cmp.Diff(before, w.specText(c)); diff != "" {
-		t.Errorf("the spec (-before +now):\n%s", diff)
-	}
+	wantSame(t, "the spec afterwards", before, w.specText(c))
 	must(t, m.Unprepare(once(), c.UID))
 	wantNothing(t, w.files())
 }

@@ -61,9 +61,7 @@ func TestMIGDevicesArePreparedAndUnprepared(t *testing.T) {
 			}
 			again, err := restarted.Prepare(once(), claim)
 			must(t, err)
-			if diff := cmp.Diff(first, again); diff != "" {
-				t.Errorf("prepared again (-first +again):\n%s", diff)
-			}
+			wantSame(t, "prepared again", first, again)
 			for range 2 {
 				must(t, restarted.Unprepare(once(), claim.UID))
 			}
@@ -315,24 +313,11 @@ func TestMIGDevicesThatCannotBePrepared(t *testing.T) {
 			if c.before != nil {
 				c.before(w)
 			}
-			before := w.left(m)
 			refused := newClaim("refused", c.devices...)
 			if c.change != nil {
 				c.change(&refused.Status.Allocation.Devices)
 			}
-			devices, err := m.Prepare(once(), refused)
-			if !errors.Is(err, c.is) || len(devices) != 0 {
-				t.Errorf("got %v, %v\nwant %v", devices, err, c.is)
-			}
-			wantShort(t, err)
-			for _, says := range c.says {
-				if !strings.Contains(fmt.Sprint(err), says) {
-					t.Errorf("error %v\nwant it to say %q", err, says)
-				}
-			}
-			if diff := cmp.Diff(before, w.left(m)); diff != "" {
-				t.Errorf("left (-before +after):\n%s", diff)
-			}
+			wantRefused(t, m, w.left, refused, c.is, c.says...)
 		})
 	}
 }

@@ -339,9 +339,7 @@ func TestADeviceIsNotHandedOutWhileAStrangersProcessIsOnIt(t *testing.T) {
 			if !strings.Contains(log.String(), "podUID=") {
 				t.Errorf("the log names no pod: %s", log)
 			}
-			if diff := cmp.Diff(before, w.left(m)); diff != "" {
-				t.Errorf("left (-before +after):\n%s", diff)
-			}
+			wantSame(t, "left afterwards", before, w.left(m))
 		})
 	}
 }
@@ -548,9 +546,7 @@ func TestAClaimIsNotUndoneWhileItsProcessesRun(t *testing.T) {
 					t.Errorf("got %v, want %v that says what to do", err, gpu.ErrInUse)
 				}
 				wantShort(t, err)
-				if diff := cmp.Diff(before, w.left(m)); diff != "" {
-					t.Errorf("left (-before +after):\n%s", diff)
-				}
+				wantSame(t, "left afterwards", before, w.left(m))
 				// Reconciliation, which reads the API server, does not undo it
 				// either.
 				gone, err := m.Held(t.Context())

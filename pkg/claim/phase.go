@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -156,13 +157,13 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, to target) (*journ
 	if r != nil {
 		held = r.Plan
 	}
-	work := affectedBy(held, to.devices())
-	unlock, err := m.locks.lockDevices(ctx, work)
+	devices := slices.Concat(held.Names(), to.devices().Names())
+	unlock, err := m.locks.lock(ctx, deviceLocks(devices)...)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	wide := &gpuWide{locks: m.locks, gpus: work.gpus}
+	wide := &gpuWide{locks: m.locks, gpus: gpusOfNames(devices)}
 	defer wide.release()
 
 	j := &job{Work: step.Work{Record: r, Others: m.journal.Others(claim)}, claim: claim, wide: wide}

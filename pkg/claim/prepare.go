@@ -195,7 +195,7 @@ func (m *Manager) Unprepare(ctx context.Context, claim types.UID) error {
 	defer cancel()
 	giveUp := time.After(exitPatience)
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
-		err := m.unprepare(ctx, claim)
+		_, err := m.reachLocked(ctx, claim, absent{stopped: true})
 		if !errors.Is(err, gpu.ErrInUse) {
 			return err
 		}
@@ -208,11 +208,6 @@ func (m *Manager) Unprepare(ctx context.Context, claim types.UID) error {
 		logRefusal(ctx, err)
 		return err
 	}
-}
-
-func (m *Manager) unprepare(ctx context.Context, claim types.UID) error {
-	_, err := m.reachLocked(ctx, claim, absent{stopped: true})
-	return err
 }
 
 // reachLocked is reach for callers that do not hold the lock of the claim.

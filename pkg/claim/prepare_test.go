@@ -5,7 +5,6 @@ package claim_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -171,11 +170,7 @@ func TestPrepareIsTheLastLineOfDefence(t *testing.T) {
 			must(t, errOf(m.Prepare(t.Context(), other)))
 			refused := newClaim("refused", "gpu-00-00")
 			c.change(refused)
-			devices, err := m.Prepare(once(), refused)
-			if !errors.Is(err, c.is) || !strings.Contains(fmt.Sprint(err), c.says) || len(devices) != 0 {
-				t.Errorf("got %v, %v\nwant %v that says %q", devices, err, c.is, c.says)
-			}
-			wantShort(t, err)
+			wantRefused(t, m, w.held, refused, c.is, c.says)
 			wantSame(t, "files", preparedFiles(other), w.files())
 		})
 	}
@@ -473,9 +468,7 @@ func TestMonitoringLastsWithTheGPUsThatAnswer(t *testing.T) {
 	}
 	after, err := m.Prepare(once(), c)
 	must(t, err)
-	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("devices after a restart (-before +after):\n%s", diff)
-	}
+	wantSame(t, "devices after a restart", before, after)
 	w.gpus = nil
 	wantError(t, "with no GPU to monitor", errOf(m.Prepare(once(), monitor("late"))), gpu.ErrNotReady)
 }
@@ -515,18 +508,7 @@ func TestAdminAccessIsForMonitoringAndMonitoringForAdmins(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newShareWorld(t, t.TempDir(), 1)
-			m := w.start()
-			_, err := m.Prepare(once(), tc.claim)
-			if !errors.Is(err, tc.is) {
-				t.Fatalf("error %v, want %v", err, tc.is)
-			}
-			wantShort(t, err)
-			for _, part := range tc.says {
-				if !strings.Contains(err.Error(), part) {
-					t.Errorf("error %q does not say %q", err, part)
-				}
-			}
-			wantNothing(t, w.left(m))
+			wantRefused(t, w.start(), w.left, tc.claim, tc.is, tc.says...)
 		})
 	}
 }

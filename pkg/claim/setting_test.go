@@ -173,7 +173,7 @@ func TestTheSettingChangesWhileClaimsHoldShares(t *testing.T) {
 		}
 		must(t, m.Unprepare(once(), unlimited.UID))
 		must(t, errOf(m.Prepare(once(), mpsShare("c"))))
-		wantSame(t, "result", exclusive, w.modes())
+		wantSame(t, "compute modes", exclusive, w.modes())
 	})
 	t.Run("from on to off", func(t *testing.T) {
 		w, _ := newExclusiveWorld(t, 1)
@@ -186,7 +186,7 @@ func TestTheSettingChangesWhileClaimsHoldShares(t *testing.T) {
 		wantError(t, "a plain share in an exclusive GPU", err, gpu.ErrInUse, "its compute mode is ExclusiveProcess for the MPS shares of other claims")
 		c := mpsShare("c")
 		must(t, errOf(m.Prepare(once(), c)))
-		wantSame(t, "result", exclusive, w.modes())
+		wantSame(t, "compute modes", exclusive, w.modes())
 		must(t, m.Unprepare(once(), before.UID))
 		if got := w.modes(); got != "" {
 			t.Errorf("compute modes:\n%s", got)
@@ -265,7 +265,7 @@ func TestAStoredModeIsIgnoredAfterAReboot(t *testing.T) {
 		t.Errorf("it counts as the claims' mode: %v, %v", gpus, err)
 	}
 	m, _ := w.restart(t.Context())
-	wantSame(t, "result", exclusive, w.modes())
+	wantSame(t, "compute modes", exclusive, w.modes())
 	if strings.Contains(w.left(m), "compute/") {
 		t.Errorf("left behind:\n%s", w.left(m))
 	}
@@ -281,7 +281,7 @@ func TestADamagedRecordOfAModeLeavesTheMode(t *testing.T) {
 		t.Errorf("exclusive GPUs %v, %v", gpus, err)
 	}
 	must(t, m.Unprepare(once(), c.UID))
-	wantSame(t, "result", exclusive, w.modes())
+	wantSame(t, "compute modes", exclusive, w.modes())
 	if _, err := os.Stat(filepath.Join(w.dir, "compute", "quarantine", "gpu-00-00.record")); err != nil {
 		t.Error(err)
 	}
@@ -365,7 +365,7 @@ func TestAWholeGPUWithAnInterval(t *testing.T) {
 	// An administrator changes the time slice.
 	must(t, w.timeSlices.SetTimeSlice(once(), gpu.PCIAddress{}, gpu.TimeSliceShort))
 	w.restart(t.Context())
-	wantSame(t, "result", "gpu-00-00 Medium\n", w.timeSlices.String())
+	wantSame(t, "time slices", "gpu-00-00 Medium\n", w.timeSlices.String())
 	must(t, m.Unprepare(once(), c.UID))
 	wantNothing(t, w.left(m))
 }

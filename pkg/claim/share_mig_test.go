@@ -128,7 +128,7 @@ func TestALostShare(t *testing.T) {
 		must(t, m.Unprepare(once(), c.UID))
 	}
 	w.restart(t.Context())
-	wantSame(t, "result", "0 on: 1g.10gb@2\n"+before, w.cuts()+w.supervisor.String())
+	wantSame(t, "partitions and daemons", "0 on: 1g.10gb@2\n"+before, w.cuts()+w.supervisor.String())
 	all, err := m.Held(t.Context())
 	if err != nil || len(all) != 1 || all[0].Devices[0].ShareID == nil || all[0].Devices[0].Terms.Share == nil {
 		t.Errorf("held %+v, %v, want the share as one", all, err)

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -194,14 +193,7 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 			for _, other := range c.others {
 				must(t, errOf(m.Prepare(once(), other)))
 			}
-			before := w.left(m)
-			devices, err := m.Prepare(once(), pieces("refused", c.pieces...))
-			if !errors.Is(err, c.is) || !strings.Contains(fmt.Sprint(err), c.says) || len(devices) != 0 {
-				t.Errorf("got %v, %v\nwant %v that says %q", devices, err, c.is, c.says)
-			}
-			if diff := cmp.Diff(before, w.left(m)); diff != "" {
-				t.Errorf("left (-before +after):\n%s", diff)
-			}
+			wantRefused(t, m, w.left, pieces("refused", c.pieces...), c.is, c.says)
 		})
 	}
 }
@@ -241,8 +233,7 @@ func TestOneShareTwiceInAClaimIsRefused(t *testing.T) {
 					}
 				}
 				m := w.start()
-				wantError(t, "error", errOf(m.Prepare(once(), c)), gpu.ErrInvalid)
-				wantNothing(t, w.left(m))
+				wantRefused(t, m, w.left, c, gpu.ErrInvalid)
 			})
 		}
 	}

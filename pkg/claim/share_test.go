@@ -80,28 +80,29 @@ func TestWhatContainersGet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newShareWorld(t, t.TempDir(), 2)
-			m, all := w.start(), pieces("c", c.pieces...)
-			devices, err := m.Prepare(once(), all)
-			must(t, err)
-			wantSame(t, "CDI", c.edits, w.edits(all))
-			wantSame(t, "daemons", c.daemons, w.supervisor.String())
-			// Preparing again, in this process or in one of another release with
-			// other flags, does not change a running claim.
-			before := w.left(m)
-			w.shares.Smallest = 1 << 40
-			m, _ = w.restart(t.Context())
-			again, err := m.Prepare(once(), all)
-			must(t, err)
-			if diff := cmp.Diff(devices, again); diff != "" {
-				t.Errorf("prepared again (-first +again):\n%s", diff)
-			}
-			if diff := cmp.Diff(before+c.edits, w.left(m)+w.edits(all)); diff != "" {
-				t.Errorf("prepared again (-first +again):\n%s", diff)
-			}
-			must(t, m.Unprepare(once(), all.UID))
-			wantNothing(t, w.left(m))
+			w.wantInjected(t, pieces("c", c.pieces...), c.edits, c.daemons, func() { w.shares.Smallest = 1 << 40 })
 		})
 	}
+}
+
+// wantInjected checks what the containers of a claim get, and its daemons. An agent of another
+// release, or with other flags, does not change them.
+func (w *world) wantInjected(t *testing.T, c *resourceapi.ResourceClaim, edits, daemons string, update func()) {
+	t.Helper()
+	m := w.start()
+	devices, err := m.Prepare(once(), c)
+	must(t, err)
+	wantSame(t, "CDI", edits, w.edits(c))
+	wantSame(t, "daemons", daemons, w.supervisor.String())
+	before := w.left(m)
+	update()
+	m, _ = w.restart(t.Context())
+	again, err := m.Prepare(once(), c)
+	must(t, err)
+	wantSame(t, "devices that are prepared again", devices, again)
+	wantSame(t, "left of a claim that is prepared again", before+edits, w.left(m)+w.edits(c))
+	must(t, m.Unprepare(once(), c.UID))
+	wantNothing(t, w.left(m))
 }
 
 // One configuration may apply to several requests and name the GPUs of all.
@@ -152,7 +153,7 @@ func TestPrepareDescribesShares(t *testing.T) {
 	for _, d := range devices {
 		got = append(got, d.Terms)
 	}
-	wantSame(t, "result", want, got)
+	wantSame(t, "terms", want, got)
 }
 
 // Without a supervisor shares are plain, as they are published.
@@ -408,20 +409,8 @@ func TestWhatContainersGetOfANamespace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newNamespaceWorld(t, t.TempDir(), 2)
-			m, all := w.start(), pieces("c", c.pieces...)
-			must(t, errOf(m.Prepare(once(), all)))
-			wantSame(t, "CDI", c.edits, w.edits(all))
-			wantSame(t, "daemons", c.daemons, w.supervisor.String())
 			// A driver that has lost the feature does not change a running claim.
-			before := w.left(m)
-			w.setNamespaces(false)
-			m, _ = w.restart(t.Context())
-			must(t, errOf(m.Prepare(once(), all)))
-			if diff := cmp.Diff(before+c.edits, w.left(m)+w.edits(all)); diff != "" {
-				t.Errorf("prepared again (-first +again):\n%s", diff)
-			}
-			must(t, m.Unprepare(once(), all.UID))
-			wantNothing(t, w.left(m))
+			w.wantInjected(t, pieces("c", c.pieces...), c.edits, c.daemons, func() { w.setNamespaces(false) })
 		})
 	}
 }
@@ -502,9 +491,7 @@ func TestAShareThatRequiresANamespaceWaitsForSharesWithout(t *testing.T) {
 	w.setNamespaces(true)
 	before := w.left(m)
 	wantError(t, "with a share without", errOf(m.Prepare(once(), strict)), gpu.ErrInUse, "without namespaces")
-	if diff := cmp.Diff(before, w.left(m)); diff != "" {
-		t.Errorf("(-before +after):\n%s", diff)
-	}
+	wantSame(t, "left afterwards", before, w.left(m))
 	must(t, m.Unprepare(once(), old.UID))
 	devices, err := m.Prepare(once(), strict)
 	if _, compute := devices[0].Terms.Enforcement(); err != nil || compute != v1alpha1.EnforcementDaemon {

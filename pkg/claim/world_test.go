@@ -487,3 +487,16 @@ func wantError(t testing.TB, call string, err, want error, says ...string) {
 		t.Errorf("%s: %v, want %v", call, err, want)
 	}
 }
+
+// wantRefused checks that the manager refuses a claim, and leaves nothing of it.
+func wantRefused(t *testing.T, m *claim.Manager, left func(*claim.Manager) string, c *resourceapi.ResourceClaim, is error, says ...string) {
+	t.Helper()
+	before := left(m)
+	devices, err := m.Prepare(once(), c)
+	wantError(t, "prepare", err, is, says...)
+	wantShort(t, err)
+	if len(devices) > 0 {
+		t.Errorf("got devices %v", devices)
+	}
+	wantSame(t, "left", before, left(m))
+}
