@@ -73,14 +73,6 @@ func TestPrepareReturnsNoDevicesForAClaimOfOtherDrivers(t *testing.T) {
 	}
 }
 
-func TestUnprepareSucceedsForAnUnknownClaim(t *testing.T) {
-	w := newWorld(t, t.TempDir(), 1)
-	if err := w.start().Unprepare(t.Context(), "8a5c2f6e-unknown"); err != nil {
-		t.Error(err)
-	}
-	wantNothing(t, w.files())
-}
-
 func opaque(source resourceapi.AllocationConfigSource, driver, parameters string, requests ...string) resourceapi.DeviceAllocationConfiguration {
 	return resourceapi.DeviceAllocationConfiguration{
 		Source: source, Requests: requests,

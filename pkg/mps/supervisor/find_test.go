@@ -34,22 +34,6 @@ func TestAnotherUserCannotPassAProcessOffAsADaemon(t *testing.T) {
 	w.replaceDaemon()
 }
 
-func TestAShellThatHasADaemonsVariableIsNotOfTheDaemon(t *testing.T) {
-	w := newWorld(t)
-	shell := exec.CommandContext(t.Context(), "sleep", "1000")
-	shell.Env = []string{"CUDA_MPS_LOG_DIRECTORY=" + filepath.Join(w.options.LogDir, "gpu-1a-00")}
-	shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	must(t, shell.Start())
-	t.Cleanup(func() { _ = shell.Wait() }) // it is killed with the test's context
-	w.start()
-	w.ensure(shareOfA)
-	w.replaceDaemon()
-	must(t, w.client.StopMPS(t.Context(), "gpu-1a-00"))
-	if !running(shell.Process.Pid) {
-		t.Error("a shell was ended for its environment")
-	}
-}
-
 // impostor is a process with the name and the variables of a daemon that is for
 // other devices.
 func (w *world) impostor(as *syscall.SysProcAttr) (pid int) {
