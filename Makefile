@@ -277,7 +277,7 @@ lint: need-cc-cxx $(BIN)/golangci-lint ## gofmt, vet and golangci-lint, Vale for
 .PHONY: generate
 generate: ## Format, generate code and tables, render the chart, and accept golden files; read the diff
 	gofmt -w $$(git ls-files '*.go')
-	cd tools && go run ./deepcopy && go run ./protoc ../pkg/mps/mpsv1/supervisor.proto
+	cd tools && go run ./deepcopy
 	go run ./test/tree/vocabulary
 	UPDATE_GOLDEN=1 $(CLUSTER_ENV) go -C test/chart test -count=1 $(TEST_FLAGS) -run '^TestRenderings|^TestTheManifest' ./...
 	UPDATE_GOLDEN=1 go test $(TEST_FLAGS) ./api/... ./kubectl/... ./pkg/... ./cmd/...

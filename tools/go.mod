@@ -9,15 +9,11 @@ tool (
 	// Later releases of these two do not compile with the dependencies of golangci-lint, or have one that the proxy lacks.
 	github.com/rhysd/actionlint/cmd/actionlint
 	github.com/vale-cli/vale/v3/cmd/vale
-	google.golang.org/grpc/cmd/protoc-gen-go-grpc
-	google.golang.org/protobuf/cmd/protoc-gen-go
 	sigs.k8s.io/krew/cmd/validate-krew-manifest
 )
 
 require (
-	github.com/bufbuild/protocompile v0.14.1
 	github.com/google/go-cmp v0.7.0
-	google.golang.org/protobuf v1.36.12
 	k8s.io/code-generator v0.37.1
 	k8s.io/gengo/v2 v2.0.0-20260408192533-25e2208e0dc3
 )
@@ -275,7 +271,7 @@ require (
 	golang.org/x/term v0.47.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/tools v0.52.0 // indirect
-	google.golang.org/grpc/cmd/protoc-gen-go-grpc v1.6.2 // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	gopkg.in/ini.v1 v1.67.0 // indirect
 	gopkg.in/neurosnap/sentences.v1 v1.0.7 // indirect

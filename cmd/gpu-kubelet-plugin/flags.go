@@ -30,7 +30,7 @@ const twins = environment.Prefix("GPU_DRA_")
 func names() agent.Names {
 	return agent.Names{
 		DriverRoot: "--driver-root", CDIHook: "--cdi-hook",
-		Supervisor: "--mps-supervisor", Kubeconfig: "--kubeconfig",
+		Kubeconfig:   "--kubeconfig",
 		PodResources: "--kubelet-pod-resources", HTTPListen: "--http-listen",
 		MemoryLimits: "--memory-limits", NodeConfigs: "--node-configs", MIGLayouts: "--mig-layouts", ViewerAccount: "--viewer-account",
 		DaemonSet: "--daemon-set",

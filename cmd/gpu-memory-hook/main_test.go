@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -79,26 +78,16 @@ type node struct {
 func newNode(t testing.TB, model string) *node {
 	t.Helper()
 	m, err := nvmlsim.LoadModel(model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m.DriverVersion, m.CUDAVersion, m.MemoryLimits = "615.10", "13.4", nvmlsim.MemoryLimitsMisc
 	sim, err := nvmlsim.Create(filepath.Join(t.TempDir(), "sim"), m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sim.InstallLibrary(filepath.Join(os.Getenv(built), library)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, sim.InstallLibrary(filepath.Join(os.Getenv(built), library)))
 	h, err := home.Enter(t.Context(), t.TempDir(), func() {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = h.Close() })
 	hook, err := h.InstallMemoryHook(filepath.Join(os.Getenv(built), home.MemoryHookName), filepath.Join(os.Getenv(built), home.MemoryCallName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n := &node{TB: t, sim: sim, limits: containerlimits.Folder(h.Limits()), hook: hook, socket: h.HookSocket()}
 	n.open(device)
 	return n
@@ -106,9 +95,7 @@ func newNode(t testing.TB, model string) *node {
 
 func (n *node) open(device string) {
 	n.Helper()
-	if err := n.limits.Open(device); err != nil {
-		n.Fatal(err)
-	}
+	must(n, n.limits.Open(device))
 }
 
 // container starts a process in a separate cgroup and returns both.
@@ -122,9 +109,7 @@ func (n *node) container() (pid int, folder string) {
 func (n *node) run(pid int, arguments ...string) (output string, err error) {
 	n.Helper()
 	state, err := json.Marshal(ocispec.State{Version: ocispec.Version, ID: "a-container", Status: ocispec.StateCreating, Pid: pid})
-	if err != nil {
-		n.Fatal(err)
-	}
+	must(n, err)
 	all := slices.Concat([]string{"--limits", string(n.limits), "--device", device, "--gpu", n.address(0), "--agent", n.socket}, arguments,
 		[]string{"--"}, n.hook.Call, []string{"--driver-root", n.sim.Root()})
 	hook := exec.CommandContext(context.WithoutCancel(n.Context()), n.hook.Hook, all...)
@@ -144,13 +129,9 @@ func (n *node) address(index int) string { return n.sim.Model().GPUs[index].Addr
 func (n *node) wantLimit(folder string, want uint64) {
 	n.Helper()
 	st, err := n.sim.State()
-	if err != nil {
-		n.Fatal(err)
-	}
+	must(n, err)
 	id, err := cgroup.Lookup(folder)
-	if err != nil {
-		n.Fatal(err)
-	}
+	must(n, err)
 	var got uint64
 	for _, l := range st.GPUs[0].MemoryLimits {
 		if l.ID == id {
@@ -170,9 +151,7 @@ func (n *node) wantLimit(folder string, want uint64) {
 func (n *node) serve() (end func() int) {
 	n.Helper()
 	listener, err := memoryhook.Listen(n.socket)
-	if err != nil {
-		n.Fatal(err)
-	}
+	must(n, err)
 	ctx, cancel := context.WithCancel(n.Context())
 	ended, set := make(chan error, 1), 0
 	go func() {
@@ -302,14 +281,10 @@ func TestAFailureSaysWhyAndLimitsNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, "dgx-h100")
 			if c.before != nil {
-				if err := c.before(n); err != nil {
-					t.Fatal(err)
-				}
+				must(t, c.before(n))
 			}
 			before, err := n.limits.Devices()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			pid, folder := n.container()
 			out, err := n.run(pid, append([]string{"--bytes", fmt.Sprint(gibi)}, c.with...)...)
 			if err == nil || !strings.Contains(out, c.want) || strings.Count(out, "\n") != 1 {
@@ -318,9 +293,7 @@ func TestAFailureSaysWhyAndLimitsNothing(t *testing.T) {
 			n.wantLimit(folder, 0)
 			for _, d := range before {
 				all, err := n.limits.Containers(d)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				for _, l := range all {
 					if l.Cgroup == folder {
 						t.Errorf("the container counts as a user of %s", d)
@@ -338,9 +311,7 @@ func TestTheHookRunsOnAHostWithoutACLibrary(t *testing.T) {
 	pid, folder := n.container()
 	n.root = t.TempDir()
 	system, err := cgroup.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, path := range []string{"/proc", "/dev", system, filepath.Dir(n.sim.Root()), filepath.Dir(string(n.limits))} {
 		bind(t, path, filepath.Join(n.root, path))
 	}
@@ -353,9 +324,7 @@ func TestTheHookRunsOnAHostWithoutACLibrary(t *testing.T) {
 // bind mounts a folder at another path while the test runs.
 func bind(t testing.TB, from, to string) {
 	t.Helper()
-	if err := os.MkdirAll(to, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(to, 0o755))
 	if err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		t.Fatalf("mount %s: %v", from, err)
 	}
@@ -366,35 +335,9 @@ func bind(t testing.TB, from, to string) {
 	})
 }
 
-// On a machine with both versions of cgroups, a runtime may leave a container in the root of
-// version 2, which has no limits.
-func TestAContainerWithoutACgroupOfItsOwnIsRefused(t *testing.T) {
-	n := newNode(t, "dgx-h100")
-	root, err := cgroup.Root()
+func must(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
-		t.Skip(err)
-	}
-	if out, err := n.run(cgrouptest.Process(t, root), "--bytes", strconv.Itoa(gibi)); err == nil || !strings.Contains(out, "the container has no cgroup of its own") {
-		t.Errorf("%v: %s", err, out)
-	}
-}
-
-func BenchmarkHook(b *testing.B) { benchmark(b, newNode(b, "dgx-h100")) }
-
-func BenchmarkHookWithTheAgent(b *testing.B) {
-	n := newNode(b, "dgx-h100")
-	end := n.serve()
-	benchmark(b, n)
-	if set := end(); set < b.N {
-		b.Errorf("the agent has set %d limits in %d rounds", set, b.N)
-	}
-}
-
-func benchmark(b *testing.B, n *node) {
-	pid, _ := n.container()
-	for b.Loop() {
-		if out, err := n.run(pid, "--bytes", strconv.Itoa(gibi)); err != nil {
-			b.Fatalf("%v: %s", err, out)
-		}
+		t.Fatal(err)
 	}
 }

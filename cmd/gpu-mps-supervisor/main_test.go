@@ -89,18 +89,6 @@ func reachable(t *testing.T) string {
 	return dir
 }
 
-func TestARunDirectoryThatServersCannotReachIsRefused(t *testing.T) {
-	dir := reachable(t)
-	closed := filepath.Join(dir, "closed")
-	if err := os.Mkdir(closed, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	server, out := process(t, "--multi-user=false", "--driver-root="+dir, "--run-dir="+filepath.Join(closed, "run"), "--log-dir="+filepath.Join(dir, "log"))
-	if err := server.Run(); err == nil || !strings.Contains(out.String(), "chmod o+x "+closed) {
-		t.Errorf("it ends with %v and says %q, want it to say what to do", err, out)
-	}
-}
-
 func TestItServesUntilItReceivesSIGTERM(t *testing.T) {
 	dir := reachable(t)
 	socket := "--socket=" + filepath.Join(dir, "s")

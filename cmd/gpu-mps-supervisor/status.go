@@ -31,12 +31,7 @@ func statusCommand() *cobra.Command {
 			if !ok {
 				return program.Invalid("output", format, "want text or json")
 			}
-			running, err := client.New(socket)
-			if err != nil {
-				return err
-			}
-			defer func() { _ = running.Close() }()
-			daemons, err := running.MPSDaemons(cmd.Context())
+			daemons, err := client.New(socket).MPSDaemons(cmd.Context())
 			if err != nil {
 				return err
 			}

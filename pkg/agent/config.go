@@ -96,7 +96,7 @@ type Config struct {
 // of its flags.
 type Names struct {
 	DriverRoot, CDIHook       string
-	Supervisor, Kubeconfig    string
+	Kubeconfig                string
 	PodResources, HTTPListen  string
 	MemoryLimits, NodeConfigs string
 	MIGLayouts, ViewerAccount string

@@ -33,9 +33,9 @@ func (c *Config) connect(client kubernetes.Interface) (connections, error) {
 	if err != nil {
 		return connections{}, err
 	}
-	supervisor, err := c.openSupervisor()
-	if err != nil {
-		return connections{}, err
+	var supervisor *mpsclient.Client
+	if c.Supervisor != "" {
+		supervisor = mpsclient.New(c.Supervisor)
 	}
 	users, err := c.newViewers(client)
 	return connections{client, supervisor, podResources, users}, err
@@ -64,25 +64,10 @@ func (c *Config) externalSource(client *podresources.Client, consumers attributi
 	return &attribution.External{List: client.ExternalAllocations, Pods: given.Pods, Lives: consumers.Lives}
 }
 
-// openSupervisor returns a client of the supervisor's socket; nil without a socket.
-func (c *Config) openSupervisor() (*mpsclient.Client, error) {
-	if c.Supervisor == "" {
-		return nil, nil
-	}
-	client, err := mpsclient.New(c.Supervisor)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.Names.Supervisor, err)
-	}
-	return client, nil
-}
-
-// close ends the connections to the supervisor, whose daemons run on, and to the
-// kubelet. It also ends the watch of records. No call is under way on them.
+// close ends the connection to the kubelet and the watch of records. No call is under way on
+// them.
 func (a *agent) close() {
 	_ = a.Close() // the manager of claims
-	if a.supervisor != nil {
-		_ = a.supervisor.Close()
-	}
 	if a.podResources != nil {
 		_ = a.podResources.Close()
 	}

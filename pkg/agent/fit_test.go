@@ -56,7 +56,7 @@ func TestSharesOfAllThatIsPublishedFitOnTheDevice(t *testing.T) {
 				limits = append(limits, n.variable(t, claim, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"))
 				left.Sub(size)
 			}
-			pipe := n.stand(t, supervisor.daemon(tc.device).GetDevices()...)
+			pipe := n.stand(t, supervisor.daemon(tc.device).Devices...)
 			for _, limit := range limits {
 				if err := fill(t, pipe, limit, h100.ContextBytes(tc.multiprocessors)); err != nil {
 					t.Errorf("a process with %s of it: %v", limit, err)

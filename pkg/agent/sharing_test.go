@@ -148,7 +148,7 @@ func TestAgentHoldsEachShareToItsLimits(t *testing.T) {
 			t.Errorf("%s: environment and mounts (-want +got):\n%s", claim.Name, diff)
 		}
 	}
-	if d := s.daemon("gpu-1b-00"); d.GetThreadPercentage() != 25 || !slices.Equal(d.GetMemoryLimits(), []uint64{15360 << 20}) {
+	if d := s.daemon("gpu-1b-00"); d.ThreadPercentage != 25 || !slices.Equal(d.MemoryLimits, []uint64{15360 << 20}) {
 		t.Errorf("the daemon's ceilings are %v, want those of the largest process: 25 percent, 15360Mi", d)
 	}
 	data := reported(t, n, large)
@@ -160,7 +160,7 @@ func TestAgentHoldsEachShareToItsLimits(t *testing.T) {
 	if err := a.kubelet.Unprepare(t.Context(), large); err != nil {
 		t.Fatal(err)
 	}
-	if d := s.daemon("gpu-1b-00"); !slices.Equal(d.GetMemoryLimits(), []uint64{10240 << 20}) {
+	if d := s.daemon("gpu-1b-00"); !slices.Equal(d.MemoryLimits, []uint64{10240 << 20}) {
 		t.Errorf("the daemon's ceilings are %v, want those of the share that is left", d)
 	}
 	if err := a.kubelet.Unprepare(t.Context(), small); err != nil {
@@ -200,7 +200,7 @@ func TestAgentHoldsEachShareByANamespaceOfItsDaemon(t *testing.T) {
 	if _, got := n.injected(t, small); !slices.Equal(got, want) {
 		t.Errorf("environment and mounts (-want +got):\n%s", cmp.Diff(want, got))
 	}
-	if all := s.daemon("gpu-1b-00").GetNamespaces(); len(all) != 1 || all[0].GetName() != "sharesmall" || all[0].GetThreadPercentage() != 25 || all[0].GetMemoryLimit() != 10240<<20 {
+	if all := s.daemon("gpu-1b-00").Namespaces; len(all) != 1 || all[0].Name != "sharesmall" || all[0].ThreadPercentage != 25 || all[0].MemoryLimit != 10240<<20 {
 		t.Errorf("namespaces %v, want one with the limits of the share", all)
 	}
 	if data := reported(t, n, small); data.Share == nil || data.Share.ComputeEnforcement != "daemon" {

@@ -4,37 +4,40 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"net"
+	"net/http"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
-	"google.golang.org/grpc"
-
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/mpsv1"
 )
 
 // supervisor is a fake gpu-mps-supervisor that records the requested daemons and
 // starts none.
 type supervisor struct {
-	mpsv1.UnimplementedSupervisorServer
-
 	// stop ends it, and leaves nothing on its socket.
 	stop func()
 
 	mu      sync.Mutex
-	daemons map[string]*mpsv1.Daemon
+	daemons map[string]gpu.MPSDaemon
 	// changes counts the calls that were to change something.
 	changes int
 	// namespaces is set if the daemons can have namespaces.
 	namespaces bool
 }
 
-// Settings implements the protocol.
-func (s *supervisor) Settings(context.Context, *mpsv1.SettingsRequest) (*mpsv1.SettingsResponse, error) {
+// MultiUser implements the protocol.
+func (s *supervisor) MultiUser(context.Context) (bool, error) { return false, nil }
+
+// Namespaces implements the protocol.
+func (s *supervisor) Namespaces(context.Context) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &mpsv1.SettingsResponse{Namespaces: s.namespaces}, nil
+	return s.namespaces, nil
 }
 
 // setNamespaces sets whether the daemons can have namespaces.
@@ -44,37 +47,37 @@ func (s *supervisor) setNamespaces(on bool) {
 	s.namespaces = on
 }
 
-// Ensure implements the protocol.
-func (s *supervisor) Ensure(_ context.Context, r *mpsv1.EnsureRequest) (*mpsv1.EnsureResponse, error) {
+// EnsureMPS implements the protocol.
+func (s *supervisor) EnsureMPS(_ context.Context, d gpu.MPSDaemon) (gpu.MPSDirs, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changes++
-	s.daemons[r.GetDaemon().GetName()] = r.GetDaemon()
-	dir := "/run/gpu-mps-supervisor/daemons/" + r.GetDaemon().GetName()
-	if len(r.GetDaemon().GetNamespaces()) > 0 {
-		return &mpsv1.EnsureResponse{PipeDir: dir + "/pipe/s", ShmDir: dir + "/shm"}, nil
+	s.daemons[d.Name] = d
+	dir := "/run/gpu-mps-supervisor/daemons/" + d.Name
+	if d.HasNamespaces() {
+		return gpu.MPSDirs{Pipe: dir + "/pipe/s", Shm: dir + "/shm"}, nil
 	}
-	return &mpsv1.EnsureResponse{PipeDir: dir + "/pipe", ShmDir: dir + "/shm"}, nil
+	return gpu.MPSDirs{Pipe: dir + "/pipe", Shm: dir + "/shm"}, nil
 }
 
-// Stop implements the protocol.
-func (s *supervisor) Stop(_ context.Context, r *mpsv1.StopRequest) (*mpsv1.StopResponse, error) {
+// StopMPS implements the protocol.
+func (s *supervisor) StopMPS(_ context.Context, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changes++
-	delete(s.daemons, r.GetName())
-	return &mpsv1.StopResponse{}, nil
+	delete(s.daemons, name)
+	return nil
 }
 
-// List implements the protocol.
-func (s *supervisor) List(context.Context, *mpsv1.ListRequest) (*mpsv1.ListResponse, error) {
+// MPSDaemons implements the protocol.
+func (s *supervisor) MPSDaemons(context.Context, bool) ([]gpu.MPSStatus, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	response := &mpsv1.ListResponse{}
+	var all []gpu.MPSStatus
 	for _, daemon := range s.daemons {
-		response.Daemons = append(response.Daemons, &mpsv1.DaemonStatus{Daemon: daemon, State: mpsv1.State_STATE_READY})
+		all = append(all, gpu.MPSStatus{Daemon: daemon, State: gpu.MPSReady})
 	}
-	return response, nil
+	return all, nil
 }
 
 func (s *supervisor) names() []string {
@@ -88,7 +91,7 @@ func (s *supervisor) names() []string {
 	return names
 }
 
-func (s *supervisor) daemon(name string) *mpsv1.Daemon {
+func (s *supervisor) daemon(name string) gpu.MPSDaemon {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.daemons[name]
@@ -103,22 +106,21 @@ func (s *supervisor) asked() int {
 // supervise starts a supervisor on the node, which has these daemons already.
 func (n *node) supervise(t *testing.T, daemons ...string) *supervisor {
 	t.Helper()
-	s := &supervisor{daemons: map[string]*mpsv1.Daemon{}}
+	s := &supervisor{daemons: map[string]gpu.MPSDaemon{}}
 	for _, name := range daemons {
-		s.daemons[name] = &mpsv1.Daemon{Name: name}
+		s.daemons[name] = gpu.MPSDaemon{Name: name}
 	}
 	var config net.ListenConfig
 	listener, err := config.Listen(t.Context(), "unix", n.Supervisor)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer()
-	mpsv1.RegisterSupervisorServer(server, s)
+	server := &http.Server{Handler: mpsv1.Handler(s), ReadHeaderTimeout: time.Minute}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	s.stop = sync.OnceFunc(func() {
-		server.Stop()
-		if err := <-ended; err != nil {
+		_ = server.Close()
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
 			t.Error(err)
 		}
 	})

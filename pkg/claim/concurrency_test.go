@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -53,50 +54,13 @@ func oneEach(n int) []*resourceapi.ResourceClaim {
 	return claims
 }
 
-func TestOneSlowGPUDoesNotKeepTheOthersWaiting(t *testing.T) {
-	w := newWorld(t, t.TempDir(), 8)
-	claims := oneEach(8)
-	slow := block(claims[3].UID)
-	m := w.start(slow.wrap)
-
-	slowResult := make(chan error, 1)
-	go func() { _, err := m.Prepare(t.Context(), claims[3]); slowResult <- err }()
-	<-slow.arrived
-
-	var all sync.WaitGroup
-	for i, c := range claims {
-		if i == 3 {
-			continue
-		}
-		all.Go(func() {
-			if _, err := m.Prepare(t.Context(), c); err != nil {
-				t.Error(err)
-			}
-			if err := m.Unprepare(t.Context(), c.UID); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait() // which would never end if they waited for the slow one
-
-	close(slow.resume)
-	if err := <-slowResult; err != nil {
-		t.Error(err)
-	}
-	if diff := cmp.Diff(preparedFiles(claims[3]), w.files()); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
-}
-
-func TestManyClaimsAndProcessesAtOnce(t *testing.T) {
-	w := newWorld(t, t.TempDir(), 4)
+// concurrently prepares and unprepares the claims several times at the same time, in two
+// processes. It calls check while a claim is prepared, and returns one of the processes.
+func (w *world) concurrently(t *testing.T, claims []*resourceapi.ResourceClaim, check func(*resourceapi.ResourceClaim, []claim.Device)) *claim.Manager {
+	t.Helper()
 	processes := []*claim.Manager{w.start(), w.start()}
 	var all sync.WaitGroup
-	var mu sync.Mutex
-	holders := make(map[string]string)
-	for i := range 8 {
-		// Each GPU is in two claims.
-		c := newClaim(fmt.Sprintf("claim-%d", i), fmt.Sprintf("gpu-%02x-00", i%4), fmt.Sprintf("gpu-%02x-00", (i+1)%4))
+	for i, c := range claims {
 		m := processes[i%2]
 		all.Go(func() {
 			for range 5 {
@@ -105,20 +69,7 @@ func TestManyClaimsAndProcessesAtOnce(t *testing.T) {
 					t.Errorf("%s: %v", c.Name, err)
 					return
 				}
-				mu.Lock()
-				for _, d := range devices {
-					if other := holders[d.Name.String()]; other != "" {
-						t.Errorf("%s and %s both hold %s", other, c.Name, d.Name)
-					}
-					holders[d.Name.String()] = c.Name
-				}
-				mu.Unlock()
-
-				mu.Lock()
-				for _, d := range devices {
-					delete(holders, d.Name.String())
-				}
-				mu.Unlock()
+				check(c, devices)
 				if err := m.Unprepare(t.Context(), c.UID); err != nil {
 					t.Errorf("%s: %v", c.Name, err)
 				}
@@ -126,7 +77,73 @@ func TestManyClaimsAndProcessesAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
+	return processes[0]
+}
+
+func TestManyClaimsAndProcessesAtOnce(t *testing.T) {
+	w := newWorld(t, t.TempDir(), 4)
+	var claims []*resourceapi.ResourceClaim
+	for i := range 8 {
+		// Each GPU is in two claims.
+		claims = append(claims, newClaim(fmt.Sprintf("claim-%d", i), fmt.Sprintf("gpu-%02x-00", i%4), fmt.Sprintf("gpu-%02x-00", (i+1)%4)))
+	}
+	var mu sync.Mutex
+	holders := make(map[string]string)
+	w.concurrently(t, claims, func(c *resourceapi.ResourceClaim, devices []claim.Device) {
+		hold := func(holder string) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, d := range devices {
+				if other := holders[d.Name.String()]; other != "" && other != c.Name {
+					t.Errorf("%s and %s both hold %s", other, c.Name, d.Name)
+				}
+				holders[d.Name.String()] = holder
+			}
+		}
+		hold(c.Name)
+		hold("")
+	})
 	wantNothing(t, w.files())
+}
+
+// Each prepared share has a daemon whose limits admit it.
+func TestManySharesOfOneGPUAtOnce(t *testing.T) {
+	w := newShareWorld(t, t.TempDir(), 1)
+	var claims []*resourceapi.ResourceClaim
+	for i := range 16 {
+		claims = append(claims, pieces(fmt.Sprintf("claim-%d", i), piece{device: "gpu-00-00", memory: fmt.Sprintf("%dGi", 1+i%5)}))
+	}
+	m := w.concurrently(t, claims, func(c *resourceapi.ResourceClaim, devices []claim.Device) {
+		running, err := w.supervisor.MPSDaemons(t.Context())
+		if err != nil || len(running) != 1 || running[0].Daemon.MemoryLimits[0] < devices[0].Terms.MPS.MemoryLimit || running[0].Daemon.ThreadPercentage < devices[0].Terms.MPS.ThreadPercentage {
+			t.Errorf("%s has %+v, and the daemons are %+v, %v", c.Name, devices[0].Terms, running, err)
+		}
+	})
+	wantNothing(t, w.left(m))
+}
+
+func TestManyPartitionsAtOnce(t *testing.T) {
+	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
+	var claims []*resourceapi.ResourceClaim
+	index := map[string]int{}
+	for i, g := range []string{"1b", "43", "52", "61", "9d", "c3", "d1", "df"} {
+		prefix := "gpu-" + g + "-00-mig-"
+		for _, c := range []*resourceapi.ResourceClaim{
+			newClaim(g+"-0", prefix+"1g-10gb-0", prefix+"1g-10gb-1"), newClaim(g+"-1", prefix+"2g-20gb-2"), newClaim(g+"-2", prefix+"3g-40gb-4"),
+		} {
+			index[c.Name] = i
+			claims = append(claims, c)
+		}
+	}
+	m := w.concurrently(t, claims, func(c *resourceapi.ResourceClaim, devices []claim.Device) {
+		present := w.uuids(index[c.Name])
+		for _, d := range devices {
+			if !slices.Contains(present, d.UUID) {
+				t.Errorf("%s: %s is %s, which is not among %v", c.Name, d.Name, d.UUID, present)
+			}
+		}
+	})
+	wantNothing(t, w.left(m))
 }
 
 // During a rolling update the old agent may still run when the new agent starts.
@@ -145,12 +162,8 @@ func TestTwoProcessesExcludeEachOther(t *testing.T) {
 	if diff := cmp.Diff(claim.Report{Busy: []types.UID{c.UID}}, report); diff != "" || err != nil {
 		t.Errorf("recovery undid what the other process is doing: %v (-want +got):\n%s", err, diff)
 	}
-	if _, err := next.Prepare(once(), newClaim("second", "gpu-00-00")); !errors.Is(err, gpu.ErrTimeout) {
-		t.Errorf("the same GPU: %v, want %v", err, gpu.ErrTimeout)
-	}
-	if err := next.Unprepare(once(), c.UID); !errors.Is(err, gpu.ErrTimeout) {
-		t.Errorf("the same claim: %v, want %v", err, gpu.ErrTimeout)
-	}
+	wantError(t, "the same GPU", errOf(next.Prepare(once(), newClaim("second", "gpu-00-00"))), gpu.ErrTimeout)
+	wantError(t, "the same claim", next.Unprepare(once(), c.UID), gpu.ErrTimeout)
 	if _, err := next.Prepare(once(), newClaim("third", "gpu-01-00")); err != nil {
 		t.Errorf("another GPU: %v", err)
 	}
@@ -161,26 +174,7 @@ func TestTwoProcessesExcludeEachOther(t *testing.T) {
 	if err := errors.Join(<-result, <-waited); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff("team-a/third Prepared gpu-01-00\n", w.held(next)); diff != "" {
-		t.Errorf("held (-want +got):\n%s", diff)
-	}
-}
-
-func TestPrepareRetriesTransientErrors(t *testing.T) {
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, dir, 1)
-		tries := 0
-		w.gpuOf = func(gpu.PCIAddress) error {
-			if tries++; tries < 4 {
-				return gpu.ErrNotReady
-			}
-			return nil
-		}
-		if _, err := w.start().Prepare(t.Context(), newClaim("one", "gpu-00-00")); err != nil {
-			t.Error(err)
-		}
-	})
+	wantSame(t, "held", "team-a/third Prepared gpu-01-00\n", w.held(next))
 }
 
 func TestPrepareReportsTheCauseBeforeTheKubeletsDeadline(t *testing.T) {
@@ -207,9 +201,7 @@ func TestPrepareReportsPermanentErrorsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, dir, 1)
 		start := time.Now()
-		if _, err := w.start().Prepare(t.Context(), newClaim("one", "gpu-aa-00")); !errors.Is(err, gpu.ErrNotFound) {
-			t.Errorf("got %v, want %v", err, gpu.ErrNotFound)
-		}
+		wantError(t, "error", errOf(w.start().Prepare(t.Context(), newClaim("one", "gpu-aa-00"))), gpu.ErrNotFound)
 		if took := time.Since(start); took != 0 {
 			t.Errorf("waited %v for a GPU that does not exist", took)
 		}
@@ -234,40 +226,8 @@ func TestAClaimWaitsForThePreviousClaim(t *testing.T) {
 		if err := <-result; err != nil {
 			t.Error(err)
 		}
-		if diff := cmp.Diff(preparedFiles(after), w.files()); diff != "" {
-			t.Errorf("files (-want +got):\n%s", diff)
-		}
+		wantSame(t, "files", preparedFiles(after), w.files())
 	})
-}
-
-// Two processes prepare and unprepare shares of one GPU concurrently. Each prepared
-// share has a daemon whose limits admit it.
-func TestManySharesOfOneGPUAtOnce(t *testing.T) {
-	w := newShareWorld(t, t.TempDir(), 1)
-	processes := []*claim.Manager{w.start(), w.start()}
-	var all sync.WaitGroup
-	for i := range 16 {
-		c := pieces(fmt.Sprintf("claim-%d", i), piece{device: "gpu-00-00", memory: fmt.Sprintf("%dGi", 1+i%5)})
-		m := processes[i%2]
-		all.Go(func() {
-			for range 5 {
-				devices, err := m.Prepare(t.Context(), c)
-				if err != nil {
-					t.Errorf("%s: %v", c.Name, err)
-					return
-				}
-				running, err := w.supervisor.MPSDaemons(t.Context())
-				if err != nil || len(running) != 1 || running[0].Daemon.MemoryLimits[0] < devices[0].Terms.MPS.MemoryLimit || running[0].Daemon.ThreadPercentage < devices[0].Terms.MPS.ThreadPercentage {
-					t.Errorf("%s has %+v, and the daemons are %+v, %v", c.Name, devices[0].Terms, running, err)
-				}
-				if err := m.Unprepare(t.Context(), c.UID); err != nil {
-					t.Errorf("%s: %v", c.Name, err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	wantNothing(t, w.left(processes[0]))
 }
 
 // stuckMPS is a supervisor that cannot start the daemon of one name.
@@ -328,9 +288,7 @@ func TestADaemonThatDoesNotStartDoesNotBlockOtherDevicesOfItsGPU(t *testing.T) {
 	}
 
 	close(stuck.giveUp)
-	if err := <-result; !errors.Is(err, gpu.ErrTimeout) {
-		t.Errorf("got %v, want the daemon's %v", err, gpu.ErrTimeout)
-	}
+	wantError(t, "error", <-result, gpu.ErrTimeout)
 	wantNothing(t, w.left(other))
 }
 
@@ -348,7 +306,7 @@ func (d deafMPS) EnsureMPS(ctx context.Context, _ gpu.MPSDaemon) (gpu.MPSDirs, e
 	case <-time.After(mpssupervisor.DefaultStartTimeout):
 		return gpu.MPSDirs{}, fmt.Errorf("%w: %s", gpu.ErrTimeout, deaf)
 	case <-ctx.Done():
-		return gpu.MPSDirs{}, errors.New("stream terminated by RST_STREAM with error code: CANCEL")
+		return gpu.MPSDirs{}, fmt.Errorf("%w: %w", gpu.ErrTimeout, ctx.Err())
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
@@ -22,61 +23,106 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// If the agent dies at any point of prepare, recovery leaves the claim prepared or
-// absent. The next prepare succeeds.
-func TestDyingAtEveryPointOfPrepare(t *testing.T) {
-	atEveryPoint(t, 9, func(t *testing.T, point int) bool {
-		w := newWorld(t, t.TempDir(), 2)
-		other, c := newClaim("other", "gpu-01-00"), newClaim("dying", "gpu-00-00")
-		must(t, errOf(w.start().Prepare(t.Context(), other)))
-		w.faults = &faults{dieAt: point}
-		died, _ := dies(func() error { _, err := w.start().Prepare(t.Context(), c); return err })
-
-		m, report := w.restart(t.Context())
-		// A temporary file from before the first record is removed at the next
-		// change of the record, or when it is old.
-		got := strings.ReplaceAll(w.files(), "records/uid-dying.tmp\n", "")
-		switch {
-		case got == preparedFiles(other) && len(report.Verified) == 1:
-		case len(report.Verified) == 2 && got == preparedFiles(other, c):
-		default:
-			t.Errorf("%+v\n%s", report, got)
-		}
-		if _, err := m.Prepare(t.Context(), c); err != nil {
-			t.Errorf("prepare again: %v", err)
-		}
-		if diff := cmp.Diff(preparedFiles(other, c), w.files()); diff != "" {
-			t.Errorf("files (-want +got):\n%s", diff)
-		}
-		return died
-	})
+// machine is a world whose remaining state can be rendered.
+type machine struct {
+	*world
+	left func(*claim.Manager) string
 }
 
-func TestDyingAtEveryPointOfUnprepare(t *testing.T) {
-	atEveryPoint(t, 6, func(t *testing.T, point int) bool {
-		w := newWorld(t, t.TempDir(), 1)
-		c := newClaim("dying", "gpu-00-00")
-		must(t, errOf(w.start().Prepare(t.Context(), c)))
-		w.faults = &faults{dieAt: point}
-		died, _ := dies(func() error { return w.start().Unprepare(t.Context(), c.UID) })
-
-		m, report := w.restart(t.Context())
-		got := strings.ReplaceAll(w.files(), "records/uid-dying.tmp\n", "")
-		if want := preparedFiles(c); got != "" && got != want {
-			t.Errorf("%+v\n%s", report, got)
+// If the agent dies at any point of prepare or unprepare, recovery leaves the claim prepared or
+// absent, and its neighbor prepared.
+func TestDyingAtEveryPoint(t *testing.T) {
+	sim := dgxH100(t)
+	gpus := func(change func(*world)) func(*testing.T, string) machine {
+		return func(t *testing.T, dir string) machine {
+			w := newShareWorld(t, dir, 3)
+			change(w)
+			return machine{w, w.left}
 		}
-		// The kubelet got no response, so it retries.
-		if err := m.Unprepare(t.Context(), c.UID); err != nil {
-			t.Errorf("unprepare again: %v", err)
+	}
+	partitions := func(change func(*migWorld)) func(*testing.T, string) machine {
+		return func(t *testing.T, dir string) machine {
+			w := inMIGWorld(t, dir, sim)
+			change(w)
+			return machine{w.world, w.left}
 		}
-		if got := w.held(m); got != "" {
-			t.Errorf("still held:\n%s", got)
+	}
+	mix := func(name, memory, larger string) *resourceapi.ResourceClaim {
+		return pieces(name,
+			piece{device: part, memory: memory},
+			piece{device: h100Other, memory: larger, config: config("ShareConfig", `"processes":2`)},
+			piece{device: h100Other, memory: memory},
+			piece{device: "gpu-52-00-ts", config: interval(gpu.TimeSliceLong)},
+		)
+	}
+	for name, c := range map[string]struct {
+		least           int
+		machine         func(t *testing.T, dir string) machine
+		neighbor, dying *resourceapi.ResourceClaim
+	}{
+		"a GPU": {6, gpus(func(*world) {}), newClaim("neighbor", "gpu-01-00"), newClaim("dying", "gpu-00-00")},
+		"partitions": {
+			12, partitions(func(*migWorld) {}),
+			newClaim("neighbor", "gpu-52-00"), newClaim("dying", h100+"-mig-1g-10gb-0", h100+"-mig-3g-40gb-4", h100Other+"-mig-7g-80gb-0"),
+		},
+		"the first share of each GPU": {
+			15, gpus(func(w *world) { w.exclusive = true; w.setNamespaces(true) }), nil,
+			pieces("dying", piece{device: "gpu-00-00", memory: "20Gi"}, piece{device: "gpu-01-00", config: config("GpuConfig", together)}, piece{device: "gpu-02-00-ts", config: interval(gpu.TimeSliceShort)}),
+		},
+		"a share that the driver limits": {
+			8, gpus(func(w *world) { w.limits = true }), nil,
+			pieces("dying", piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain)}),
+		},
+		"shares of the neighbor's devices": {
+			10, partitions(func(w *migWorld) { w.withSharing().exclusive = true }), mix("neighbor", "2Gi", "4Gi"), mix("dying", "3Gi", "5Gi"),
+		},
+		"shares of the neighbor's devices, with namespaces": {
+			10, partitions(func(w *migWorld) { w.withSharing().exclusive = true; w.setNamespaces(true) }), mix("neighbor", "2Gi", "4Gi"), mix("dying", "3Gi", "5Gi"),
+		},
+	} {
+		for _, goal := range []string{"prepare", "unprepare"} {
+			t.Run(goal+" "+name, func(t *testing.T) {
+				dir := t.TempDir()
+				atEveryPoint(t, c.least, func(t *testing.T, point int) bool {
+					w := c.machine(t, fmt.Sprintf("%s/%d", dir, point))
+					m := w.start()
+					if c.neighbor != nil {
+						must(t, errOf(m.Prepare(once(), c.neighbor)))
+					}
+					absent := w.left(m)
+					must(t, errOf(m.Prepare(once(), c.dying)))
+					prepared := w.left(m)
+					if goal == "prepare" {
+						must(t, m.Unprepare(once(), c.dying.UID))
+						wantSame(t, "left after unprepare", absent, w.left(m))
+					}
+					w.faults = &faults{dieAt: point}
+					died, _ := dies(func() error {
+						if goal == "prepare" {
+							return errOf(w.start().Prepare(once(), c.dying))
+						}
+						return w.start().Unprepare(once(), c.dying.UID)
+					})
+					m, report := w.restart(t.Context())
+					if got := w.left(m); got != absent && got != prepared {
+						t.Errorf("%+v, neither absent nor prepared (-absent +got):\n%s", report, cmp.Diff(absent, got))
+					}
+					// The kubelet got no response, so it retries.
+					if goal == "prepare" {
+						must(t, errOf(m.Prepare(once(), c.dying)))
+						wantSame(t, "left after prepare", prepared, w.left(m))
+					}
+					must(t, m.Unprepare(once(), c.dying.UID))
+					wantSame(t, "left after unprepare", absent, w.left(m))
+					if c.neighbor != nil {
+						must(t, m.Unprepare(once(), c.neighbor.UID))
+					}
+					wantNothing(t, w.left(m))
+					return died
+				})
+			})
 		}
-		if _, err := m.Prepare(once(), newClaim("next", "gpu-00-00")); err != nil {
-			t.Errorf("the GPU is not free: %v", err)
-		}
-		return died
-	})
+	}
 }
 
 // countingDisk counts the writes and removals of records.
@@ -114,15 +160,11 @@ func TestUnprepareRemovesEachFileOnce(t *testing.T) {
 	c := newClaim("only", "gpu-00-00")
 	must(t, errOf(m.Prepare(t.Context(), c)))
 	must(t, m.Unprepare(t.Context(), c.UID))
-	if diff := cmp.Diff([]string{"uid-only.record", "uid-only.tmp"}, disk.removals); diff != "" {
-		t.Errorf("removals of records (-want +got):\n%s", diff)
-	}
+	wantSame(t, "removals of records", []string{"uid-only.record", "uid-only.tmp"}, disk.removals)
 	if specs.removals != 1 {
 		t.Errorf("removed the spec %d times, want once", specs.removals)
 	}
-	if got := w.files(); got != "" {
-		t.Errorf("files are left:\n%s", got)
-	}
+	wantNothing(t, w.files())
 }
 
 // The record of a claim with a damaged record and a damaged spec is new. The agent may die
@@ -143,9 +185,7 @@ func TestUnprepareRemovesASpecThatItsRecordHasNotWritten(t *testing.T) {
 		if err := w.start().Unprepare(t.Context(), c.UID); err != nil {
 			t.Error(err)
 		}
-		if got := w.files(); got != "" {
-			t.Errorf("files are left:\n%s", got)
-		}
+		wantNothing(t, w.files())
 		return died
 	})
 	if planned == 0 {
@@ -203,9 +243,7 @@ func TestRecoverAfterAReboot(t *testing.T) {
 				must(t, os.RemoveAll(w.cdiDir()))
 			}
 			_, report := w.restart(t.Context())
-			if diff := cmp.Diff(claim.Report{Forgotten: []types.UID{"uid-a", "uid-b"}}, report); diff != "" {
-				t.Errorf("report (-want +got):\n%s", diff)
-			}
+			wantSame(t, "report", claim.Report{Forgotten: []types.UID{"uid-a", "uid-b"}}, report)
 			wantNothing(t, w.files())
 		})
 	}
@@ -232,13 +270,9 @@ func TestADamagedRecordDoesNotFreeItsGPU(t *testing.T) {
 	want := claim.Report{
 		Verified: []types.UID{"uid-fine"}, Quarantined: []types.UID{"uid-damaged"}, Unrecorded: []types.UID{"uid-damaged"},
 	}
-	if diff := cmp.Diff(want, report); diff != "" {
-		t.Errorf("report (-want +got):\n%s", diff)
-	}
+	wantSame(t, "report", want, report)
 	refused(m, "after recovery")
-	if diff := cmp.Diff("team-a/damaged Unrecorded gpu-00-00\nteam-a/fine Prepared gpu-01-00\n", w.held(m)); diff != "" {
-		t.Errorf("held (-want +got):\n%s", diff)
-	}
+	wantSame(t, "held", "team-a/damaged Unrecorded gpu-00-00\nteam-a/fine Prepared gpu-01-00\n", w.held(m))
 	reason, err := os.ReadFile(w.dir + "/records/quarantine/uid-damaged.record.reason")
 	if err != nil || !strings.Contains(string(reason), "corrupt") {
 		t.Errorf("reason %q, %v", reason, err)
@@ -247,12 +281,8 @@ func TestADamagedRecordDoesNotFreeItsGPU(t *testing.T) {
 	t.Run("it is not prepared again", func(t *testing.T) {
 		before := w.files()
 		_, err := m.Prepare(once(), c)
-		if !errors.Is(err, gpu.ErrNotFound) || !strings.Contains(err.Error(), "holds [gpu-00-00] until its pods have ended: delete these pods") {
-			t.Errorf("got %v, want an error that says what to do", err)
-		}
-		if diff := cmp.Diff(before, w.files()); diff != "" {
-			t.Errorf("files (-before +after):\n%s", diff)
-		}
+		wantError(t, "error", err, gpu.ErrNotFound, "holds [gpu-00-00] until its pods have ended: delete these pods")
+		wantSame(t, "files afterwards", before, w.files())
 	})
 	t.Run("it is prepared again after it is unprepared", func(t *testing.T) {
 		must(t, m.Unprepare(t.Context(), c.UID))
@@ -278,12 +308,8 @@ func TestARecordOfANewerReleaseIsLeftAlone(t *testing.T) {
 			t.Errorf("%s: %v, want it refused", op, err)
 		}
 	}
-	if _, err := m.Prepare(once(), newClaim("thief", "gpu-00-00")); !errors.Is(err, gpu.ErrInUse) {
-		t.Errorf("its GPU was given away: %v", err)
-	}
-	if diff := cmp.Diff(before, w.files()); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	wantError(t, "its GPU was given away", errOf(m.Prepare(once(), newClaim("thief", "gpu-00-00"))), gpu.ErrInUse)
+	wantSame(t, "files", before, w.files())
 }
 
 func TestRecoverRemovesPartsOfSpecsAndNothingOfOthers(t *testing.T) {
@@ -296,9 +322,7 @@ func TestRecoverRemovesPartsOfSpecsAndNothingOfOthers(t *testing.T) {
 		must(t, os.WriteFile(w.cdiDir()+"/"+name, []byte(text), 0o644))
 	}
 	w.restart(t.Context())
-	if diff := cmp.Diff("cdi/gpu.nvidia.com_metadata_gone_gpu.json\ncdi/nvidia.yaml\n", w.files()); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	wantSame(t, "files", "cdi/gpu.nvidia.com_metadata_gone_gpu.json\ncdi/nvidia.yaml\n", w.files())
 }
 
 var errBroken = errors.New("directory is read-only")
@@ -349,15 +373,9 @@ func TestAnUndoThatFailsIsFinishedLater(t *testing.T) {
 					cdi.broken = true
 					_, err = m.Prepare(t.Context(), c)
 				}
-				if !errors.Is(err, errBroken) || !strings.Contains(err.Error(), "undo WriteCDI") {
-					t.Errorf("got %v, want the failed undo", err)
-				}
-				if diff := cmp.Diff(fmt.Sprintf("team-a/one %s gpu-00-00\n", phase), w.held(m)); diff != "" {
-					t.Errorf("held (-want +got):\n%s", diff)
-				}
-				if _, err := m.Prepare(once(), newClaim("thief", "gpu-00-00")); !errors.Is(err, gpu.ErrInUse) {
-					t.Errorf("a GPU in an unknown state was given away: %v", err)
-				}
+				wantError(t, "error", err, errBroken, "undo WriteCDI")
+				wantSame(t, "held", fmt.Sprintf("team-a/one %s gpu-00-00\n", phase), w.held(m))
+				wantError(t, "a GPU in an unknown state was given away", errOf(m.Prepare(once(), newClaim("thief", "gpu-00-00"))), gpu.ErrInUse)
 				cdi.broken = false
 				must(t, finish(w, m))
 				wantNothing(t, w.files())
@@ -379,16 +397,10 @@ func TestRecoveryContinuesAfterAFailure(t *testing.T) {
 		return nil
 	}
 	report, err := w.start().Recover(t.Context())
-	if !errors.Is(err, gpu.ErrLost) || !strings.Contains(err.Error(), "recover claim uid-one-0") {
-		t.Errorf("got %v, want the lost GPU's claim named", err)
-	}
-	if diff := cmp.Diff(claim.Report{Verified: []types.UID{"uid-one-1"}}, report); diff != "" {
-		t.Errorf("report (-want +got):\n%s", diff)
-	}
+	wantError(t, "error", err, gpu.ErrLost, "recover claim uid-one-0")
+	wantSame(t, "report", claim.Report{Verified: []types.UID{"uid-one-1"}}, report)
 	// A claim that cannot be verified is not undone, because its containers may run.
-	if diff := cmp.Diff(preparedFiles(oneEach(2)...), w.files()); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	wantSame(t, "files", preparedFiles(oneEach(2)...), w.files())
 }
 
 // A canceled call still undoes the steps that it has begun.
@@ -397,9 +409,7 @@ func TestUndoContinuesAfterTheCallIsCanceled(t *testing.T) {
 	w.faults = &faults{full: 6, err: syscall.ENOSPC}
 	ctx, cancel := context.WithCancel(t.Context())
 	m := w.start(func(inner ports.CDI) ports.CDI { return hangUp{inner, cancel} })
-	if _, err := m.Prepare(ctx, newClaim("one", "gpu-00-00")); !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("got %v, want %v", err, syscall.ENOSPC)
-	}
+	wantError(t, "error", errOf(m.Prepare(ctx, newClaim("one", "gpu-00-00"))), syscall.ENOSPC)
 	wantNothing(t, w.files())
 }
 
@@ -438,9 +448,7 @@ func TestStepsAreObserved(t *testing.T) {
 		t.Fatal("no error")
 	}
 	want := []string{"WriteCDI undo=false <nil>", "WriteCDI undo=true directory is read-only"}
-	if diff := cmp.Diff(want, seen.lines); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	wantSame(t, "steps", want, seen.lines)
 }
 
 // keepsSpecs is a CDI directory from which no spec can be removed.

@@ -5,8 +5,8 @@
 // a crash.
 //
 // The work is divided among three internal packages. Package plan decides how a claim
-// uses its devices, before any lock is taken. Package journal keeps one record per
-// claim, which names each step before it acts and keeps its result after. Package step
+// uses its devices, from inputs that are read before any lock is taken. Package journal keeps
+// one record per claim, which names each step before it acts and keeps its result after. Package step
 // holds the steps, one file each, and their order. Package claim runs the steps and
 // names none of them. The phase of a claim is never stored, it follows from the record;
 // reach in phase.go draws it.

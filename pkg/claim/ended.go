@@ -25,11 +25,11 @@ import (
 // The record of a claim has each pod that was seen with a device of it. All pods that have one
 // now count too.
 //
-// Processes of the host do not count. A witness that cannot be read has not spoken, so
-// its error keeps the claim too. The exception is hardware that does not answer while the
-// kubelet, which has stopped the containers, unprepares the claim (stopped): a GPU that
+// Processes of the host do not count. If a source cannot be read, the claim is kept. The
+// exception is hardware that does not answer while the
+// kubelet, which has stopped the containers, unprepares the claim: a GPU that
 // hangs must not keep its pod Terminating, and no claim can get such a GPU.
-func (m *Manager) checkEnded(ctx context.Context, j *job, stopped bool) error {
+func (m *Manager) checkEnded(ctx context.Context, j *job, to absent) error {
 	if m.options.Occupancy == nil {
 		return nil
 	}
@@ -37,13 +37,13 @@ func (m *Manager) checkEnded(ctx context.Context, j *job, stopped bool) error {
 	if len(gpus) == 0 {
 		return nil
 	}
-	if err := m.checkPodsEnded(j, stopped); err != nil {
+	if err := m.checkPodsEnded(j, to); err != nil {
 		return err
 	}
 	users := m.users(ctx, gpus, false)
 	for address, l := range users {
-		// The pods, or the kubelet, have spoken instead.
-		if errors.Is(l.err, gpu.ErrNotSupported) && (stopped || m.SeesPods()) {
+		// Processes of pods, or the kubelet's call, already show that the claim has ended.
+		if errors.Is(l.err, gpu.ErrNotSupported) && (to.stopped || m.SeesPods()) {
 			users[address] = listing{}
 		}
 	}
@@ -51,7 +51,7 @@ func (m *Manager) checkEnded(ctx context.Context, j *job, stopped bool) error {
 	switch {
 	case err != nil:
 		return err
-	case unread != nil && (!stopped || ctx.Err() != nil):
+	case unread != nil && (!to.stopped || ctx.Err() != nil):
 		return fmt.Errorf("the claim keeps its devices, because their processes cannot be listed: %w", unread)
 	case unread != nil:
 		klog.FromContext(ctx).Info("Cannot list the processes of the claim, unpreparing it", "err", unread)
@@ -62,18 +62,18 @@ func (m *Manager) checkEnded(ctx context.Context, j *job, stopped bool) error {
 // checkPodsEnded returns an error that wraps [gpu.ErrInUse] while a process of one of the claim's
 // pods lives. The pause process of a pod counts: the kubelet stops it before it unprepares the
 // pod's claims.
-func (m *Manager) checkPodsEnded(j *job, stopped bool) error {
+func (m *Manager) checkPodsEnded(j *job, to absent) error {
 	if !m.SeesPods() {
 		return nil
 	}
-	if err := m.checkPods(j, slices.Concat(j.Pods, j.reserved)); err != nil {
+	if err := m.checkPods(j, slices.Concat(j.Pods, to.reserved)); err != nil {
 		return err
 	}
 	listed, unlisted := m.options.Occupancy.kubeletPods()
 	if err := m.checkPods(j, listed[j.Claim.UID]); err != nil {
 		return err
 	}
-	if stopped && unlisted == nil && len(j.Pods) > 0 {
+	if to.stopped && unlisted == nil && len(j.Pods) > 0 {
 		return nil
 	}
 	// The kubelet has forgotten its pods, or a record was lost: containers may still show
@@ -115,7 +115,7 @@ func (m *Manager) checkNotComputing(ctx context.Context, j *job, users map[gpu.P
 	for _, d := range j.Devices {
 		l := users[d.Name.Address]
 		inPods := slices.DeleteFunc(slices.Clone(l.users), func(u user) bool { return u.PodUID == "" })
-		onDevice, err := m.on(ctx, d.Name, inPods)
+		onDevice, err := m.usersOfDevice(ctx, d.Name, inPods)
 		unreadable = append(unreadable, l.err, err)
 		for _, u := range onDevice {
 			if d.IsShared() && !slices.Contains(j.Pods, types.UID(u.PodUID)) {

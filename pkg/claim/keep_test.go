@@ -148,9 +148,7 @@ func TestAnAdministratorsPartitionIsNotTakenForAKeptOne(t *testing.T) {
 			w.keep = nil
 			m, _ := w.restart(t.Context())
 			left := slices.DeleteFunc(strings.SplitAfter(w.left(m), "\n"), func(line string) bool { return strings.HasPrefix(line, "kept/quarantine/") })
-			if diff := cmp.Diff(tc.want, strings.Join(left, "")); diff != "" {
-				t.Errorf("left (-want +got):\n%s", diff)
-			}
+			wantSame(t, "left", tc.want, strings.Join(left, ""))
 		})
 	}
 }
@@ -253,9 +251,7 @@ func TestDyingAtEveryPointOfKeeping(t *testing.T) {
 				}
 				w.keep = nil
 				must(t, errOf(m.Recover(t.Context())))
-				if got := w.left(m); got != "" {
-					t.Fatalf("left behind:\n%s", got)
-				}
+				wantNothing(t, w.left(m))
 				return died
 			})
 		})
@@ -286,12 +282,8 @@ func TestAFullDiskKeepsNoClaimOfALayout(t *testing.T) {
 			if err := m.Unprepare(once(), user.UID); err != nil {
 				t.Errorf("the pod cannot end: %v", err)
 			}
-			if diff := cmp.Diff("", w.held(m)); diff != "" {
-				t.Errorf("held (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(c.want, w.cuts()); diff != "" {
-				t.Errorf("cuts (-want +got):\n%s", diff)
-			}
+			wantSame(t, "held", "", w.held(m))
+			wantSame(t, "cuts", c.want, w.cuts())
 		})
 	}
 }
@@ -363,12 +355,8 @@ func TestAPartitionIsDestroyedOnlyIfTheDriverCreatedIt(t *testing.T) {
 			m := w.loseRecord(c)
 			must(t, m.Unprepare(once(), c.UID))
 			must(t, errOf(m.Recover(once())))
-			if diff := cmp.Diff(test.want, w.cuts()); diff != "" {
-				t.Errorf("cuts (-want +got):\n%s", diff)
-			}
-			if got := w.held(m); got != "" {
-				t.Errorf("still held:\n%s", got)
-			}
+			wantSame(t, "cuts", test.want, w.cuts())
+			wantNothing(t, w.held(m))
 		})
 	}
 }

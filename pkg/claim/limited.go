@@ -35,8 +35,8 @@ func (m *Manager) Limited(ctx context.Context) ([]Limited, error) {
 	var all []Limited
 	for _, h := range holders {
 		for _, id := range ids {
-			if of, err := plan.ParseInjectionID(id); err == nil && of.Claim == h.Claim.UID {
-				all = append(all, Limited{Claim: h.Claim, Device: of.Device, ID: id})
+			if injected, err := plan.ParseInjectionID(id); err == nil && injected.Claim == h.Claim.UID {
+				all = append(all, Limited{Claim: h.Claim, Device: injected.Device, ID: id})
 			}
 		}
 	}

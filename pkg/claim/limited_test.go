@@ -81,9 +81,7 @@ func TestTheDriverLimitsTheContainersOfShares(t *testing.T) {
 				}
 			}
 			limited, err := m.Limited(once())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if len(limited) != hooks || hooks > 0 && (limited[0].Claim.Name != "c" || limited[0].Device.String() != c.piece.device || !strings.Contains(spec, limited[0].ID)) {
 				t.Errorf("%d hooks, and the devices %v are limited", hooks, limited)
 			}
@@ -153,9 +151,7 @@ func TestAClaimKeepsTheMechanismThatItWasPreparedWith(t *testing.T) {
 	m, _ := w.restart(once())
 	after := pieces("after", piece{device: "gpu-00-00", memory: "20Gi"})
 	must(t, errOf(m.Prepare(once(), after)))
-	if diff := cmp.Diff(old, w.specText(before)); diff != "" {
-		t.Errorf("the claim from before (-before +now):\n%s", diff)
-	}
+	wantSame(t, "the claim from before", old, w.specText(before))
 	limited := w.specText(after)
 	w.limits = false // and back
 	if m, _ = w.restart(once()); w.specText(after) != limited {
@@ -173,9 +169,7 @@ func TestAClaimKeepsTheMechanismThatItWasPreparedWith(t *testing.T) {
 func levels(t *testing.T, m *claim.Manager) (all []string) {
 	t.Helper()
 	held, err := m.Held(once())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, h := range held {
 		memory, compute := h.Devices[0].Terms.Enforcement()
 		all = append(all, fmt.Sprintf("%s: %s, %s", h.Name, memory, compute))
@@ -195,12 +189,8 @@ func TestAnAgentWithoutTheHookKeepsTheSpec(t *testing.T) {
 		}
 	}
 	m := w.start()
-	if _, err := m.Recover(once()); !errors.Is(err, gpu.ErrNotFound) {
-		t.Errorf("recover: %v, want %v", err, gpu.ErrNotFound)
-	}
-	if diff := cmp.Diff(before, w.specText(c)); diff != "" {
-		t.Errorf("the spec (-before +now):\n%s", diff)
-	}
+	wantError(t, "recover", errOf(m.Recover(once())), gpu.ErrNotFound)
+	wantSame(t, "the spec afterwards", before, w.specText(c))
 	must(t, m.Unprepare(once(), c.UID))
 	wantNothing(t, w.files())
 }
@@ -216,48 +206,11 @@ func TestTheFilesOfALimitedShareAreRecordedAtOnce(t *testing.T) {
 	}
 }
 
-func TestDyingAtEveryPointOfALimitedShare(t *testing.T) {
-	for _, goal := range []string{"prepare", "unprepare"} {
-		t.Run(goal, func(t *testing.T) {
-			atEveryPoint(t, 8, func(t *testing.T, point int) bool {
-				w := newLimitWorld(t, 1)
-				c := pieces("dying", piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain)})
-				if goal == "unprepare" {
-					must(t, errOf(w.start().Prepare(once(), c)))
-				}
-				w.faults = &faults{dieAt: point}
-				died, _ := dies(func() error {
-					if goal == "unprepare" {
-						return w.start().Unprepare(once(), c.UID)
-					}
-					_, err := w.start().Prepare(once(), c)
-					return err
-				})
-				m, _ := w.restart(once())
-				open, err := w.limitFolder().Devices()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if holds := w.held(m) != ""; holds != (len(open) == 1) {
-					t.Errorf("the claim holds devices: %t; devices that admit containers: %v", holds, open)
-				}
-				must(t, m.Unprepare(once(), c.UID))
-				if open, err := w.limitFolder().Devices(); err != nil || len(open) > 0 {
-					t.Errorf("devices %v still admit containers, %v", open, err)
-				}
-				return died
-			})
-		})
-	}
-}
-
 // specText returns the CDI spec of a claim without white space.
 func (w *world) specText(c *resourceapi.ResourceClaim) string {
 	w.t.Helper()
 	data, err := os.ReadFile(w.specPath(c))
-	if err != nil {
-		w.t.Fatalf("%v", err)
-	}
+	must(w.t, err)
 	return strings.Join(strings.Fields(string(data)), "")
 }
 
@@ -295,9 +248,7 @@ func TestMPSHoldsWhatTheDriverHolds(t *testing.T) {
 			w.setNamespaces(c.namespaces)
 			claimed := pieces("c", piece{device: "gpu-00-00", memory: "20Gi", config: c.config})
 			must(t, errOf(w.start().Prepare(once(), claimed)))
-			if diff := cmp.Diff(c.daemons, w.supervisor.String()); diff != "" {
-				t.Errorf("daemons (-want +got):\n%s", diff)
-			}
+			wantSame(t, "daemons", c.daemons, w.supervisor.String())
 			if text := w.specText(claimed); c.namespaces && strings.Contains(text, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT") {
 				t.Errorf("a client of a namespace has a limit of its own: %s", text)
 			}
@@ -331,8 +282,7 @@ func (w *world) admit(t *testing.T, m *claim.Manager, uid types.UID, id string) 
 	must(t, err)
 	for _, l := range all {
 		if l.Claim.UID == uid {
-			_, err := w.limitFolder().Admit(l.ID, containerlimits.Limit{Cgroup: "/kubepods/" + id, ID: 4711, GPU: "0000:00:00.0", Bytes: 1}, 1)
-			must(t, err)
+			must(t, errOf(w.limitFolder().Admit(l.ID, containerlimits.Limit{Cgroup: "/kubepods/" + id, ID: 4711, GPU: "0000:00:00.0", Bytes: 1}, 1)))
 		}
 	}
 }

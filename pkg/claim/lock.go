@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
@@ -30,59 +29,24 @@ const pollInterval = 5 * time.Millisecond
 func claimLock(claim types.UID) string { return "claim-" + string(claim) }
 
 // deviceLock returns the name of the lock that is held for all work on one device.
-// That includes slow work such as the start of its MPS daemon.
-func deviceLock(device kind.Name) string { return "device " + device.String() }
+// That includes slow work such as the start of its MPS daemon. Seats share their GPU's
+// daemon, so they lock the GPU.
+func deviceLock(name kind.Name) string { return "device " + cmp.Or(name.MPSDaemon(), name).String() }
 
-// lockedDevice returns the device whose lock work on a device holds: its own, but for
-// seats, which use the MPS daemon of their GPU, the GPU's.
-func lockedDevice(name kind.Name) kind.Name { return cmp.Or(name.MPSDaemon(), name) }
+// deviceLocks returns the names of the locks of the devices that are on a GPU.
+func deviceLocks(devices []kind.Name) []string {
+	var locks []string
+	for _, name := range devices {
+		if name.OnGPU() {
+			locks = append(locks, deviceLock(name))
+		}
+	}
+	return locks
+}
 
 // gpuWideLock returns the name of the lock for work that affects a GPU's other
 // devices too. See [gpuWide].
 func gpuWideLock(address gpu.PCIAddress) string { return "all of " + address.DeviceName() }
-
-// on lists the devices and GPUs that work on a claim affects.
-type on struct {
-	devices []kind.Name
-	gpus    []gpu.PCIAddress
-}
-
-// onDevicesOf returns the devices of these plans and their GPUs.
-func onDevicesOf(plans ...plan.Plan) on {
-	var o on
-	for _, p := range plans {
-		for _, name := range p.Names() {
-			if name.OnGPU() {
-				o.devices, o.gpus = append(o.devices, lockedDevice(name)), append(o.gpus, name.Address)
-			}
-		}
-	}
-	return o
-}
-
-// lockDevices waits for the locks of the devices and returns a function that unlocks
-// them. The caller holds no lock except that of a claim.
-func (l *locks) lockDevices(ctx context.Context, o on) (unlock func(), err error) {
-	return l.lock(ctx, names(o.devices, deviceLock)...)
-}
-
-func names[T any](of []T, name func(T) string) []string {
-	all := make([]string, len(of))
-	for i, one := range of {
-		all[i] = name(one)
-	}
-	return all
-}
-
-// tryDevice takes the lock of a device if it is free.
-func (l *locks) tryDevice(ctx context.Context, name kind.Name) (unlock func(), ok bool, err error) {
-	return l.try(ctx, deviceLock(lockedDevice(name)))
-}
-
-// tryGPU takes the GPU-wide lock of a GPU if it is free.
-func (l *locks) tryGPU(ctx context.Context, address gpu.PCIAddress) (unlock func(), ok bool, err error) {
-	return l.try(ctx, gpuWideLock(address))
-}
 
 // gpuWide is the lock of some GPUs for work that affects all devices on them: finding
 // conflicts in the records, and changing the MIG mode, partitions or the time slice.
@@ -102,7 +66,11 @@ func (w *gpuWide) take(ctx context.Context) (taken bool, err error) {
 	if w.unlock != nil {
 		return false, nil
 	}
-	w.unlock, err = w.locks.lock(ctx, names(w.gpus, gpuWideLock)...)
+	names := make([]string, len(w.gpus))
+	for i, address := range w.gpus {
+		names[i] = gpuWideLock(address)
+	}
+	w.unlock, err = w.locks.lock(ctx, names...)
 	return err == nil, err
 }
 

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
@@ -70,14 +69,13 @@ func isFree(t *testing.T, path, name string) bool {
 // A caller that times out while it waits for a later lock holds none of the earlier
 // ones.
 func TestALockThatIsNotReachedLeavesNoEarlierOneBehind(t *testing.T) {
-	gpu1b := gpu.PCIAddress{Bus: 0x1b}
-	taken := on{devices: []kind.Name{kindtest.Name("gpu-1b-00-mig-1g-10gb-0")}, gpus: []gpu.PCIAddress{gpu1b}}
-	wanted := on{devices: []kind.Name{kindtest.Name("gpu-07-00"), kindtest.Name("gpu-1b-00-mig-1g-10gb-0")}, gpus: []gpu.PCIAddress{{Bus: 7}, gpu1b}}
+	taken := kindtest.Name("gpu-1b-00-mig-1g-10gb-0")
+	wanted := deviceLocks([]kind.Name{kindtest.Name("gpu-07-00"), taken})
 	for name, same := range map[string]bool{"same process": true, "another process": false} {
 		t.Run(name, func(t *testing.T) {
 			path := t.TempDir() + "/lock"
 			here := process(t, path)
-			unlock, err := here.lockDevices(t.Context(), taken)
+			unlock, err := here.lock(t.Context(), deviceLock(taken))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -88,11 +86,11 @@ func TestALockThatIsNotReachedLeavesNoEarlierOneBehind(t *testing.T) {
 			for when, wait := range map[string]time.Duration{"without waiting": 0, "after a while": 4 * pollInterval} {
 				ctx, cancel := context.WithTimeout(t.Context(), wait)
 				defer cancel()
-				if _, err := waiting.lockDevices(ctx, wanted); !errors.Is(err, gpu.ErrTimeout) || !strings.Contains(err.Error(), "wait for other work on device gpu-1b-00-mig-1g-10gb-0") {
+				if _, err := waiting.lock(ctx, wanted...); !errors.Is(err, gpu.ErrTimeout) || !strings.Contains(err.Error(), "wait for other work on device gpu-1b-00-mig-1g-10gb-0") {
 					t.Errorf("%s: %v, want %v that names the device", when, err, gpu.ErrTimeout)
 				}
 			}
-			if _, ok, err := waiting.tryDevice(t.Context(), kind.Name{Kind: kind.MIG, Address: gpu1b, Profile: gpu.Profile{Slices: 1, MemoryGB: 10}}); ok || err != nil {
+			if _, ok, err := waiting.try(t.Context(), deviceLock(taken)); ok || err != nil {
 				t.Errorf("try gave %t, %v for a device that is taken", ok, err)
 			}
 			if name := "device gpu-07-00"; !isFree(t, path, name) {
@@ -115,17 +113,17 @@ func TestSeatsTakeTheLockOfTheirGPU(t *testing.T) {
 	path := t.TempDir() + "/lock"
 	here, there := process(t, path), process(t, path)
 	address := gpu.PCIAddress{Bus: 0x1b}
-	unlock, err := here.lockDevices(t.Context(), onDevicesOf(plan.Plan{Devices: []plan.Device{{Name: kindtest.Name("gpu-1b-00-seat")}}}))
+	unlock, err := here.lock(t.Context(), deviceLock(kindtest.Name("gpu-1b-00-seat")))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []kind.Name{kind.Whole(address), {Kind: kind.Seat, Address: address}} {
-		if _, ok, err := there.tryDevice(t.Context(), name); ok || err != nil {
+		if _, ok, err := there.try(t.Context(), deviceLock(name)); ok || err != nil {
 			t.Errorf("try gave %t, %v for %s", ok, err, name)
 		}
 	}
 	unlock()
-	if _, ok, err := there.tryDevice(t.Context(), kind.Whole(address)); !ok || err != nil {
+	if _, ok, err := there.try(t.Context(), deviceLock(kind.Whole(address))); !ok || err != nil {
 		t.Errorf("try gave %t, %v after the seats were unlocked", ok, err)
 	}
 }

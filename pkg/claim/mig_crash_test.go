@@ -27,49 +27,10 @@ func dgxH100(t testing.TB) *nvmlsim.Sim { return newSim(t, "dgx-h100") }
 func newSim(t testing.TB, model string) *nvmlsim.Sim {
 	t.Helper()
 	m, err := nvmlsim.LoadModel(model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sim, err := nvmlsim.Create(t.TempDir(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return sim
-}
-
-// If the agent dies at any point while it creates partitions, recovery leaves the
-// claim prepared or absent.
-func TestDyingAtEveryPointOfPartitioning(t *testing.T) {
-	sim, dir := dgxH100(t), t.TempDir()
-	c := newClaim("dying", h100+"-mig-1g-10gb-0", h100+"-mig-3g-40gb-4", h100Other+"-mig-7g-80gb-0")
-	const cut = "0 on: 1g.10gb@0 3g.40gb@4\n1 on: 7g.80gb@0\n"
-	// The record of a switched mode is kept as long as the mode is on.
-	prepared := strings.Replace(preparedFiles(c), "records/", "modes/gpu-1b-00.record\nmodes/gpu-43-00.record\nrecords/", 1) + "team-a/dying Prepared " +
-		strings.Join(promise{claim: c}.devices(), " ") + "\n" + cut
-	atEveryPoint(t, 30, func(t *testing.T, point int) bool {
-		w := inMIGWorld(t, fmt.Sprintf("%s/%d", dir, point), sim)
-		w.faults = &faults{dieAt: point}
-		died, _ := dies(func() error { _, err := w.start().Prepare(once(), c); return err })
-
-		m, report := w.restart(t.Context())
-		got := w.left(m)
-		if diff := cmp.Diff(prepared, got); got != "" && diff != "" || len(report.Verified) == 0 && got != "" {
-			t.Errorf("%+v, neither nothing nor all (-want +got):\n%s", report, diff)
-		}
-		if _, err := m.Prepare(once(), c); err != nil {
-			t.Errorf("prepare again: %v", err)
-		}
-		if diff := cmp.Diff(cut, w.cuts()); diff != "" {
-			t.Errorf("cuts (-want +got):\n%s", diff)
-		}
-		if err := m.Unprepare(once(), c.UID); err != nil {
-			t.Errorf("unprepare: %v", err)
-		}
-		if got := w.left(m); got != "" {
-			t.Fatalf("left behind:\n%s", got)
-		}
-		return died
-	})
 }
 
 // On Ampere switching the mode requires a reset, and the agent can die between the
@@ -97,13 +58,9 @@ func TestDyingAtEveryPointOfAModeThatRequiresAReset(t *testing.T) {
 					}
 					m, _ := w.restart(t.Context())
 					must(t, m.Unprepare(once(), c.UID))
-					if got := w.left(m); got != "" {
-						t.Fatalf("left behind:\n%s", got)
-					}
+					wantNothing(t, w.left(m))
 					w.reboot()
-					if got := w.cuts(); got != "" {
-						t.Fatalf("after the next boot:\n%s", got)
-					}
+					wantNothing(t, w.cuts())
 					return died
 				})
 			})
@@ -138,9 +95,7 @@ func TestACallOfPartitioningThatHangs(t *testing.T) {
 			} else {
 				_, err = m.Prepare(ctx, c)
 			}
-			if !errors.Is(err, gpu.ErrTimeout) {
-				t.Errorf("error %v, want %v", err, gpu.ErrTimeout)
-			}
+			wantError(t, "error", err, gpu.ErrTimeout)
 			if _, err := m.Prepare(once(), newClaim("thief", h100)); err == nil {
 				t.Error("the GPU was given away in an unknown state")
 			}
@@ -169,35 +124,11 @@ func TestDyingAtEveryPointOfRepairing(t *testing.T) {
 		died, _ := dies(func() error { _, err := w.start().Recover(t.Context()); return err })
 
 		m, _ := w.restart(t.Context())
-		if diff := cmp.Diff("0 on: 1g.10gb@0 3g.40gb@4\n", w.cuts()); diff != "" {
-			t.Errorf("cuts (-want +got):\n%s", diff)
-		}
+		wantSame(t, "cuts", "0 on: 1g.10gb@0 3g.40gb@4\n", w.cuts())
 		if err := m.Unprepare(once(), c.UID); err != nil {
 			t.Errorf("unprepare: %v", err)
 		}
-		if got := w.left(m); got != "" {
-			t.Fatalf("left behind:\n%s", got)
-		}
-		return died
-	})
-}
-
-func TestDyingAtEveryPointOfRemovingPartitions(t *testing.T) {
-	sim, dir := dgxH100(t), t.TempDir()
-	c := newClaim("dying", h100+"-mig-1g-10gb-0", h100Other+"-mig-7g-80gb-0")
-	atEveryPoint(t, 12, func(t *testing.T, point int) bool {
-		w := inMIGWorld(t, fmt.Sprintf("%s/%d", dir, point), sim)
-		must(t, errOf(w.start().Prepare(once(), c)))
-		w.faults = &faults{dieAt: point}
-		died, _ := dies(func() error { return w.start().Unprepare(once(), c.UID) })
-
-		m, _ := w.restart(t.Context())
-		if err := m.Unprepare(once(), c.UID); err != nil {
-			t.Errorf("unprepare again: %v", err)
-		}
-		if got := w.left(m); got != "" {
-			t.Fatalf("left behind:\n%s", got)
-		}
+		wantNothing(t, w.left(m))
 		return died
 	})
 }
@@ -252,13 +183,9 @@ func TestRecoverMakesALostPartition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			lose()
 			m, _ := w.restart(t.Context())
-			if diff := cmp.Diff("0 on: 1g.10gb@1 1g.10gb@5\n", w.cuts()); diff != "" {
-				t.Errorf("cuts (-want +got):\n%s", diff)
-			}
+			wantSame(t, "cuts", "0 on: 1g.10gb@1 1g.10gb@5\n", w.cuts())
 			devices, err := m.Prepare(once(), c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var uuids []string
 			for _, d := range devices {
 				uuids = append(uuids, d.UUID)
@@ -293,9 +220,7 @@ func TestAnotherInThePlaceOfALostPartitionIsNotTouched(t *testing.T) {
 			}
 			// The mode must still be switched off once the other partition is
 			// gone.
-			if diff := cmp.Diff("modes/gpu-1b-00.record\n0 on: "+another+"@4\n", w.left(m)); diff != "" {
-				t.Errorf("left (-want +got):\n%s", diff)
-			}
+			wantSame(t, "left", "modes/gpu-1b-00.record\n0 on: "+another+"@4\n", w.left(m))
 			w.administrator("destroys", 0, another, 4)
 			report, err := m.Recover(t.Context())
 			if err != nil || len(report.Swept["EnsureMIGMode"]) != 1 || w.left(m) != "" {

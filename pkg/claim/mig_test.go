@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	vendor "github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/google/go-cmp/cmp"
@@ -44,18 +43,12 @@ func TestMIGDevicesArePreparedAndUnprepared(t *testing.T) {
 			w := newMIGWorld(t, t.TempDir(), "dgx-h100")
 			m, claim := w.start(), newClaim("cut", c.devices...)
 			first, err := m.Prepare(once(), claim)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(c.cuts, w.cuts()); diff != "" {
-				t.Errorf("cuts (-want +got):\n%s", diff)
-			}
+			must(t, err)
+			wantSame(t, "cuts", c.cuts, w.cuts())
 			uuids, ids := map[string]bool{}, map[string]bool{}
 			for i, d := range first {
 				name, err := kind.Parse(c.devices[i])
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if d.Name != name || !strings.HasPrefix(d.UUID, strings.ToUpper(string(d.Name.Kind))+"-") || uuids[d.UUID] || len(d.CDIDeviceIDs) != 1 || ids[d.CDIDeviceIDs[0]] {
 					t.Errorf("device %+v, want %s with a UUID and a CDI ID of its own", d, c.devices[i])
 				}
@@ -67,12 +60,8 @@ func TestMIGDevicesArePreparedAndUnprepared(t *testing.T) {
 				t.Errorf("report %+v", report)
 			}
 			again, err := restarted.Prepare(once(), claim)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(first, again); diff != "" {
-				t.Errorf("prepared again (-first +again):\n%s", diff)
-			}
+			must(t, err)
+			wantSame(t, "prepared again", first, again)
 			for range 2 {
 				must(t, restarted.Unprepare(once(), claim.UID))
 			}
@@ -95,9 +84,7 @@ func TestContainersGetTheGPUAndTwoCapabilities(t *testing.T) {
 	must(t, errOf(w.start().Prepare(once(), c)))
 	spec := w.spec(c)
 	st, err := w.sim.State()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, index := range []int{0, 1} {
 		in := st.GPUs[index].Instances[0]
 		want := []string{fmt.Sprintf(`"/dev/nvidia%d"`, index)}
@@ -121,9 +108,7 @@ func TestOneMIGModeForAllClaimsOnAGPU(t *testing.T) {
 	}
 	// The claim that switched the mode on ends first.
 	must(t, m.Unprepare(once(), a.UID))
-	if diff := cmp.Diff("0 on: 2g.20gb@2\n", w.cuts()); diff != "" {
-		t.Errorf("cuts (-want +got):\n%s", diff)
-	}
+	wantSame(t, "cuts", "0 on: 2g.20gb@2\n", w.cuts())
 	must(t, m.Unprepare(once(), b.UID))
 	wantNothing(t, w.left(m))
 	if _, err := m.Prepare(once(), newClaim("whole", h100)); err != nil {
@@ -138,13 +123,9 @@ func TestAnAdministratorsMIGModeStaysOn(t *testing.T) {
 	m, c := w.start(), newClaim("cut", h100+"-mig-1g-10gb-0")
 	must(t, errOf(m.Prepare(once(), c)))
 	must(t, m.Unprepare(once(), c.UID))
-	if diff := cmp.Diff("0 on: 3g.40gb@4\n", w.left(m)); diff != "" {
-		t.Errorf("left (-want +got):\n%s", diff)
-	}
+	wantSame(t, "left", "0 on: 3g.40gb@4\n", w.left(m))
 	_, err := m.Prepare(once(), newClaim("whole", h100))
-	if !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "an administrator has switched it to MIG mode; switch it back with nvidia-smi -i 0000:1b:00.0 -mig 0") {
-		t.Errorf("a whole GPU in an administrator's MIG mode: %v", err)
-	}
+	wantError(t, "a whole GPU in an administrator's MIG mode", err, gpu.ErrNotSupported, "an administrator has switched it to MIG mode; switch it back with nvidia-smi -i 0000:1b:00.0 -mig 0")
 }
 
 func TestMIGModeThatRequiresAReset(t *testing.T) {
@@ -152,9 +133,7 @@ func TestMIGModeThatRequiresAReset(t *testing.T) {
 	t.Run("not allowed", func(t *testing.T) {
 		w := newMIGWorld(t, t.TempDir(), "dgx-a100")
 		m := w.start()
-		if _, err := m.Prepare(once(), c); !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "--mig-allow-reset") {
-			t.Errorf("error %v, want %v", err, gpu.ErrNotSupported)
-		}
+		wantError(t, "error", errOf(m.Prepare(once(), c)), gpu.ErrNotSupported, "--mig-allow-reset")
 		wantNothing(t, w.left(m))
 	})
 	t.Run("allowed, with a reboot in between", func(t *testing.T) {
@@ -164,9 +143,7 @@ func TestMIGModeThatRequiresAReset(t *testing.T) {
 		must(t, errOf(m.Prepare(once(), c)))
 		// The mode persists across the boot, and the agent still switches it off.
 		w.reboot()
-		if diff := cmp.Diff("0 on:\n", w.cuts()); diff != "" {
-			t.Errorf("after the reboot (-want +got):\n%s", diff)
-		}
+		wantSame(t, "after the reboot", "0 on:\n", w.cuts())
 		m, report := w.restart(t.Context())
 		if got := w.left(m); got != "" || len(report.Swept["EnsureMIGMode"]) != 1 {
 			t.Errorf("%+v, left behind:\n%s", report, got)
@@ -180,9 +157,7 @@ func TestMIGModeThatRequiresAReset(t *testing.T) {
 		m := w.start()
 		must(t, errOf(m.Prepare(once(), c)))
 		must(t, m.Unprepare(once(), c.UID))
-		if diff := cmp.Diff("0 on: 1g.10gb@6\n", w.left(m)); diff != "" {
-			t.Errorf("left (-want +got):\n%s", diff)
-		}
+		wantSame(t, "left", "0 on: 1g.10gb@6\n", w.left(m))
 	})
 }
 
@@ -199,12 +174,8 @@ func TestAMIGModeIsReadFromTheHardwareBeforeAWholeGPUIsPrepared(t *testing.T) {
 			m := w.start()
 			must(t, w.lib.SetMIGMode(t.Context(), gpu.PCIAddress{Bus: 0x1b}, true))
 			_, err := m.Prepare(once(), c)
-			if !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "an administrator has switched it to MIG mode; switch it back with nvidia-smi -i 0000:1b:00.0 -mig 0") {
-				t.Errorf("got %v, want it refused", err)
-			}
-			if diff := cmp.Diff("0 on:\n", w.left(m)); diff != "" {
-				t.Errorf("left (-want +got):\n%s", diff)
-			}
+			wantError(t, "error", err, gpu.ErrNotSupported, "an administrator has switched it to MIG mode; switch it back with nvidia-smi -i 0000:1b:00.0 -mig 0")
+			wantSame(t, "left", "0 on:\n", w.left(m))
 			must(t, w.lib.SetMIGMode(t.Context(), gpu.PCIAddress{Bus: 0x1b}, false))
 			if _, err := m.Prepare(once(), c); err != nil {
 				t.Errorf("when it is off again: %v", err)
@@ -227,18 +198,14 @@ func TestAnAdministratorsPendingMIGModeIsLeftAlone(t *testing.T) {
 	}
 	m := w.start()
 	_, err := m.Prepare(once(), newClaim("cut", a100+"-mig-1g-10gb-0"))
-	if !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "waits for a reset; see https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/admin/mig.md") {
-		t.Errorf("got %v, want it refused", err)
-	}
+	wantError(t, "error", err, gpu.ErrNotSupported, "waits for a reset; see https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/admin/mig.md")
 	whole := newClaim("whole", a100)
 	if _, err := m.Prepare(once(), whole); err != nil {
 		t.Errorf("the GPU as it is now: %v", err)
 	}
 	must(t, m.Unprepare(once(), whole.UID))
 	m, _ = w.restart(t.Context())
-	if diff := cmp.Diff("0 off, on after a reset:\n", w.left(m)); diff != "" {
-		t.Errorf("left (-want +got):\n%s", diff)
-	}
+	wantSame(t, "left", "0 off, on after a reset:\n", w.left(m))
 }
 
 // After a restart only the records distinguish a mode that claims switched on from an
@@ -274,9 +241,7 @@ func TestAMIGModeAfterARebootIsAnAdministrators(t *testing.T) {
 	w.reboot()
 	w.administrator("makes", 0, "1g.10gb", 0)
 	m, _ := w.restart(t.Context())
-	if diff := cmp.Diff("0 on: 1g.10gb@0\n", w.left(m)); diff != "" {
-		t.Errorf("left (-want +got):\n%s", diff)
-	}
+	wantSame(t, "left", "0 on: 1g.10gb@0\n", w.left(m))
 }
 
 func TestMIGDevicesThatCannotBePrepared(t *testing.T) {
@@ -348,49 +313,12 @@ func TestMIGDevicesThatCannotBePrepared(t *testing.T) {
 			if c.before != nil {
 				c.before(w)
 			}
-			before := w.left(m)
 			refused := newClaim("refused", c.devices...)
 			if c.change != nil {
 				c.change(&refused.Status.Allocation.Devices)
 			}
-			devices, err := m.Prepare(once(), refused)
-			if !errors.Is(err, c.is) || len(devices) != 0 {
-				t.Errorf("got %v, %v\nwant %v", devices, err, c.is)
-			}
-			wantShort(t, err)
-			for _, says := range c.says {
-				if !strings.Contains(fmt.Sprint(err), says) {
-					t.Errorf("error %v\nwant it to say %q", err, says)
-				}
-			}
-			if diff := cmp.Diff(before, w.left(m)); diff != "" {
-				t.Errorf("left (-before +after):\n%s", diff)
-			}
+			wantRefused(t, m, w.left, refused, c.is, c.says...)
 		})
-	}
-}
-
-// The conflicting partition or process goes away within the call, and a later attempt
-// succeeds.
-func TestPartitioningWaitsForTransientConflicts(t *testing.T) {
-	dir := t.TempDir()
-	w := newMIGWorld(t, dir, "dgx-h100")
-	must(t, w.sim.AddProcess(0, nvmlsim.Process{PID: 4711}))
-	synctest.Test(t, func(t *testing.T) {
-		m := w.start()
-		result := make(chan error, 1)
-		go func() {
-			_, err := m.Prepare(t.Context(), newClaim("cut", h100+"-mig-1g-10gb-0"))
-			result <- err
-		}()
-		synctest.Wait()
-		must(t, w.sim.RemoveProcess(4711))
-		if err := <-result; err != nil {
-			t.Error(err)
-		}
-	})
-	if diff := cmp.Diff("0 on: 1g.10gb@0\n", w.cuts()); diff != "" {
-		t.Errorf("cuts (-want +got):\n%s", diff)
 	}
 }
 
@@ -404,13 +332,9 @@ func TestAMIGModeThatCannotBeSwitchedOffYet(t *testing.T) {
 	if err := m.Unprepare(once(), c.UID); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff("modes/gpu-1b-00.record\n0 on: 1g.10gb@6\n", w.left(m)); diff != "" {
-		t.Errorf("left (-want +got):\n%s", diff)
-	}
+	wantSame(t, "left", "modes/gpu-1b-00.record\n0 on: 1g.10gb@6\n", w.left(m))
 	whole := newClaim("whole", h100)
-	if _, err := m.Prepare(once(), whole); !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "switch off the MIG mode of GPU gpu-1b-00 at 0000:1b:00.0: already in use by MIG instance 1g.10gb@6") {
-		t.Errorf("a whole GPU: %v, want %v that names the conflict", err, gpu.ErrInUse)
-	}
+	wantError(t, "a whole GPU", errOf(m.Prepare(once(), whole)), gpu.ErrInUse, "switch off the MIG mode of GPU gpu-1b-00 at 0000:1b:00.0: already in use by MIG instance 1g.10gb@6")
 	w.scan() // as the controller does after that
 	w.administrator("destroys", 0, "1g.10gb", 6)
 	if _, err := m.Prepare(once(), whole); err != nil {
@@ -430,30 +354,20 @@ func TestStaticPartitionsAreUsedAndNeverChanged(t *testing.T) {
 	w.scan()
 	m, c := w.start(), newClaim("cut", h100+"-mig-2g-20gb-4", h100+"-mig-1g-10gb-0")
 	devices, err := m.Prepare(once(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	there := w.uuids(0)
-	if diff := cmp.Diff([]string{there[1], there[0]}, []string{devices[0].UUID, devices[1].UUID}); diff != "" {
-		t.Errorf("UUIDs (-want +got):\n%s", diff)
-	}
-	if _, err := m.Prepare(once(), newClaim("missing", h100+"-mig-1g-10gb-1")); !errors.Is(err, gpu.ErrNotFound) || !strings.Contains(err.Error(), "no administrator has made 1g.10gb@1 on GPU gpu-1b-00") {
-		t.Errorf("one that is not there: %v", err)
-	}
+	wantSame(t, "UUIDs", []string{there[1], there[0]}, []string{devices[0].UUID, devices[1].UUID})
+	wantError(t, "one that is not there", errOf(m.Prepare(once(), newClaim("missing", h100+"-mig-1g-10gb-1"))), gpu.ErrNotFound, "no administrator has made 1g.10gb@1 on GPU gpu-1b-00")
 	w.restart(t.Context())
 	// The partition stays an administrator's after the flag changes.
 	w.static = false
 	m, _ = w.restart(t.Context())
 	w.administrator("destroys", 0, "1g.10gb", 0)
-	if _, err := m.Recover(t.Context()); !errors.Is(err, gpu.ErrNotFound) || !strings.Contains(err.Error(), "an administrator has to make it again") {
-		t.Errorf("one that is gone: %v", err)
-	}
+	wantError(t, "one that is gone", errOf(m.Recover(t.Context())), gpu.ErrNotFound, "an administrator has to make it again")
 	if err := m.Unprepare(once(), c.UID); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff("0 on: 2g.20gb@4\n", w.left(m)); diff != "" {
-		t.Errorf("left (-want +got):\n%s", diff)
-	}
+	wantSame(t, "left", "0 on: 2g.20gb@4\n", w.left(m))
 }
 
 // After a driver update a claim can hold a MIG device whose profile the GPU no
@@ -463,9 +377,7 @@ func TestAMIGDeviceWithAnUnknownPlacementExcludesOthersOnItsGPU(t *testing.T) {
 	m := w.start()
 	must(t, errOf(m.Prepare(once(), newClaim("other", h100+"-mig-3g-40gb-0"))))
 	name, err := kind.Parse(h100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w.mu.Lock()
 	g := w.gpus[name.Address]
 	g.MIG.Profiles = slices.DeleteFunc(slices.Clone(g.MIG.Profiles), func(p gpu.ProfileInfo) bool { return p.Profile.String() == "3g.40gb" })

@@ -39,13 +39,9 @@ type migWorld struct {
 func newMIGWorld(t fataler, dir, model string) *migWorld {
 	t.Helper()
 	m, err := nvmlsim.LoadModel(model)
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
+	must(t, err)
 	sim, err := nvmlsim.Create(filepath.Join(dir, "sim"), m)
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
+	must(t, err)
 	return inMIGWorld(t, filepath.Join(dir, "agent"), sim)
 }
 
@@ -61,9 +57,7 @@ func inMIGWorld(t fataler, dir string, sim *nvmlsim.Sim) *migWorld {
 func (w *migWorld) withSharing() *migWorld {
 	w.canShare(func() []string {
 		v, err := w.sim.View()
-		if err != nil {
-			w.t.Fatalf("%v", err)
-		}
+		must(w.t, err)
 		var uuids []string
 		for _, g := range v.GPUs {
 			for _, in := range g.Instances {
@@ -80,9 +74,7 @@ func (w *migWorld) withSharing() *migWorld {
 func (w *migWorld) scan() {
 	w.t.Helper()
 	node, err := w.lib.Snapshot(context.Background())
-	if err != nil {
-		w.t.Fatalf("%v", err)
-	}
+	must(w.t, err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, g := range node.GPUs {
@@ -93,13 +85,9 @@ func (w *migWorld) scan() {
 // migParts returns the partitioning options of a process of the agent.
 func (w *migWorld) migParts(disk store.FS) *ports.Partitioning {
 	modes, err := store.Open(filepath.Join(w.dir, "modes"), disk)
-	if err != nil {
-		w.t.Fatalf("%v", err)
-	}
+	must(w.t, err)
 	kept, err := store.Open(filepath.Join(w.dir, "kept"), disk)
-	if err != nil {
-		w.t.Fatalf("%v", err)
-	}
+	must(w.t, err)
 	return &ports.Partitioning{
 		MIG: faultyMIG{w.lib, w.faults, w.sim.NVML()}, CapabilityNodes: sysfs.Root(w.sim.Root()).CapabilityNodes, Openers: w.openersOf, Modes: modes, Static: w.static,
 		Kept: kept, Keep: func(name kind.Name) bool { return slices.Contains(w.keep, name.String()) },
@@ -149,9 +137,7 @@ func (w *migWorld) reboot() {
 func (w *migWorld) cuts() string {
 	w.t.Helper()
 	v, err := w.sim.View()
-	if err != nil {
-		w.t.Fatalf("%v", err)
-	}
+	must(w.t, err)
 	var b strings.Builder
 	for _, g := range v.GPUs {
 		if g.MIG == "off" || g.MIG == "" {
@@ -173,9 +159,7 @@ func (w *migWorld) cuts() string {
 func (w *migWorld) uuids(index int) []string {
 	w.t.Helper()
 	v, err := w.sim.View()
-	if err != nil {
-		w.t.Fatalf("%v", err)
-	}
+	must(w.t, err)
 	var uuids []string
 	for _, in := range v.GPUs[index].Instances {
 		uuids = append(uuids, in.UUID)
@@ -187,17 +171,11 @@ func (w *migWorld) uuids(index int) []string {
 func (w *migWorld) administrator(verb string, index int, profile string, start int) {
 	w.t.Helper()
 	v, err := w.sim.View()
-	if err != nil {
-		w.t.Fatalf("%v", err)
-	}
+	must(w.t, err)
 	address, err := gpu.ParsePCIAddress(v.GPUs[index].Address)
-	if err != nil {
-		w.t.Fatalf("%v", err)
-	}
+	must(w.t, err)
 	p, err := gpu.ParseProfile(profile)
-	if err != nil {
-		w.t.Fatalf("%v", err)
-	}
+	must(w.t, err)
 	ctx := context.Background()
 	if err = w.lib.SetMIGMode(ctx, address, true); err == nil {
 		if verb == "makes" {
@@ -206,9 +184,7 @@ func (w *migWorld) administrator(verb string, index int, profile string, start i
 			err = w.lib.DestroyPartition(ctx, address, p, start)
 		}
 	}
-	if err != nil {
-		w.t.Fatalf("%v", err)
-	}
+	must(w.t, err)
 }
 
 // left renders the remaining state: files, held devices and partitions.
@@ -228,9 +204,7 @@ func (w *migWorld) left(m *claim.Manager) string {
 func (w *migWorld) spec(c *resourceapi.ResourceClaim) string {
 	w.t.Helper()
 	data, err := os.ReadFile(w.specPath(c))
-	if err != nil {
-		w.t.Fatalf("%v", err)
-	}
+	must(w.t, err)
 	return string(data)
 }
 
@@ -251,17 +225,11 @@ func (f faultyMIG) MIGMode(ctx context.Context, a gpu.PCIAddress) (on, pending b
 }
 
 func (f faultyMIG) CancelPendingMIGMode(ctx context.Context, a gpu.PCIAddress) error {
-	f.point()
-	err := f.Library.CancelPendingMIGMode(context.WithoutCancel(ctx), a)
-	f.point()
-	return err
+	return f.around(func() error { return f.Library.CancelPendingMIGMode(context.WithoutCancel(ctx), a) })
 }
 
 func (f faultyMIG) SetMIGMode(ctx context.Context, a gpu.PCIAddress, on bool) error {
-	f.point()
-	err := f.Library.SetMIGMode(context.WithoutCancel(ctx), a, on)
-	f.point()
-	return err
+	return f.around(func() error { return f.Library.SetMIGMode(context.WithoutCancel(ctx), a, on) })
 }
 
 func (f faultyMIG) CreatePartition(ctx context.Context, a gpu.PCIAddress, p gpu.Profile, start int) (gpu.Partition, error) {
@@ -290,9 +258,7 @@ func (f faultyMIG) DestroyPartition(ctx context.Context, a gpu.PCIAddress, p gpu
 func (w *migWorld) minor(index int, path string) int {
 	w.t.Helper()
 	data, err := os.ReadFile(filepath.Join(w.sim.Root(), fmt.Sprintf("proc/driver/nvidia/capabilities/gpu%d/mig", index), path))
-	if err != nil {
-		w.t.Fatalf("%v", err)
-	}
+	must(w.t, err)
 	var minor int
 	must(w.t, errOf(fmt.Sscanf(string(data), "DeviceFileMinor: %d", &minor)))
 	return minor

@@ -125,10 +125,10 @@ func (m *Manager) usersOf(ctx context.Context, address gpu.PCIAddress, check boo
 	return users, nil
 }
 
-// on returns the users of a device out of the users of its GPU. The users of a MIG
+// usersOfDevice returns the users of a device out of the users of its GPU. The users of a MIG
 // device are the processes on the GPU instances at its placement. The MIG devices are
 // read from the hardware only if there are processes on the GPU.
-func (m *Manager) on(ctx context.Context, name kind.Name, users []user) ([]user, error) {
+func (m *Manager) usersOfDevice(ctx context.Context, name kind.Name, users []user) ([]user, error) {
 	if !name.IsPartition() || len(users) == 0 {
 		return users, nil
 	}
@@ -139,9 +139,9 @@ func (m *Manager) on(ctx context.Context, name kind.Name, users []user) ([]user,
 	if err != nil {
 		return nil, err
 	}
-	there := plan.PartitionsAt(mig, name)
+	present := plan.PartitionsAt(mig, name)
 	return slices.DeleteFunc(slices.Clone(users), func(u user) bool {
-		return u.GPUInstance == nil || !slices.ContainsFunc(there, func(p gpu.Partition) bool { return p.GPUInstanceID == *u.GPUInstance })
+		return u.GPUInstance == nil || !slices.ContainsFunc(present, func(p gpu.Partition) bool { return p.GPUInstanceID == *u.GPUInstance })
 	}), nil
 }
 
@@ -152,7 +152,7 @@ func (m *Manager) on(ctx context.Context, name kind.Name, users []user) ([]user,
 // More pods may use a prepared claim later without any call to the agent. So if an
 // unknown pod uses a device that other claims share, and their pods have not been read
 // from the API server yet, the error is an unknownPod.
-func (m *Manager) checkUnused(ctx context.Context, j *job) error {
+func (m *Manager) checkUnused(ctx context.Context, j *job, asked answers) error {
 	if m.options.Occupancy == nil {
 		return nil
 	}
@@ -169,7 +169,7 @@ func (m *Manager) checkUnused(ctx context.Context, j *job) error {
 		return err
 	}
 	for _, d := range j.Devices {
-		onDevice, err := m.on(ctx, d.Name, users[d.Name.Address].users)
+		onDevice, err := m.usersOfDevice(ctx, d.Name, users[d.Name.Address].users)
 		if err != nil {
 			return err
 		}
@@ -180,7 +180,7 @@ func (m *Manager) checkUnused(ctx context.Context, j *job) error {
 		if err != nil {
 			return err
 		}
-		if err := m.checkStrangers(j, d, onDevice, others); err != nil {
+		if err := m.checkStrangers(j, d, onDevice, others, asked); err != nil {
 			return fmt.Errorf("device %s: %w", d.Name, err)
 		}
 	}
@@ -197,7 +197,7 @@ func gpusOfNames(names []kind.Name) []gpu.PCIAddress {
 	return addresses
 }
 
-func (m *Manager) checkStrangers(j *job, d plan.Device, onDevice []user, others []journal.Holder) error {
+func (m *Manager) checkStrangers(j *job, d plan.Device, onDevice []user, others []journal.Holder, asked answers) error {
 	sharing := slices.DeleteFunc(slices.Clone(others), func(h journal.Holder) bool {
 		return !slices.ContainsFunc(h.Devices, func(o plan.Device) bool { return o.Name == d.Name })
 	})
@@ -214,15 +214,14 @@ func (m *Manager) checkStrangers(j *job, d plan.Device, onDevice []user, others 
 		u.unknown = errors.Join(u.unknown, err)
 		var unanswered error
 		if u.PodUID != "" && len(sharing) > 0 {
-			if j.asked == nil {
-				return unknownPod{of: refsOf(sharing)}
+			if asked == nil {
+				return unknownPod{sharing: refsOf(sharing)}
 			}
-			asked := func(h journal.Holder) bool { return belongs(j.asked[h.Claim.UID].pods) }
-			if slices.ContainsFunc(sharing, asked) {
+			if slices.ContainsFunc(sharing, func(h journal.Holder) bool { return belongs(asked[h.Claim.UID].pods) }) {
 				continue
 			}
 			for _, h := range sharing {
-				unanswered = errors.Join(unanswered, j.asked[h.Claim.UID].err)
+				unanswered = errors.Join(unanswered, asked[h.Claim.UID].err)
 			}
 		}
 		details := []any{"pid", u.PID, "command", u.Command, "podUID", u.PodUID, "containerID", u.ContainerID, "holders", refsOf(sharing)}
@@ -278,9 +277,9 @@ func refsOf(holders []journal.Holder) []Ref {
 	return refs
 }
 
-// unknownPod is the error for a process of an unknown pod on a device. It lists the
-// claims that the pod may belong to.
-type unknownPod struct{ of []Ref }
+// unknownPod is the error for a process of an unknown pod on a device. The pod may belong to
+// one of the claims that share it.
+type unknownPod struct{ sharing []Ref }
 
 func (unknownPod) Error() string {
 	return fmt.Sprintf("%v: a process of an unknown pod computes on the device", gpu.ErrInUse)

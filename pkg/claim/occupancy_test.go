@@ -339,30 +339,9 @@ func TestADeviceIsNotHandedOutWhileAStrangersProcessIsOnIt(t *testing.T) {
 			if !strings.Contains(log.String(), "podUID=") {
 				t.Errorf("the log names no pod: %s", log)
 			}
-			if diff := cmp.Diff(before, w.left(m)); diff != "" {
-				t.Errorf("left (-before +after):\n%s", diff)
-			}
+			wantSame(t, "left afterwards", before, w.left(m))
 		})
 	}
-}
-
-func TestPrepareWaitsForAStrangersProcess(t *testing.T) {
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, dir, 1)
-		o := w.occupied()
-		m := w.start()
-		o.runs(0, 4711, "pod-gone")
-		result := make(chan error, 1)
-		go func() {
-			_, err := m.Prepare(t.Context(), newClaim("c", "gpu-00-00"))
-			result <- err
-		}()
-		time.AfterFunc(10*time.Second, func() { o.ends(4711) })
-		if err := <-result; err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 // Pods run on a prepared claim, so preparing it again lists no processes and cannot be
@@ -399,9 +378,7 @@ func TestAGPUThatDoesNotAnswerIsNotHandedOut(t *testing.T) {
 			options.Occupancy = &claim.Occupancy{Hardware: lost{o, gpu.PCIAddress{Bus: 1}, want}, Task: o.task, Pods: o.podsOf, Consumers: o.consumersOf}
 		}
 		m := w.start()
-		if _, err := m.Prepare(once(), newClaim("both", "gpu-00-00", "gpu-01-00")); !errors.Is(err, want) {
-			t.Errorf("got %v, want %v", err, want)
-		}
+		wantError(t, "error", errOf(m.Prepare(once(), newClaim("both", "gpu-00-00", "gpu-01-00"))), want)
 		wantNothing(t, w.files())
 		if _, err := m.Prepare(once(), newClaim("one", "gpu-00-00")); err != nil {
 			t.Errorf("the other GPU: %v", err)
@@ -569,9 +546,7 @@ func TestAClaimIsNotUndoneWhileItsProcessesRun(t *testing.T) {
 					t.Errorf("got %v, want %v that says what to do", err, gpu.ErrInUse)
 				}
 				wantShort(t, err)
-				if diff := cmp.Diff(before, w.left(m)); diff != "" {
-					t.Errorf("left (-before +after):\n%s", diff)
-				}
+				wantSame(t, "left afterwards", before, w.left(m))
 				// Reconciliation, which reads the API server, does not undo it
 				// either.
 				gone, err := m.Held(t.Context())
@@ -593,28 +568,6 @@ func TestAClaimIsNotUndoneWhileItsProcessesRun(t *testing.T) {
 			})
 		})
 	}
-}
-
-// After a restart the kubelet prepares a claim again, with its current pods.
-func TestPodsThatAClaimIsPreparedForAgainAreItsPods(t *testing.T) {
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		w := newShareWorld(t, dir, 1)
-		o := w.occupied()
-		m := w.start()
-		c := pieces("c", piece{device: "gpu-00-00", memory: "10Gi"})
-		for _, pod := range []types.UID{"pod-first", "pod-late"} {
-			must(t, errOf(m.Prepare(t.Context(), usedBy(c, pod))))
-		}
-		for pid, pod := range map[int]string{1: "pod-first", 2: "pod-late"} {
-			o.runs(0, pid, pod)
-			if err := m.Unprepare(t.Context(), c.UID); !errors.Is(err, gpu.ErrInUse) {
-				t.Errorf("while a process of %s computes: %v, want %v", pod, err, gpu.ErrInUse)
-			}
-			o.ends(pid)
-		}
-		must(t, m.Unprepare(t.Context(), c.UID))
-	})
 }
 
 // Processes that are being killed get a moment to end.
@@ -641,12 +594,8 @@ func TestDevicesThatAClaimLosesAreNotFreedWhileItsProcessesRun(t *testing.T) {
 	must(t, errOf(m.Prepare(once(), usedBy(newClaim("c", "gpu-00-00"), "pod-c"))))
 	o.runs(0, 4711, "pod-c")
 	anew := usedBy(newClaim("c", "gpu-01-00"), "pod-new")
-	if _, err := m.Prepare(once(), anew); !errors.Is(err, gpu.ErrInUse) {
-		t.Errorf("got %v, want %v", err, gpu.ErrInUse)
-	}
-	if diff := cmp.Diff("team-a/c Prepared gpu-00-00\n", w.held(m)); diff != "" {
-		t.Errorf("held (-want +got):\n%s", diff)
-	}
+	wantError(t, "error", errOf(m.Prepare(once(), anew)), gpu.ErrInUse)
+	wantSame(t, "held", "team-a/c Prepared gpu-00-00\n", w.held(m))
 	o.ends(4711)
 	if _, err := m.Prepare(once(), anew); err != nil {
 		t.Error(err)
@@ -770,12 +719,8 @@ func TestAProcessUsesOnlyItsOwnMIGDevice(t *testing.T) {
 		if err := m.Unprepare(t.Context(), b.UID); err != nil {
 			t.Errorf("unprepare next to a MIG device in use: %v", err)
 		}
-		if err := m.Unprepare(t.Context(), a.UID); !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "process 1 still computes on it") {
-			t.Errorf("unprepare a MIG device in use: %v, want %v", err, gpu.ErrInUse)
-		}
-		if diff := cmp.Diff("0 on: 1g.10gb@0\n", w.cuts()); diff != "" {
-			t.Errorf("cuts (-want +got):\n%s", diff)
-		}
+		wantError(t, "unprepare a MIG device in use", m.Unprepare(t.Context(), a.UID), gpu.ErrInUse, "process 1 still computes on it")
+		wantSame(t, "cuts", "0 on: 1g.10gb@0\n", w.cuts())
 		must(t, w.sim.RemoveProcess(1))
 		if err := m.Unprepare(t.Context(), a.UID); err != nil {
 			t.Error(err)
@@ -824,16 +769,10 @@ func TestClaimsAreRecoveredWhileAGPUHangs(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // as the agent does
 		defer cancel()
 		report, err := m.Recover(ctx)
-		if !errors.Is(err, gpu.ErrTimeout) {
-			t.Errorf("got %v, want %v", err, gpu.ErrTimeout)
-		}
-		if diff := cmp.Diff(claim.Report{Verified: want}, report); diff != "" {
-			t.Errorf("report (-want +got):\n%s", diff)
-		}
+		wantError(t, "error", err, gpu.ErrTimeout)
+		wantSame(t, "report", claim.Report{Verified: want}, report)
 		// The context of reconciliation has no deadline.
-		if _, err := m.Recover(t.Context()); !errors.Is(err, gpu.ErrTimeout) {
-			t.Errorf("without a deadline: got %v, want %v", err, gpu.ErrTimeout)
-		}
+		wantError(t, "without a deadline", errOf(m.Recover(t.Context())), gpu.ErrTimeout)
 	})
 }
 
@@ -931,9 +870,7 @@ func TestStrangersOnHeldDevices(t *testing.T) {
 			if c.unknown {
 				want = nil
 			}
-			if diff := cmp.Diff(want, checked); diff != "" {
-				t.Errorf("checked (-want +got):\n%s", diff)
-			}
+			wantSame(t, "checked", want, checked)
 			if named := strings.Contains(log.String(), "pod-gone"); named != (len(c.want) > 0) {
 				t.Errorf("the log names the pod: %t\n%s", named, log)
 			}

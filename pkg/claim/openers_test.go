@@ -36,8 +36,7 @@ func TestAMIGDeviceThatCannotBeDestroyedNamesItsOpeners(t *testing.T) {
 			held, other := newClaim("cut", h100+"-mig-1g-10gb-0"), newClaim("other", h100+"-mig-1g-10gb-1")
 			other.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "other", UID: "pod-other"}}
 			for _, claim := range []*resourceapi.ResourceClaim{held, other} {
-				_, err := m.Prepare(once(), claim)
-				must(t, err)
+				must(t, errOf(m.Prepare(once(), claim)))
 			}
 			st, err := w.sim.State()
 			must(t, err)

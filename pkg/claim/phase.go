@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -35,39 +36,102 @@ const (
 	Unrecorded = journal.Unrecorded
 )
 
-// goal is the phase that a caller requests.
-type goal int
+// target is the phase that a caller requests for a claim. A target takes a claim from a phase
+// at rest; [Manager.reach] does the rest, which is the same for all targets.
+type target interface {
+	// devices of the claim to prepare, none for a target that prepares nothing.
+	devices() plan.Plan
+	// fromAbsent takes a claim without a record to the target and returns its new record. The
+	// job has the devices of a lost record. cleared is set if this call has undone the claim.
+	fromAbsent(ctx context.Context, m *Manager, j *job, cleared bool) (*journal.Record, error)
+	// fromPrepared reports whether a prepared claim is at the target. If not, the claim may be
+	// undone.
+	fromPrepared(ctx context.Context, m *Manager, j *job) (reached bool, err error)
+}
 
-const (
-	// toStable keeps a prepared claim prepared and undoes any other.
-	toStable goal = iota
-	toPrepared
-	toAbsent
-)
+// stable keeps a prepared claim prepared and undoes any other.
+type stable struct{}
 
-// wanted is a claim to prepare.
-type wanted struct {
-	// Plan has only the devices as they were allocated if refusal is set.
-	plan.Plan
-	inputs plan.Inputs
-	// refusal is the error of the plan. It is ignored if the claim is prepared
-	// already.
-	refusal error
-	// pods that the claim is reserved for.
-	pods []types.UID
+func (stable) devices() plan.Plan { return plan.Plan{} }
+
+func (stable) fromAbsent(context.Context, *Manager, *job, bool) (*journal.Record, error) {
+	return nil, nil
+}
+
+func (stable) fromPrepared(ctx context.Context, m *Manager, j *job) (bool, error) {
+	return true, m.verify(ctx, j)
+}
+
+// prepared is a claim whose containers may run.
+type prepared struct {
+	allocation plan.Allocation
+	inputs     plan.Inputs
 	// asked are the pods of other claims; nil if they were not read from the API
 	// server.
 	asked answers
+}
+
+func (to prepared) devices() plan.Plan { return to.allocation.Plan() }
+
+func (to prepared) fromAbsent(ctx context.Context, m *Manager, j *job, _ bool) (*journal.Record, error) {
+	p, err := plan.Make(to.allocation, to.inputs)
+	if err != nil {
+		return nil, err
+	}
+	if len(j.Devices) > 0 {
+		return nil, fmt.Errorf("%w: the record of the claim, which was prepared before and holds %s until its pods have ended: delete these pods", gpu.ErrNotFound, j.Names())
+	}
+	j.Record = journal.New(m.options.BootID, p, m.steps.Journal(p))
+	j.AddPods(to.allocation.Pods)
+	return j.Record, m.build(ctx, j, to)
+}
+
+// fromPrepared verifies a claim that has the wanted devices. The claim was reallocated if it has
+// others.
+func (to prepared) fromPrepared(ctx context.Context, m *Manager, j *job) (bool, error) {
+	if !j.HasAllocation(to.devices()) {
+		return absent{}.fromPrepared(ctx, m, j)
+	}
+	if j.AddPods(to.allocation.Pods) {
+		if err := m.journal.Save(j.Record); err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot record the pods of the claim")
+		}
+	}
+	return true, m.verify(ctx, j)
+}
+
+// absent is a claim that holds nothing.
+type absent struct {
+	// stopped is set if the kubelet has stopped the containers of the claim.
+	stopped bool
 	// reserved are the pods for which the API server now reserves the claim. It
 	// contains only pods that the caller knows.
 	reserved []types.UID
-	// stopped is set if the kubelet has stopped the containers of the claim.
-	stopped bool
 }
 
-// reach brings a claim to its goal and returns its record, nil if it is absent.
-// The record and plan of want are used only for toPrepared. The caller holds the lock of
-// the claim.
+func (absent) devices() plan.Plan { return plan.Plan{} }
+
+// fromAbsent releases the devices of a lost record. Without a record there may still be a CDI
+// spec, or partly written files of both.
+func (to absent) fromAbsent(ctx context.Context, m *Manager, j *job, cleared bool) (*journal.Record, error) {
+	if cleared {
+		return nil, nil
+	}
+	if err := m.checkEnded(ctx, j, to); err != nil {
+		return nil, err
+	}
+	if err := m.releaseLost(ctx, j); err != nil {
+		return nil, err
+	}
+	return nil, m.journal.Clear(ctx, j.claim)
+}
+
+func (to absent) fromPrepared(ctx context.Context, m *Manager, j *job) (bool, error) {
+	return false, m.checkEnded(ctx, j, to)
+}
+
+// reach brings a claim to a target and returns its record, nil if it is absent. The caller holds
+// the lock of the claim.
 //
 //	                build
 //	Absent ─────────▶ Preparing ──────────────▶ Prepared ⟲ verify
@@ -78,7 +142,7 @@ type wanted struct {
 //
 // A claim whose record was lost is Absent and holds the devices of its CDI spec. It is not
 // prepared again: its containers may run.
-func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wanted) (*journal.Record, error) {
+func (m *Manager) reach(ctx context.Context, claim types.UID, to target) (*journal.Record, error) {
 	r, err := m.journal.Load(ctx, claim)
 	if err != nil {
 		return nil, err
@@ -89,93 +153,47 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, goal goal, want wa
 			return nil, err
 		}
 	}
-	about := onDevicesOf(want.Plan, lost.Plan)
+	held := lost.Plan
 	if r != nil {
-		about = onDevicesOf(r.Plan, want.Plan)
+		held = r.Plan
 	}
-	unlock, err := m.locks.lockDevices(ctx, about)
+	devices := slices.Concat(held.Names(), to.devices().Names())
+	unlock, err := m.locks.lock(ctx, deviceLocks(devices)...)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	wide := &gpuWide{locks: m.locks, gpus: about.gpus}
+	wide := &gpuWide{locks: m.locks, gpus: gpusOfNames(devices)}
 	defer wide.release()
 
-	others := m.journal.Others(claim)
-	work := func(r *journal.Record) *job {
-		return &job{Work: step.Work{Record: r, Others: others}, wide: wide, asked: want.asked, reserved: want.reserved}
-	}
+	j := &job{Work: step.Work{Record: r, Others: m.journal.Others(claim)}, claim: claim, wide: wide}
+	cleared := false
 	var journalErr error
 	for {
-		switch m.journal.Phase(r) {
-		case Absent:
-			switch goal {
-			case toPrepared:
-				if want.refusal != nil {
-					return nil, want.refusal
-				}
-				if len(lost.Devices) > 0 {
-					return nil, fmt.Errorf("%w: the record of the claim, which was prepared before and holds %s until its pods have ended: delete these pods", gpu.ErrNotFound, lost.Names())
-				}
-				fresh := journal.New(m.options.BootID, want.Plan, m.steps.Journal(want.Plan))
-				fresh.AddPods(want.pods)
-				return fresh, m.build(ctx, work(fresh), want.inputs)
-			case toAbsent:
-				// Without a record there may still be a CDI spec, or partly
-				// written files of both.
-				if err := m.endLost(ctx, work(lost.Record), want.stopped); err != nil {
-					return nil, err
-				}
-				return nil, m.journal.Clear(ctx, claim)
-			case toStable:
-				return nil, nil
-			default:
-				return nil, fmt.Errorf("claim %s: unknown goal %d", claim, goal)
-			}
+		switch m.journal.Phase(j.Record) {
+		case Absent, Unrecorded:
+			j.Record = lost.Record
+			return to.fromAbsent(ctx, m, j, cleared)
 		case Prepared:
-			if goal == toPrepared && r.HasAllocation(want.Plan) && r.AddPods(want.pods) {
-				if err := m.journal.Save(r); err != nil {
-					klog.FromContext(ctx).Error(err, "Cannot record the pods of the claim")
-				}
-			}
-			if goal == toStable || goal == toPrepared && r.HasAllocation(want.Plan) {
-				return r, m.verify(ctx, work(r))
-			}
-			if err := m.checkEnded(ctx, work(r), want.stopped); err != nil {
-				return nil, err
+			if reached, err := to.fromPrepared(ctx, m, j); reached || err != nil {
+				return j.Record, err
 			}
 			// If the disk is full, undo anyway so that the pod can end: undoing
 			// is idempotent and the record names every step to undo.
-			r.Unpreparing = true
-			journalErr = m.journal.Save(r)
+			j.Unpreparing = true
+			journalErr = m.journal.Save(j.Record)
 		case Preparing, Unpreparing:
-			if err := m.undo(ctx, work(r)); err != nil {
+			if err := m.undo(ctx, j); err != nil {
 				return nil, errors.Join(err, journalErr)
 			}
-			klog.FromContext(ctx).Info("Unprepared", "devices", r.Names())
-			if goal == toAbsent && r.MayHaveSpec() {
-				return nil, nil // undo has removed the spec and the record
-			}
-			r = nil
+			klog.FromContext(ctx).Info("Unprepared", "devices", j.Names())
+			cleared, j.Record = j.MayHaveSpec(), nil
 		case Outlived:
 			if err := m.journal.Clear(ctx, claim); err != nil {
 				return nil, err
 			}
-			klog.FromContext(ctx).Info("Removed the record of another boot", "devices", r.Names())
-			r = nil
-		case Unrecorded:
-			fallthrough
-		default:
-			return nil, fmt.Errorf("claim %s: no way on from phase %s", r.Claim, m.journal.Phase(r))
+			klog.FromContext(ctx).Info("Removed the record of another boot", "devices", j.Names())
+			cleared, j.Record = true, nil
 		}
 	}
-}
-
-// endLost releases the devices of a claim without a readable record. It returns an
-// error if a process still uses one of them.
-func (m *Manager) endLost(ctx context.Context, j *job, stopped bool) error {
-	if err := m.checkEnded(ctx, j, stopped); err != nil {
-		return err
-	}
-	return m.releaseLost(ctx, j)
 }

@@ -124,7 +124,7 @@ func (m *Manager) prepareOnce(ctx context.Context, claim *resourceapi.ResourceCl
 	devices, err := m.prepare(ctx, claim, nil)
 	var unknown unknownPod
 	if errors.As(err, &unknown) {
-		return m.prepare(ctx, claim, m.ask(ctx, unknown.of))
+		return m.prepare(ctx, claim, m.ask(ctx, unknown.sharing))
 	}
 	return devices, err
 }
@@ -135,13 +135,11 @@ func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim,
 	if err != nil {
 		return nil, err
 	}
-	want := wanted{inputs: m.inputs(ctx, settings, allocation), pods: allocation.Pods, asked: asked}
-	want.Plan, want.refusal = plan.Make(allocation, want.inputs)
-	goal := toPrepared
-	if len(want.Devices) == 0 {
-		goal = toAbsent
+	var to target = prepared{allocation: allocation, inputs: m.inputs(ctx, settings, allocation), asked: asked}
+	if len(to.devices().Devices) == 0 {
+		to = absent{}
 	}
-	r, err := m.reachLocked(ctx, want.Claim.UID, goal, want)
+	r, err := m.reachLocked(ctx, claim.UID, to)
 	if r == nil || err != nil {
 		return nil, err
 	}
@@ -197,7 +195,7 @@ func (m *Manager) Unprepare(ctx context.Context, claim types.UID) error {
 	defer cancel()
 	giveUp := time.After(exitPatience)
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
-		err := m.unprepare(ctx, claim, wanted{stopped: true})
+		_, err := m.reachLocked(ctx, claim, absent{stopped: true})
 		if !errors.Is(err, gpu.ErrInUse) {
 			return err
 		}
@@ -212,17 +210,12 @@ func (m *Manager) Unprepare(ctx context.Context, claim types.UID) error {
 	}
 }
 
-func (m *Manager) unprepare(ctx context.Context, claim types.UID, want wanted) error {
-	_, err := m.reachLocked(ctx, claim, toAbsent, want)
-	return err
-}
-
 // reachLocked is reach for callers that do not hold the lock of the claim.
-func (m *Manager) reachLocked(ctx context.Context, claim types.UID, goal goal, want wanted) (*journal.Record, error) {
+func (m *Manager) reachLocked(ctx context.Context, claim types.UID, to target) (*journal.Record, error) {
 	unlock, err := m.locks.lock(ctx, claimLock(claim))
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	return m.reach(ctx, claim, goal, want)
+	return m.reach(ctx, claim, to)
 }

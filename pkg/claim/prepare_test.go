@@ -5,7 +5,6 @@ package claim_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -52,19 +51,11 @@ func TestPrepareAndUnprepare(t *testing.T) {
 	// kubelet or the agent.
 	for _, m := range []*claim.Manager{m, m, w.start(), w.start()} {
 		got, err := m.Prepare(t.Context(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("devices (-want +got):\n%s", diff)
-		}
+		must(t, err)
+		wantSame(t, "devices", want, got)
 	}
-	if diff := cmp.Diff("team-a/pair Prepared gpu-01-00 gpu-00-00\n", w.held(m)); diff != "" {
-		t.Errorf("held (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(preparedFiles(c), w.files()); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	wantSame(t, "held", "team-a/pair Prepared gpu-01-00 gpu-00-00\n", w.held(m))
+	wantSame(t, "files", preparedFiles(c), w.files())
 	for range 2 {
 		must(t, m.Unprepare(t.Context(), c.UID))
 	}
@@ -80,14 +71,6 @@ func TestPrepareReturnsNoDevicesForAClaimOfOtherDrivers(t *testing.T) {
 	if err != nil || len(devices) != 0 || w.files() != "" {
 		t.Errorf("got %v, %v and files %q, want nothing at all", devices, err, w.files())
 	}
-}
-
-func TestUnprepareSucceedsForAnUnknownClaim(t *testing.T) {
-	w := newWorld(t, t.TempDir(), 1)
-	if err := w.start().Unprepare(t.Context(), "8a5c2f6e-unknown"); err != nil {
-		t.Error(err)
-	}
-	wantNothing(t, w.files())
 }
 
 func opaque(source resourceapi.AllocationConfigSource, driver, parameters string, requests ...string) resourceapi.DeviceAllocationConfiguration {
@@ -179,14 +162,8 @@ func TestPrepareIsTheLastLineOfDefence(t *testing.T) {
 			must(t, errOf(m.Prepare(t.Context(), other)))
 			refused := newClaim("refused", "gpu-00-00")
 			c.change(refused)
-			devices, err := m.Prepare(once(), refused)
-			if !errors.Is(err, c.is) || !strings.Contains(fmt.Sprint(err), c.says) || len(devices) != 0 {
-				t.Errorf("got %v, %v\nwant %v that says %q", devices, err, c.is, c.says)
-			}
-			wantShort(t, err)
-			if diff := cmp.Diff(preparedFiles(other), w.files()); diff != "" {
-				t.Errorf("files (-want +got):\n%s", diff)
-			}
+			wantRefused(t, m, w.held, refused, c.is, c.says)
+			wantSame(t, "files", preparedFiles(other), w.files())
 		})
 	}
 }
@@ -286,18 +263,14 @@ func TestAClaimForAWholeGPUStaysWholeAfterItsMemoryChanges(t *testing.T) {
 					t.Helper()
 					m, _ := w.restart(t.Context())
 					devices, err := m.Prepare(t.Context(), whole)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					for _, d := range devices {
 						if d.Strategy() != "" {
 							t.Errorf("device %s is prepared as a share: %+v", d.Name, d.Terms)
 						}
 					}
 					intruder := asking(pieces("intruder", piece{device: "gpu-01-00", memory: "2Gi"}), "2Gi")
-					if _, err := m.Prepare(once(), intruder); !errors.Is(err, gpu.ErrInUse) {
-						t.Errorf("a share with it: %v, want %v", err, gpu.ErrInUse)
-					}
+					wantError(t, "a share with it", errOf(m.Prepare(once(), intruder)), gpu.ErrInUse)
 				}
 				prepare()
 				w.boot++
@@ -316,9 +289,7 @@ func TestAClaimForLessThanTheWholeMemoryGetsAShare(t *testing.T) {
 	m, _ := w.restart(t.Context())
 	claim := asking(pieces("share", piece{device: "gpu-00-00", memory: "79Gi"}), "79Gi")
 	devices, err := m.Prepare(t.Context(), claim)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if d := devices[0]; d.Terms.Memory() != 79<<30 {
 		t.Errorf("device %+v, want a share of 79Gi", d)
 	}
@@ -345,18 +316,14 @@ func TestAContainerLearnsThePlaceOfAllItsGPUs(t *testing.T) {
 		pieces("c", piece{device: "gpu-02-00"}),
 	} {
 		devices, err := m.Prepare(t.Context(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, d := range devices {
 			ids = append(ids, d.CDIDeviceIDs...)
 		}
 	}
 	container := &oci.Spec{Process: &oci.Process{Env: []string{"GPU_CPUS_01_00=0"}}}
 	cache, err := cdiapi.NewCache(cdiapi.WithSpecDirs(w.cdiDir()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, id := range ids {
 		if device := cache.GetDevice(id); device == nil {
 			t.Fatalf("no CDI device %s", id)
@@ -374,9 +341,7 @@ func TestAContainerLearnsThePlaceOfAllItsGPUs(t *testing.T) {
 		"GPU_NUMA_NODE_01_00=0",
 		"GPU_RDMA_DEVICES_01_00=mlx5_0,mlx5_1",
 	}
-	if diff := cmp.Diff(want, env); diff != "" {
-		t.Errorf("environment (-want +got):\n%s", diff)
-	}
+	wantSame(t, "environment", want, env)
 }
 
 func TestAGPUThatADevicePluginAllocatedIsNotPrepared(t *testing.T) {
@@ -388,9 +353,7 @@ func TestAGPUThatADevicePluginAllocatedIsNotPrepared(t *testing.T) {
 	}
 	m, wanted := w.start(), pieces("c", piece{device: "gpu-00-00"})
 	allocate(gpu.ExternalAllocation{Device: "GPU-0", Pod: "team/old"})
-	if _, err := m.Prepare(once(), wanted); !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "a device plugin of this node has given it") {
-		t.Errorf("error %v, want one that wraps %v and says why", err, gpu.ErrInUse)
-	}
+	wantError(t, "error", errOf(m.Prepare(once(), wanted)), gpu.ErrInUse, "a device plugin of this node has given it")
 	if _, err := m.Prepare(once(), pieces("other", piece{device: "gpu-01-00"})); err != nil {
 		t.Errorf("another GPU: %v", err)
 	}
@@ -427,9 +390,7 @@ func admin(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 func (w *world) nodes(c *resourceapi.ResourceClaim) string {
 	w.t.Helper()
 	data, err := os.ReadFile(w.specPath(c))
-	if err != nil {
-		w.t.Fatalf("%v", err)
-	}
+	must(w.t, err)
 	var spec specs.Spec
 	must(w.t, json.Unmarshal(data, &spec))
 	var paths []string
@@ -452,9 +413,7 @@ func TestMonitoringTakesAllGPUsAndExcludesNoClaim(t *testing.T) {
 	m := w.start()
 	first, second := monitor("first"), monitor("second")
 	got, err := m.Prepare(once(), first)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(got) != 1 || got[0].Name.Kind != kind.Monitor || got[0].UUID != "" || got[0].Terms != (share.Terms{}) {
 		t.Errorf("devices %+v, want all GPUs and no share of them", got)
 	}
@@ -490,9 +449,7 @@ func TestMonitoringLastsWithTheGPUsThatAnswer(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 2)
 	c := monitor("agent")
 	before, err := w.start().Prepare(once(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	delete(w.gpus, gpu.PCIAddress{})
 	m, report := w.restart(t.Context())
 	if diff := cmp.Diff(claim.Report{Verified: report.Verified}, report); diff != "" || len(report.Verified) != 1 {
@@ -502,16 +459,10 @@ func TestMonitoringLastsWithTheGPUsThatAnswer(t *testing.T) {
 		t.Errorf("containers get %s, want the GPU that is left", got)
 	}
 	after, err := m.Prepare(once(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("devices after a restart (-before +after):\n%s", diff)
-	}
+	must(t, err)
+	wantSame(t, "devices after a restart", before, after)
 	w.gpus = nil
-	if _, err := m.Prepare(once(), monitor("late")); !errors.Is(err, gpu.ErrNotReady) {
-		t.Errorf("with no GPU to monitor: %v, want %v", err, gpu.ErrNotReady)
-	}
+	wantError(t, "with no GPU to monitor", errOf(m.Prepare(once(), monitor("late"))), gpu.ErrNotReady)
 }
 
 // A monitoring claim whose record is lost does not exclude other claims either.
@@ -520,15 +471,11 @@ func TestMonitoringWithoutARecordExcludesNoClaim(t *testing.T) {
 	m, c := w.start(), monitor("agent")
 	must(t, errOf(m.Prepare(once(), c)))
 	must(t, os.Remove(w.recordPath(c)))
-	if diff := cmp.Diff("team-a/agent Unrecorded node-gpus\n", w.held(m)); diff != "" {
-		t.Errorf("held (-want +got):\n%s", diff)
-	}
+	wantSame(t, "held", "team-a/agent Unrecorded node-gpus\n", w.held(m))
 	whole := pieces("whole", piece{device: "gpu-00-00", config: interval(gpu.TimeSliceLong)})
 	must(t, errOf(m.Prepare(once(), whole)))
 	must(t, m.Unprepare(once(), c.UID))
-	if diff := cmp.Diff("gpu-00-00 Long\n", w.timeSlices.String()); diff != "" {
-		t.Errorf("the time slice of another claim (-want +got):\n%s", diff)
-	}
+	wantSame(t, "the time slice of another claim", "gpu-00-00 Long\n", w.timeSlices.String())
 	must(t, m.Unprepare(once(), whole.UID))
 	wantNothing(t, w.left(m))
 }
@@ -553,18 +500,7 @@ func TestAdminAccessIsForMonitoringAndMonitoringForAdmins(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newShareWorld(t, t.TempDir(), 1)
-			m := w.start()
-			_, err := m.Prepare(once(), tc.claim)
-			if !errors.Is(err, tc.is) {
-				t.Fatalf("error %v, want %v", err, tc.is)
-			}
-			wantShort(t, err)
-			for _, part := range tc.says {
-				if !strings.Contains(err.Error(), part) {
-					t.Errorf("error %q does not say %q", err, part)
-				}
-			}
-			wantNothing(t, w.left(m))
+			wantRefused(t, w.start(), w.left, tc.claim, tc.is, tc.says...)
 		})
 	}
 }

@@ -5,134 +5,273 @@ package claim_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
-	"sort"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"pgregory.net/rapid"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// promise lists the devices that a claim must hold.
-type promise struct {
-	claim *resourceapi.ResourceClaim
-	phase claim.Phase // Prepared or Unrecorded
+const claimCount = 5
+
+// owned is a claim with the pieces that it must hold.
+type owned struct {
+	claim  *resourceapi.ResourceClaim
+	pieces []piece
+	// lost is set if the claim has only a CDI spec and no record. The sizes of its
+	// shares are unknown then.
+	lost bool
+	// exclusive is set if the claim was prepared when the node put GPUs with MPS shares
+	// into EXCLUSIVE_PROCESS.
+	exclusive bool
 }
 
-func (p promise) devices() []string {
-	var names []string
-	for _, r := range p.claim.Status.Allocation.Devices.Results {
-		names = append(names, r.Device)
+// shareModel is a simple model of a machine whose GPUs are used in every possible way.
+type shareModel struct {
+	t     *rapid.T
+	w     *migWorld
+	m     *claim.Manager
+	owned map[string]owned
+}
+
+// size returns the memory of a device in bytes.
+func (m *shareModel) size(name kind.Name) uint64 {
+	g := m.w.gpus[name.Address]
+	if info, _, known := name.FindIn(g.MIG); name.Kind == kind.MIG && known {
+		return info.MemoryBytes >> 20 << 20
 	}
-	return names
+	return (g.MemoryBytes - g.ReservedBytes) >> 20 << 20
 }
 
-// model is a simple model of the machine.
-type model struct {
-	t        *rapid.T
-	w        *world
-	m        *claim.Manager
-	promised map[string]promise
-}
-
-const gpuCount, claimCount = 3, 5
-
-// some draws one of the claims. A claim with a promise keeps its devices; another
-// claim gets a new allocation.
-func (m *model) some() *resourceapi.ResourceClaim {
-	name := fmt.Sprintf("c%d", rapid.IntRange(0, claimCount-1).Draw(m.t, "claim"))
-	if p, ok := m.promised[name]; ok {
-		return p.claim
+// refusal returns the error with which the node refuses the pieces, nil if it prepares
+// them. unknown is set if it may prepare them or refuse them as [gpu.ErrInUse].
+func (m *shareModel) refusal(c owned) (refusal error, unknown bool) {
+	o, had := m.owned[c.claim.Name]
+	if had && !o.lost {
+		return nil, false
 	}
-	var devices []string
-	for _, i := range rapid.SliceOfNDistinct(rapid.IntRange(0, gpuCount-1), 1, 2, rapid.ID).Draw(m.t, "gpus") {
-		devices = append(devices, gpu.PCIAddress{Bus: uint8(i)}.DeviceName())
+	for _, p := range c.pieces {
+		if p.isPlain() && m.w.exclusive {
+			return gpu.ErrNotSupported, false
+		}
 	}
-	return newClaim(name, devices...)
+	if had {
+		return gpu.ErrNotFound, false
+	}
+	if !m.fits(c.claim.Name, c.pieces) {
+		return gpu.ErrInUse, false
+	}
+	for name, o := range m.owned {
+		for _, q := range o.pieces {
+			for _, p := range c.pieces {
+				switch {
+				case name == c.claim.Name || p.device != q.device:
+				case p.needsExclusive() && m.w.exclusive && q.isPlain() && !o.lost,
+					p.isPlain() && q.needsExclusive() && o.exclusive && !o.lost:
+					return gpu.ErrInUse, false
+				case p.isPlain() && o.lost:
+					unknown = true // whether it keeps the GPU exclusive
+				}
+			}
+		}
+	}
+	return nil, unknown
 }
 
-// free reports whether no other claim was promised a device of c.
-func (m *model) free(c *resourceapi.ResourceClaim) bool {
-	for name, p := range m.promised {
-		if name == c.Name {
+// toggle changes whether the node puts GPUs with MPS shares into EXCLUSIVE_PROCESS.
+func (m *shareModel) toggle(t *rapid.T) {
+	m.w.exclusive = !m.w.exclusive
+	m.restart(t)
+}
+
+// update installs a driver with or without MPS namespaces.
+func (m *shareModel) update(t *rapid.T) {
+	m.w.setNamespaces(rapid.Bool().Draw(t, "namespaces"))
+	m.restart(t)
+}
+
+// checkNamespaces checks that each share of a device has a namespace of its daemon. Its
+// containers must have the folder of that namespace. The daemon may have others of
+// claims whose record is lost.
+func (m *shareModel) checkNamespaces(t *rapid.T, got gpu.MPSDaemon, perhaps bool) {
+	wanted := 0
+	for name, o := range m.owned {
+		for i, p := range o.pieces {
+			if p.name().MPSDaemon().String() != got.Name || !p.client() || o.lost {
+				continue
+			}
+			namespace := fmt.Sprintf("share%s%d", name, i)
+			if m.bytes(p) == 0 {
+				namespace = "uid" + name
+			}
+			pipe := "/run/sup/" + got.Name + "/pipe"
+			if got.HasNamespaces() {
+				pipe += "/s/" + namespace
+				wanted++
+				if !slices.ContainsFunc(got.Namespaces, func(n gpu.MPSNamespace) bool { return n.Name == namespace }) {
+					t.Fatalf("daemon %s has no namespace %s", renderDaemon(got), namespace)
+				}
+			}
+			if edits := m.w.edits(o.claim); !strings.Contains(edits, " "+pipe+" at "+pipe+"\n") {
+				t.Fatalf("daemon %s, and containers of %s have\n%s", renderDaemon(got), name, edits)
+			}
+		}
+	}
+	if len(got.Namespaces) > wanted && !perhaps {
+		t.Fatalf("daemon %s, and only %d namespaces have a share", renderDaemon(got), wanted)
+	}
+}
+
+// bytes returns the memory that a piece takes. A GPU has four seats.
+func (m *shareModel) bytes(p piece) uint64 {
+	if p.seats > 0 {
+		return uint64(p.seats) * (m.size(p.name()) / 4 >> 20 << 20)
+	}
+	return p.bytes()
+}
+
+// fits reports whether the claim can hold the pieces together with the pieces of all
+// other claims.
+func (m *shareModel) fits(name string, wanted []piece) bool {
+	taken := map[string]uint64{}
+	for _, p := range wanted {
+		taken[p.device] += m.bytes(p)
+	}
+	for other, o := range m.owned {
+		if other == name {
 			continue
 		}
-		for _, d := range p.devices() {
-			if slices.Contains(promise{claim: c}.devices(), d) {
+		for _, q := range o.pieces {
+			if slices.ContainsFunc(wanted, func(p piece) bool {
+				if o.lost && p.name().Kind == kind.TimeSlice {
+					q.config = "" // unknown without the record
+				}
+				return !p.canCoexist(q)
+			}) {
 				return false
 			}
+			if !o.lost {
+				taken[q.device] += m.bytes(q)
+			}
+		}
+	}
+	for _, p := range wanted {
+		if m.bytes(p) > 0 && taken[p.device] > m.size(p.name()) {
+			return false
 		}
 	}
 	return true
 }
 
-// refusal returns the error with which c is not prepared; nil if it is.
-func (m *model) refusal(c *resourceapi.ResourceClaim) error {
-	switch {
-	case m.promised[c.Name].phase == claim.Unrecorded:
-		return gpu.ErrNotFound
-	case !m.free(c):
-		return gpu.ErrInUse
+// some draws one of the claims, with its promised pieces or a new allocation.
+func (m *shareModel) some() owned {
+	name := fmt.Sprintf("c%d", rapid.IntRange(0, claimCount-1).Draw(m.t, "claim"))
+	if o, ok := m.owned[name]; ok {
+		return o
 	}
-	return nil
+	var all []piece
+	for range rapid.IntRange(1, 3).Draw(m.t, "pieces") {
+		p := somePiece(m.t)
+		sum := m.bytes(p)
+		for _, q := range all {
+			if q.device == p.device {
+				sum += m.bytes(q)
+			}
+		}
+		if !slices.ContainsFunc(all, func(q piece) bool { return !p.canCoexist(q) }) && sum <= m.size(p.name()) {
+			all = append(all, p)
+		}
+	}
+	return owned{claim: pieces(name, all...), pieces: all}
 }
 
-func (m *model) prepare(t *rapid.T) {
+func (m *shareModel) prepare(t *rapid.T) {
 	c := m.some()
-	devices, err := m.m.Prepare(once(), c)
-	want := m.refusal(c)
-	if !errors.Is(err, want) {
-		t.Fatalf("prepare %s: %v, want %v", c.Name, err, want)
+	away := rapid.IntRange(0, 9).Draw(t, "supervisor") == 0
+	if away {
+		m.w.supervisor.err = gpu.ErrNotReady
 	}
-	if err != nil {
-		return
+	devices, err := m.m.Prepare(once(), c.claim)
+	m.w.supervisor.err = nil
+	switch refusal, unknown := m.refusal(c); {
+	case err == nil && refusal == nil:
+		if _, had := m.owned[c.claim.Name]; !had {
+			c.exclusive = m.w.exclusive
+		}
+		m.owned[c.claim.Name] = c
+		m.checkDevices(t, c, devices)
+	case away && errors.Is(err, gpu.ErrNotReady) && c.usesMPS():
+	case unknown && errors.Is(err, gpu.ErrInUse):
+	case refusal == nil || !errors.Is(err, refusal):
+		t.Fatalf("prepare %s with %v: %v", c.claim.Name, c.pieces, err)
 	}
-	var names []string
-	for _, d := range devices {
-		names = append(names, d.Name.String())
-	}
-	m.promised[c.Name] = promise{c, claim.Prepared}
-	if diff := cmp.Diff(m.promised[c.Name].devices(), names); diff != "" {
-		t.Fatalf("devices of %s (-want +got):\n%s", c.Name, diff)
+	if away {
+		m.restart(t) // what could not be undone
 	}
 }
 
-func (m *model) unprepare(t *rapid.T) {
-	c := m.some()
-	if err := m.m.Unprepare(once(), c.UID); err != nil {
-		t.Fatalf("unprepare %s: %v", c.Name, err)
-	}
-	delete(m.promised, c.Name)
+func (o owned) usesMPS() bool {
+	return slices.ContainsFunc(o.pieces, func(p piece) bool { return p.client() })
 }
 
-// crash kills a process during a prepare or unprepare, and starts the next one. The
-// claim has either finished or is in its earlier state; the disk shows which.
-func (m *model) crash(t *rapid.T) {
+// checkDevices compares the devices returned by Prepare with the pieces of the claim.
+func (m *shareModel) checkDevices(t *rapid.T, c owned, devices []claim.Device) {
+	ids := map[string]bool{}
+	for i, d := range devices {
+		if d.Name.String() != c.pieces[i].device || ids[d.CDIDeviceIDs[0]] {
+			t.Fatalf("%s: device %+v, want %+v with an ID of its own", c.claim.Name, d, c.pieces[i])
+		}
+		ids[d.CDIDeviceIDs[0]] = true
+		if mps := d.Strategy() == v1alpha1.StrategyMPS; mps != c.pieces[i].client() {
+			t.Fatalf("%s: %+v has the share %+v", c.claim.Name, c.pieces[i], d.Terms)
+		}
+	}
+}
+
+func (m *shareModel) unprepare(t *rapid.T) {
 	c := m.some()
-	goal, err := m.w.crash(t, 16, c)
-	refusal := m.refusal(c)
-	if refused := goal == "prepare" && refusal != nil && errors.Is(err, refusal); err != nil && !refused {
-		t.Fatalf("%s %s: %v", goal, c.Name, err)
+	must(t, m.m.Unprepare(once(), c.claim.UID))
+	delete(m.owned, c.claim.Name)
+}
+
+// crash kills a process during a prepare or unprepare, and starts the next one.
+func (m *shareModel) crash(t *rapid.T) {
+	c := m.some()
+	_, had := m.owned[c.claim.Name]
+	goal, err := m.w.crash(t, 50, c.claim)
+	refusal, unknown := m.refusal(c)
+	if unknown && refusal == nil && err != nil {
+		refusal = gpu.ErrInUse
+	}
+	if err != nil && (refusal == nil || !errors.Is(err, refusal)) {
+		t.Fatalf("%s %s: %v", goal, c.claim.Name, err)
 	}
 	m.restart(t)
-
-	before, had := m.promised[c.Name]
-	switch phase := m.w.phaseOf(m.m, c); {
+	switch phase := m.w.phaseOf(m.m, c.claim); {
+	case phase == claim.Unrecorded && c.lost && goal == "prepare":
+	case phase == claim.Unrecorded && c.lost:
+		// Some devices may be released. The kubelet got no response, so it retries.
+		must(t, m.m.Unprepare(once(), c.claim.UID))
+		delete(m.owned, c.claim.Name)
+	case phase == claim.Prepared && (had && !c.lost || goal == "prepare" && refusal == nil):
+		if !had {
+			c.exclusive = m.w.exclusive
+		}
+		m.owned[c.claim.Name] = c
 	case phase == claim.Absent && (goal == "unprepare" || !had):
-		delete(m.promised, c.Name)
-	case phase == claim.Prepared && (had || goal == "prepare" && refusal == nil):
-		m.promised[c.Name] = promise{c, claim.Prepared}
-	case phase == claim.Unrecorded && before.phase == claim.Unrecorded:
+		delete(m.owned, c.claim.Name)
 	default:
-		t.Fatalf("%s %s died: it was %+v and is %s", goal, c.Name, before, phase)
+		t.Fatalf("%s %s died: promised before: %t, now %s", goal, c.claim.Name, had, phase)
 	}
 }
 
@@ -162,140 +301,298 @@ func (w *world) phaseOf(m *claim.Manager, c *resourceapi.ResourceClaim) claim.Ph
 	return claim.Absent
 }
 
-func (m *model) restart(*rapid.T) { m.m, _ = m.w.restart(once()) }
+func (m *shareModel) restart(*rapid.T) { m.m, _ = m.w.restart(once()) }
 
-func (m *model) reboot(t *rapid.T) {
-	m.w.boot++
-	if rapid.Bool().Draw(t, "specs in memory") {
-		m.loseSpecs(t)
+func (m *shareModel) reboot(t *rapid.T) {
+	m.w.reboot()
+	if m.anyLost() || rapid.Bool().Draw(t, "specs in memory") {
+		must(t, os.RemoveAll(m.w.cdiDir()))
 	}
-	for name, p := range m.promised {
-		if p.phase == claim.Prepared {
-			delete(m.promised, name)
-		}
-	}
+	clear(m.owned)
 	m.restart(t)
 }
 
-func (m *model) loseSpecs(t *rapid.T) {
-	must(t, os.RemoveAll(m.w.cdiDir()))
-	// A claim without a record and without a spec is unknown.
-	for name, p := range m.promised {
-		if p.phase == claim.Unrecorded {
-			delete(m.promised, name)
-		}
-	}
-	m.restart(t)
+func (m *shareModel) anyLost() bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(m.owned)), func(o owned) bool { return o.lost })
 }
 
-func (m *model) damage(t *rapid.T) {
-	c := m.some()
-	if m.promised[c.Name].phase != claim.Prepared {
+// reset removes all partitions of a GPU while claims hold them. The claims get them back.
+func (m *shareModel) reset(t *rapid.T) {
+	if m.anyLost() {
 		return
 	}
-	path := m.w.recordPath(c)
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := rapid.IntRange(0, len(data)-1).Draw(t, "at")
-	if rapid.Bool().Draw(t, "cut") {
-		data = data[:at]
-	} else {
-		data[at] ^= 0x80
-	}
-	must(t, os.WriteFile(path, data, 0o600))
-	m.promised[c.Name] = promise{c, claim.Unrecorded}
-	if rapid.Bool().Draw(t, "noticed") {
-		m.restart(t)
-	}
+	must(t, m.w.sim.ResetGPU(rapid.IntRange(0, 1).Draw(t, "gpu")))
+	m.restart(t)
 }
 
-// check compares the held devices and every file with the promises.
-func (m *model) check(t *rapid.T) {
-	var held, files []string
-	ignored := make(map[string]bool)
-	for i := range claimCount {
-		p, ok := m.promised[fmt.Sprintf("c%d", i)]
-		if !ok {
-			continue
+// loseSpecs removes the CDI specs. The claims get them back.
+func (m *shareModel) loseSpecs(t *rapid.T) {
+	if m.anyLost() {
+		return
+	}
+	must(t, os.RemoveAll(m.w.cdiDir()))
+	m.restart(t)
+}
+
+// damage destroys a record.
+func (m *shareModel) damage(t *rapid.T) {
+	c := m.some()
+	if _, had := m.owned[c.claim.Name]; !had {
+		return
+	}
+	path := m.w.recordPath(c.claim)
+	if data, err := os.ReadFile(path); err == nil { // a lost record is gone
+		at := rapid.IntRange(0, len(data)-1).Draw(t, "at")
+		if rapid.Bool().Draw(t, "cut") {
+			data = data[:at]
+		} else {
+			data[at] ^= 0x80
 		}
-		held = append(held, fmt.Sprintf("team-a/%s %s %s\n", p.claim.Name, p.phase, strings.Join(p.devices(), " ")))
-		files = append(files, strings.SplitAfter(preparedFiles(p.claim), "\n")...)
-		if p.phase == claim.Unrecorded {
-			// The record stays until a process finds that it is damaged.
-			ignored["records/"+string(p.claim.UID)+".record\n"] = true
+		must(t, os.WriteFile(path, data, 0o600))
+	}
+	c.lost = true
+	m.owned[c.claim.Name] = c
+	m.restart(t)
+}
+
+// forget restarts the supervisor without its daemons.
+func (m *shareModel) forget(t *rapid.T) {
+	clear(m.w.supervisor.daemons)
+	m.restart(t)
+}
+
+// check compares the state of the machine with the promised pieces.
+func (m *shareModel) check(t *rapid.T) {
+	var held []string
+	parts := map[int]map[string]bool{0: {}, 1: {}}
+	daemons, atLeast := map[string]gpu.MPSDaemon{}, map[string]bool{}
+	intervals, anySlice := map[string]string{}, map[string]bool{}
+	perhaps := map[string]bool{}
+	exclusive, anyMode := map[string]bool{}, map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(m.owned)) {
+		o := m.owned[name]
+		phase := claim.Prepared
+		if o.lost {
+			phase = claim.Unrecorded
 		}
+		line := fmt.Sprintf("team-a/%s %s", name, phase)
+		for _, p := range o.pieces {
+			line += " " + p.device
+			n := p.name()
+			onGPU := n.Address.DeviceName()
+			daemon := n.MPSDaemon().String()
+			if o.lost {
+				perhaps[daemon] = true
+				anySlice[onGPU] = true
+				anyMode[onGPU] = true
+			}
+			if p.needsExclusive() && o.exclusive && !o.lost {
+				exclusive[onGPU] = true
+			}
+			if n.Kind == kind.MIG {
+				parts[map[string]int{h100: 0, h100Other: 1}[onGPU]][fmt.Sprintf(" %s@%d", n.Profile, n.Start)] = true
+			}
+			switch {
+			case o.lost:
+				atLeast[daemon] = true
+			case p.client():
+				d := gpu.MPSDaemon{Name: daemon, MemoryLimits: []uint64{0}}
+				if bytes := m.bytes(p); bytes > 0 {
+					d.ThreadPercentage, d.MemoryLimits[0] = int(max(1, 100*bytes/m.size(n))), bytes
+				}
+				if p.seats > 0 {
+					d.ThreadPercentage = 25 * p.seats
+				}
+				if other, also := daemons[daemon]; also {
+					d.ThreadPercentage, d.MemoryLimits[0] = max(d.ThreadPercentage, other.ThreadPercentage), max(d.MemoryLimits[0], other.MemoryLimits[0])
+				}
+				daemons[daemon] = d
+			case p.config != "" && n.Kind == kind.TimeSlice:
+				intervals[onGPU] = p.config
+			}
+		}
+		held = append(held, line+"\n")
 	}
 	if diff := cmp.Diff(strings.Join(held, ""), m.w.held(m.m)); diff != "" {
 		t.Fatalf("held (-want +got):\n%s", diff)
 	}
-	render := func(files []string) string {
-		slices.Sort(files)
-		return strings.Join(slices.DeleteFunc(files, func(f string) bool {
-			// A temporary file from before the first record is removed when it is
-			// old.
-			tmp := strings.HasPrefix(f, "records/") && strings.HasSuffix(f, ".tmp\n")
-			return tmp || ignored[f] || strings.HasPrefix(f, "records/quarantine/")
-		}), "")
+	var cuts string
+	for index := range 2 {
+		if len(parts[index]) > 0 {
+			at := func(p string) string { return p[strings.Index(p, "@"):] }
+			sorted := slices.SortedFunc(maps.Keys(parts[index]), func(a, b string) int { return strings.Compare(at(a), at(b)) })
+			cuts += fmt.Sprintf("%d on:%s\n", index, strings.Join(sorted, ""))
+		}
 	}
-	if diff := cmp.Diff(render(files), render(strings.SplitAfter(m.w.files(), "\n"))); diff != "" {
-		t.Fatalf("files (-want +got):\n%s", diff)
+	if diff := cmp.Diff(cuts, m.w.cuts()); diff != "" {
+		t.Fatalf("cuts (-want +got):\n%s", diff)
+	}
+	m.checkDaemons(t, daemons, atLeast, perhaps)
+	m.checkLimits(t)
+	for _, on := range []string{h100, h100Other} {
+		address, _ := kind.Parse(on)
+		now, err := m.w.timeSlices.TimeSlice(once(), address.Address)
+		must(t, err)
+		want := gpu.TimeSliceDefault
+		for _, slice := range gpu.TimeSlices() {
+			if intervals[on] == interval(slice) {
+				want = slice
+			}
+		}
+		if now != want && (intervals[on] != "" || !anySlice[on]) {
+			t.Fatalf("time slice of %s is %s, want %s", on, now, want)
+		}
+		if is := strings.Contains(m.w.modes(), on+" ExclusiveProcess"); is != exclusive[on] && (exclusive[on] || !anyMode[on]) {
+			t.Fatalf("%s is exclusive: %t, want %t", on, is, exclusive[on])
+		}
 	}
 }
 
-// After any sequence of events the claims hold the promised devices, and nothing
-// leaks.
-func TestClaimsHoldThePromisedDevices(t *testing.T) {
-	dir := t.TempDir()
+// checkLimits compares the devices that admit containers with the shares of GPUs.
+func (m *shareModel) checkLimits(t *rapid.T) {
+	open, err := m.w.limitFolder().Devices()
+	must(t, err)
+	ofClaim := map[string]int{}
+	for _, id := range open {
+		uid, _, _ := strings.Cut(id, "-gpu-")
+		ofClaim[uid]++
+	}
+	for _, o := range m.owned {
+		n, want := ofClaim[string(o.claim.UID)], 0
+		delete(ofClaim, string(o.claim.UID))
+		for _, p := range o.pieces {
+			if m.w.limits && m.bytes(p) > 0 && p.name().Kind != kind.MIG {
+				want++
+			}
+		}
+		if n != want {
+			t.Fatalf("%s: %d devices admit containers, want %d of %v", o.claim.Name, n, want, open)
+		}
+	}
+	if len(ofClaim) > 0 {
+		t.Fatalf("devices of no claim admit containers: %v", ofClaim)
+	}
+}
+
+// checkDaemons compares the daemons with those wanted. The daemon of a share whose
+// record is lost may run, with ceilings that are not lower.
+func (m *shareModel) checkDaemons(t *rapid.T, want map[string]gpu.MPSDaemon, atLeast, perhaps map[string]bool) {
+	there := m.w.supervisor.there()
+	for name, got := range m.w.supervisor.daemons {
+		if len(got.Devices) != 1 || !slices.Contains(there, got.Devices[0]) {
+			t.Fatalf("daemon %s is for something that is not there", renderDaemon(got))
+		}
+		m.checkNamespaces(t, got, perhaps[name])
+		w, wanted := want[name]
+		w.Devices = got.Devices
+		switch {
+		case !wanted && !perhaps[name]:
+			t.Fatalf("daemon %s belongs to no claim", renderDaemon(got))
+		case got.HasNamespaces():
+		case wanted && atLeast[name] && got.MemoryLimits[0] >= w.MemoryLimits[0] && got.ThreadPercentage >= w.ThreadPercentage:
+		case wanted && renderDaemon(w) != renderDaemon(got):
+			t.Fatalf("daemon %s, want %s", renderDaemon(got), renderDaemon(w))
+		}
+		delete(want, name)
+	}
+	if len(want) > 0 {
+		t.Fatalf("daemons that do not run: %v", want)
+	}
+}
+
+// After any sequence of events the claims hold the promised pieces, and no claims
+// hold conflicting devices. Nothing is left at the end.
+func TestGPUsAreSharedAsPromised(t *testing.T) {
+	sim, dir := dgxH100(t), t.TempDir()
 	run := 0
 	rapid.Check(t, func(t *rapid.T) {
 		run++
-		w := newWorld(t, fmt.Sprintf("%s/%d", dir, run), gpuCount)
-		m := &model{t: t, w: w, m: w.start(), promised: make(map[string]promise)}
+		must(t, sim.Reboot())
+		w := inMIGWorld(t, fmt.Sprintf("%s/%d", dir, run), sim).withSharing()
+		w.limits = rapid.Bool().Draw(t, "the driver limits memory")
+		m := &shareModel{t: t, w: w, m: w.start(), owned: map[string]owned{}}
 		t.Repeat(map[string]func(*rapid.T){
 			"prepare":   m.prepare,
+			"prepare 2": m.prepare,
 			"unprepare": m.unprepare,
 			"crash":     m.crash,
 			"restart":   m.restart,
 			"reboot":    m.reboot,
+			"reset":     m.reset,
 			"loseSpecs": m.loseSpecs,
 			"damage":    m.damage,
+			"forget":    m.forget,
+			"toggle":    m.toggle,
+			"update":    m.update,
 			"":          m.check,
 		})
+		for _, c := range m.owned {
+			must(t, m.m.Unprepare(once(), c.claim.UID))
+		}
+		left := slices.DeleteFunc(strings.SplitAfter(m.w.left(m.m), "\n"), func(f string) bool { return strings.HasPrefix(f, "records/quarantine/") })
+		if got := strings.Join(left, ""); got != "" {
+			t.Fatalf("at the end, left behind:\n%s", got)
+		}
 		must(t, os.RemoveAll(w.dir))
 	})
 }
 
-// cutModel is a simple model of a machine with partitioned GPUs.
-type cutModel struct {
-	t        *rapid.T
-	w        *migWorld
-	m        *claim.Manager
-	promised map[string]*resourceapi.ResourceClaim
-}
-
-// spans returns the memory slices of each H100 profile in this test.
-func spans() map[string]int {
-	return map[string]int{"1g-10gb": 1, "1g-20gb": 2, "2g-20gb": 2, "3g-40gb": 4, "4g-40gb": 4, "7g-80gb": 8}
-}
-
-// places returns the devices that can be allocated: two whole GPUs and their MIG
-// devices.
-func places() []string {
-	var names []string
-	for _, g := range []string{h100, h100Other} {
-		names = append(names, g)
-		for profile, starts := range map[string][]int{
-			"1g-10gb": {0, 1, 2, 3, 4, 5, 6}, "1g-20gb": {0, 2, 4, 6}, "2g-20gb": {0, 2, 4}, "3g-40gb": {0, 4}, "4g-40gb": {0}, "7g-80gb": {0},
-		} {
-			for _, start := range starts {
-				names = append(names, fmt.Sprintf("%s-mig-%s-%d", g, profile, start))
-			}
+// somePiece draws a piece of one of two GPUs.
+func somePiece(t *rapid.T) piece {
+	on := rapid.SampledFrom([]string{h100, h100Other}).Draw(t, "GPU")
+	switch rapid.SampledFrom([]string{"share", "share", "share", "plain", "part", "part", "partShare", "partShare", "whole", "together", "timeSlices", "timeSlices", "seats", "seats"}).Draw(t, "use") {
+	case "share":
+		return piece{device: on, memory: rapid.SampledFrom([]string{"10Gi", "30Gi", "50Gi"}).Draw(t, "memory")}
+	case "plain":
+		return piece{device: on, memory: "20Gi", config: config("ShareConfig", plain)}
+	case "part":
+		return piece{device: on + rapid.SampledFrom([]string{"-mig-1g-10gb-0", "-mig-1g-10gb-3", "-mig-3g-40gb-0"}).Draw(t, "part")}
+	case "partShare":
+		return piece{device: on + rapid.SampledFrom([]string{"-mig-1g-10gb-0", "-mig-3g-40gb-4"}).Draw(t, "part"), memory: rapid.SampledFrom([]string{"2Gi", "6Gi"}).Draw(t, "memory")}
+	case "seats":
+		return piece{device: on + "-seat", seats: rapid.IntRange(1, 3).Draw(t, "seats")}
+	case "together":
+		return piece{device: on, config: config("GpuConfig", together)}
+	case "timeSlices":
+		p := piece{device: on + "-ts", memory: rapid.SampledFrom([]string{"", "", "20Gi", "50Gi"}).Draw(t, "memory")}
+		if slice := rapid.SampledFrom([]gpu.TimeSlice{"", gpu.TimeSliceShort, gpu.TimeSliceLong}).Draw(t, "interval"); slice != "" {
+			p.config = interval(slice)
 		}
+		return p
+	default:
+		return piece{device: on}
 	}
-	sort.Strings(names)
-	return names
+}
+
+func (p piece) name() kind.Name {
+	name, _ := kind.Parse(p.device)
+	return name
+}
+
+func (p piece) bytes() uint64 {
+	if p.memory == "" {
+		return 0
+	}
+	memory := resource.MustParse(p.memory)
+	return uint64(memory.Value())
+}
+
+// canCoexist reports whether two pieces can be held at the same time, if there is
+// memory for both.
+func (p piece) canCoexist(q piece) bool {
+	a, b := p.name(), q.name()
+	switch {
+	case a.Address != b.Address:
+		return true
+	case a.Kind == kind.TimeSlice && b.Kind == kind.TimeSlice:
+		return p.config == "" || q.config == "" || p.config == q.config
+	case a.Kind == kind.Seat && b.Kind == kind.Seat:
+		return true
+	case a == b:
+		return p.memory != "" && q.memory != ""
+	default:
+		return a.Kind == kind.MIG && b.Kind == kind.MIG && !excludes(p.device, q.device)
+	}
 }
 
 // excludes reports whether two devices overlap on the hardware.
@@ -308,226 +605,22 @@ func excludes(a, b string) bool {
 	if one.Kind == kind.GPU || other.Kind == kind.GPU {
 		return true
 	}
+	spans := map[string]int{"1g-10gb": 1, "3g-40gb": 4} // in memory slices
 	size := func(n kind.Name) int {
-		return spans()[fmt.Sprintf("%dg-%dgb", n.Profile.Slices, n.Profile.MemoryGB)]
+		return spans[fmt.Sprintf("%dg-%dgb", n.Profile.Slices, n.Profile.MemoryGB)]
 	}
 	return one.Start < other.Start+size(other) && other.Start < one.Start+size(one)
 }
 
-func (m *cutModel) some() *resourceapi.ResourceClaim {
-	name := fmt.Sprintf("c%d", rapid.IntRange(0, claimCount-1).Draw(m.t, "claim"))
-	if c, ok := m.promised[name]; ok {
-		return c
-	}
-	var devices []string
-	for _, d := range rapid.SliceOfNDistinct(rapid.SampledFrom(places()), 1, 3, rapid.ID).Draw(m.t, "devices") {
-		if !slices.ContainsFunc(devices, func(other string) bool { return excludes(d, other) }) {
-			devices = append(devices, d)
-		}
-	}
-	return newClaim(name, devices...)
+func (p piece) client() bool {
+	return p.seats > 0 || p.memory != "" && p.config == "" && p.name().Kind != kind.TimeSlice || p.config == config("GpuConfig", together)
 }
 
-func (m *cutModel) free(c *resourceapi.ResourceClaim) bool {
-	for name, other := range m.promised {
-		for _, a := range devicesOf(other) {
-			if name != c.Name && slices.ContainsFunc(devicesOf(c), func(b string) bool { return excludes(a, b) }) {
-				return false
-			}
-		}
-	}
-	return true
+// needsExclusive reports whether the GPU of the piece is exclusive while a claim has
+// it. The node must have that setting.
+func (p piece) needsExclusive() bool {
+	return p.seats > 0 || p.name().Kind == kind.GPU && p.memory != "" && p.client()
 }
 
-func devicesOf(c *resourceapi.ResourceClaim) []string { return promise{claim: c}.devices() }
-
-func (m *cutModel) prepare(t *rapid.T) {
-	c := m.some()
-	_, err := m.m.Prepare(once(), c)
-	switch {
-	case m.free(c) && err == nil:
-		m.promised[c.Name] = c
-	case m.free(c) || !errors.Is(err, gpu.ErrInUse):
-		t.Fatalf("prepare %s with %v: %v", c.Name, devicesOf(c), err)
-	}
-}
-
-func (m *cutModel) unprepare(t *rapid.T) {
-	c := m.some()
-	if err := m.m.Unprepare(once(), c.UID); err != nil {
-		t.Fatalf("unprepare %s: %v", c.Name, err)
-	}
-	delete(m.promised, c.Name)
-}
-
-// crash kills a process during a prepare or unprepare, and starts the next one.
-func (m *cutModel) crash(t *rapid.T) {
-	c := m.some()
-	goal, err := m.w.crash(t, 40, c)
-	if err != nil && (m.free(c) || !errors.Is(err, gpu.ErrInUse)) {
-		t.Fatalf("%s %s: %v", goal, c.Name, err)
-	}
-	m.restart(t)
-
-	_, had := m.promised[c.Name]
-	prepared := m.w.phaseOf(m.m, c) == claim.Prepared
-	switch {
-	case prepared && (had || goal == "prepare" && m.free(c)):
-		m.promised[c.Name] = c
-	case !prepared && (goal == "unprepare" || !had):
-		delete(m.promised, c.Name)
-	default:
-		t.Fatalf("%s %s died: promised before: %t, prepared now: %t", goal, c.Name, had, prepared)
-	}
-}
-
-func (m *cutModel) restart(*rapid.T) { m.m, _ = m.w.restart(once()) }
-
-func (m *cutModel) reboot(t *rapid.T) {
-	m.w.reboot()
-	clear(m.promised)
-	if rapid.Bool().Draw(t, "specs in memory") {
-		must(t, os.RemoveAll(m.w.cdiDir()))
-	}
-	m.restart(t)
-}
-
-// reset removes all partitions of a GPU while claims hold them. The claims get them
-// back.
-func (m *cutModel) reset(t *rapid.T) {
-	must(t, m.w.sim.ResetGPU(rapid.IntRange(0, 1).Draw(t, "gpu")))
-	m.restart(t)
-}
-
-// keep changes which MIG devices stay without claims, and sweeps the others.
-func (m *cutModel) keep(t *rapid.T) {
-	m.w.keep = rapid.SampledFrom([][]string{
-		nil,
-		{h100 + "-mig-3g-40gb-4", h100 + "-mig-2g-20gb-0", h100 + "-mig-1g-10gb-2", h100 + "-mig-1g-10gb-3"},
-		{h100 + "-mig-3g-40gb-0", h100 + "-mig-3g-40gb-4", h100Other + "-mig-7g-80gb-0"},
-	}).Draw(t, "kept")
-	must(t, errOf(m.m.Recover(t.Context())))
-}
-
-// check compares the state of the simulator with the promised devices. Devices that stay
-// may be there.
-func (m *cutModel) check(t *rapid.T) {
-	cut := map[int][]string{}
-	index := map[string]int{h100: 0, h100Other: 1}
-	promised := map[string]bool{}
-	var held []string
-	for i := range claimCount {
-		c, ok := m.promised[fmt.Sprintf("c%d", i)]
-		if !ok {
-			continue
-		}
-		held = append(held, fmt.Sprintf("team-a/%s Prepared %s\n", c.Name, strings.Join(devicesOf(c), " ")))
-		for _, d := range devicesOf(c) {
-			name, _ := kind.Parse(d)
-			promised[d] = true
-			if i := index[name.Address.DeviceName()]; name.Kind == kind.MIG {
-				cut[i] = append(cut[i], fmt.Sprintf(" %d %s@%d", name.Start, name.Profile, name.Start))
-			}
-		}
-	}
-	for _, d := range m.w.keep {
-		name, _ := kind.Parse(d)
-		at, i := fmt.Sprintf(" %s@%d", name.Profile, name.Start), index[name.Address.DeviceName()]
-		for _, line := range strings.SplitAfter(m.w.cuts(), "\n") {
-			if !promised[d] && strings.HasPrefix(line, fmt.Sprintf("%d on:", i)) && strings.Contains(line, at) {
-				cut[i] = append(cut[i], fmt.Sprintf(" %d%s", name.Start, at))
-			}
-		}
-	}
-	if diff := cmp.Diff(strings.Join(held, ""), m.w.held(m.m)); diff != "" {
-		t.Fatalf("held (-want +got):\n%s", diff)
-	}
-	var cuts strings.Builder
-	for index := range 2 {
-		if parts := cut[index]; len(parts) > 0 {
-			slices.Sort(parts) // no two start at the same place
-			fmt.Fprintf(&cuts, "%d on:", index)
-			for _, p := range parts {
-				cuts.WriteString(p[2:])
-			}
-			cuts.WriteString("\n")
-		}
-	}
-	if diff := cmp.Diff(cuts.String(), m.w.cuts()); diff != "" {
-		t.Fatalf("cuts (-want +got):\n%s", diff)
-	}
-	if got := strings.Count(m.w.left(m.m), "modes/"); got != len(cut) {
-		t.Fatalf("%d modes remembered, want %d", got, len(cut))
-	}
-}
-
-// After any sequence of events the GPUs have the promised partitions. MIG mode is on
-// only while they do.
-func TestGPUsAreCutAsPromised(t *testing.T) {
-	sim, dir := dgxH100(t), t.TempDir()
-	run := 0
-	rapid.Check(t, func(t *rapid.T) {
-		run++
-		must(t, sim.Reboot())
-		w := inMIGWorld(t, fmt.Sprintf("%s/%d", dir, run), sim)
-		m := &cutModel{t: t, w: w, m: w.start(), promised: map[string]*resourceapi.ResourceClaim{}}
-		t.Repeat(map[string]func(*rapid.T){
-			"prepare":   m.prepare,
-			"unprepare": m.unprepare,
-			"crash":     m.crash,
-			"restart":   m.restart,
-			"reboot":    m.reboot,
-			"reset":     m.reset,
-			"keep":      m.keep,
-			"":          m.check,
-		})
-		for _, c := range m.promised {
-			must(t, m.m.Unprepare(once(), c.UID))
-		}
-		m.w.keep = nil
-		must(t, errOf(m.m.Recover(t.Context())))
-		if got := m.w.left(m.m); got != "" {
-			t.Fatalf("at the end, left behind:\n%s", got)
-		}
-		must(t, os.RemoveAll(w.dir))
-	})
-}
-
-// Two processes prepare many claims concurrently, on one GPU and on eight.
-func TestManyClaimsPartitionConcurrently(t *testing.T) {
-	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
-	processes := []*claim.Manager{w.start(), w.start()}
-	var all sync.WaitGroup
-	for round, g := range []string{"1b", "43", "52", "61", "9d", "c3", "d1", "df"} {
-		for i, devices := range [][]string{
-			{"mig-1g-10gb-0", "mig-1g-10gb-1"}, {"mig-2g-20gb-2"}, {"mig-3g-40gb-4"},
-		} {
-			for j, d := range devices {
-				devices[j] = fmt.Sprintf("gpu-%s-00-%s", g, d)
-			}
-			c := newClaim(fmt.Sprintf("claim-%d-%d", round, i), devices...)
-			m := processes[(round+i)%2]
-			all.Go(func() {
-				for range 3 {
-					prepared, err := m.Prepare(t.Context(), c)
-					if err != nil {
-						t.Errorf("%s: %v", c.Name, err)
-						return
-					}
-					index := round
-					there := w.uuids(index)
-					for _, d := range prepared {
-						if !slices.Contains(there, d.UUID) {
-							t.Errorf("%s: %s is %s, which is not there: %v", c.Name, d.Name, d.UUID, there)
-						}
-					}
-					if err := m.Unprepare(t.Context(), c.UID); err != nil {
-						t.Errorf("%s: %v", c.Name, err)
-					}
-				}
-			})
-		}
-	}
-	all.Wait()
-	wantNothing(t, w.left(processes[0]))
-}
+// isPlain reports whether the piece is a plain share of a GPU.
+func (p piece) isPlain() bool { return p.name().Kind == kind.GPU && p.memory != "" && !p.client() }

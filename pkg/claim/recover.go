@@ -121,9 +121,9 @@ func (m *Manager) sweep(ctx context.Context, s step.Step) ([]string, error) {
 // tryFor takes the lock for sweeping a step, if the lock is free.
 func (m *Manager) tryFor(ctx context.Context, s step.Step, name kind.Name) (unlock func(), ok bool, err error) {
 	if s.GPUWide() {
-		return m.locks.tryGPU(ctx, name.Address)
+		return m.locks.try(ctx, gpuWideLock(name.Address))
 	}
-	return m.locks.tryDevice(ctx, name)
+	return m.locks.try(ctx, deviceLock(name))
 }
 
 // recoverAll calls one for every number below n in parallel, and joins the errors
@@ -172,7 +172,7 @@ func (m *Manager) recoverClaim(ctx context.Context, claim types.UID, report *Rep
 		ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", klog.KRef(r.Claim.Namespace, r.Claim.Name), "claimUID", claim))
 		list = report.listFor(m.journal.Phase(r))
 	}
-	if _, err := m.reach(ctx, claim, toStable, wanted{}); err != nil {
+	if _, err := m.reach(ctx, claim, stable{}); err != nil {
 		return err
 	}
 	if list != nil {

@@ -148,8 +148,8 @@ func (m *Manager) changePods(ctx context.Context, claim types.UID, pods []types.
 	return m.journal.Save(r)
 }
 
-func isSubset(pods, of []types.UID) bool {
-	return !slices.ContainsFunc(pods, func(pod types.UID) bool { return !slices.Contains(of, pod) })
+func isSubset(pods, all []types.UID) bool {
+	return !slices.ContainsFunc(pods, func(pod types.UID) bool { return !slices.Contains(all, pod) })
 }
 
 // Release unprepares a claim that this node no longer needs, and reports whether it
@@ -180,11 +180,11 @@ func (m *Manager) Release(ctx context.Context, held Claim, object *resourceapi.R
 		return false, nil
 	}
 	klog.FromContext(ctx).Info("Unpreparing a claim that is not needed here", "why", why)
-	var want wanted
+	var to absent
 	if object != nil && object.UID == held.UID {
-		want.reserved = PodsOf(object)
+		to.reserved = PodsOf(object)
 	}
-	if _, err := m.reach(ctx, held.UID, toAbsent, want); err != nil {
+	if _, err := m.reach(ctx, held.UID, to); err != nil {
 		logRefusal(ctx, err)
 		return false, err
 	}

@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
@@ -91,9 +90,7 @@ func TestAClaimIsReleasedIfTheAPIAllocatesItElsewhere(t *testing.T) {
 				if c.released {
 					before = ""
 				}
-				if diff := cmp.Diff(before, w.left(m)); diff != "" {
-					t.Errorf("left (-want +got):\n%s", diff)
-				}
+				wantSame(t, "left", before, w.left(m))
 			})
 		}
 	}
@@ -118,9 +115,7 @@ func TestAClaimPreparedAfterItWasListedIsNotReleased(t *testing.T) {
 			if released, err := m.Release(t.Context(), held, notAllocated); released || err != nil {
 				t.Errorf("prepared anew meanwhile: released %t, %v", released, err)
 			}
-			if diff := cmp.Diff("team-a/c Prepared "+anew+"\n", w.held(m)); diff != "" {
-				t.Errorf("held (-want +got):\n%s", diff)
-			}
+			wantSame(t, "held", "team-a/c Prepared "+anew+"\n", w.held(m))
 			if released, err := m.Release(t.Context(), w.listed(t.Context(), m), notAllocated); !released || err != nil {
 				t.Errorf("listed again: released %t, %v", released, err)
 			}
@@ -302,9 +297,7 @@ func TestAClaimRemembersAPodThatTheKubeletKnows(t *testing.T) {
 	for _, want := range [][]types.UID{{"pod-of-group"}, nil} {
 		must(t, m.RecordConsumers(t.Context()))
 		must(t, m.Observe(t.Context(), w.listed(t.Context(), m), c))
-		if diff := cmp.Diff(want, w.listed(t.Context(), m).Pods); diff != "" {
-			t.Errorf("pods of the claim (-want +got):\n%s", diff)
-		}
+		wantSame(t, "pods of the claim", want, w.listed(t.Context(), m).Pods)
 		o.kubelet = map[types.UID][]types.UID{}
 	}
 }
@@ -322,14 +315,10 @@ func TestAClaimForgetsPodsThatHaveEnded(t *testing.T) {
 	stale := w.listed(t.Context(), m)
 	must(t, m.Observe(t.Context(), stale, usedBy(c, "pod-now", "pod-next")))
 	want := []types.UID{"pod-forced", "pod-next", "pod-now"}
-	if diff := cmp.Diff(want, w.listed(t.Context(), m).Pods); diff != "" {
-		t.Errorf("pods of the claim (-want +got):\n%s", diff)
-	}
+	wantSame(t, "pods of the claim", want, w.listed(t.Context(), m).Pods)
 	// An older comparison knows nothing of newer pods.
 	must(t, m.Observe(t.Context(), stale, usedBy(c, "pod-first")))
-	if diff := cmp.Diff(want, w.listed(t.Context(), m).Pods); diff != "" {
-		t.Errorf("pods of the claim after a stale comparison (-want +got):\n%s", diff)
-	}
+	wantSame(t, "pods of the claim after a stale comparison", want, w.listed(t.Context(), m).Pods)
 }
 
 // After a restart the agent works without the API server. It must know what to charge,

@@ -23,13 +23,8 @@ import (
 // held.
 type job struct {
 	step.Work
-	wide *gpuWide
-	// asked are the pods of other claims; nil if they were not read from the API
-	// server.
-	asked answers
-	// reserved are the pods for which the API server now reserves the claim. It
-	// contains only pods that the caller knows.
-	reserved []types.UID
+	claim types.UID
+	wide  *gpuWide
 }
 
 // lockGPUs takes the GPU-wide lock if it is not held. It then drops the cached list of
@@ -55,8 +50,8 @@ func (j *job) lockFor(ctx context.Context, s step.Step) error {
 // build does all steps of a new record. Each step is in the journal before it acts,
 // and one write records the result of a step and the start of the next, or of the next
 // steps that only change files. If a step fails, build undoes the steps.
-func (m *Manager) build(ctx context.Context, j *job, in plan.Inputs) error {
-	err := m.advance(ctx, j, in)
+func (m *Manager) build(ctx context.Context, j *job, to prepared) error {
+	err := m.advance(ctx, j, to)
 	if err != nil {
 		// Undo even if the call was canceled.
 		undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime(ctx))
@@ -70,7 +65,7 @@ func (m *Manager) build(ctx context.Context, j *job, in plan.Inputs) error {
 // advance does the steps. It releases the GPU-wide lock for a step that is not
 // GPU-wide: such a step may take long, and the record already contains the devices of
 // the claim.
-func (m *Manager) advance(ctx context.Context, j *job, in plan.Inputs) error {
+func (m *Manager) advance(ctx context.Context, j *job, to prepared) error {
 	if err := j.lockGPUs(ctx); err != nil {
 		return err
 	}
@@ -82,10 +77,10 @@ func (m *Manager) advance(ctx context.Context, j *job, in plan.Inputs) error {
 	for i, h := range others {
 		holders[i] = h.ForPlan()
 	}
-	if j.Plan, err = plan.Against(j.Plan, in, holders); err != nil {
+	if j.Plan, err = plan.Against(j.Plan, to.inputs, holders); err != nil {
 		return err
 	}
-	if err := m.checkUnused(ctx, j); err != nil {
+	if err := m.checkUnused(ctx, j, to.asked); err != nil {
 		return err
 	}
 	if err := m.steps.Clean(ctx, j.Work); err != nil {
@@ -116,12 +111,12 @@ func (m *Manager) advance(ctx context.Context, j *job, in plan.Inputs) error {
 
 // begin marks a step of the journal as started. If it only changes files, begin also marks
 // the steps after it that do: their undo needs no result, and they need not have acted.
-func (m *Manager) begin(j *job, at int) {
-	j.Journal[at].State = journal.Started
-	if !m.steps.OnlyFiles(j.Journal[at].Step) {
+func (m *Manager) begin(j *job, first int) {
+	j.Journal[first].State = journal.Started
+	if !m.steps.OnlyFiles(j.Journal[first].Step) {
 		return
 	}
-	for i := at + 1; i < len(j.Journal) && m.steps.OnlyFiles(j.Journal[i].Step); i++ {
+	for i := first + 1; i < len(j.Journal) && m.steps.OnlyFiles(j.Journal[i].Step); i++ {
 		j.Journal[i].State = journal.Started
 	}
 }
@@ -167,7 +162,7 @@ func (m *Manager) undo(ctx context.Context, j *job) error {
 	if err := m.undoSteps(ctx, j, j.Journal); err != nil {
 		return err
 	}
-	return m.journal.Delete(j.Claim.UID)
+	return m.journal.Delete(j.claim)
 }
 
 // undoSteps undoes steps in reverse order.
@@ -206,7 +201,7 @@ func (m *Manager) releaseLost(ctx context.Context, j *job) error {
 	if err := j.lockGPUs(ctx); err != nil {
 		return err
 	}
-	return m.options.CDI.Remove(ctx, j.Claim.UID)
+	return m.options.CDI.Remove(ctx, j.claim)
 }
 
 // note lets a step read the node before it acts, and keeps its result.

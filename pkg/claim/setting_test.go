@@ -3,7 +3,6 @@
 package claim_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,8 +12,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/share"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -73,9 +70,7 @@ func TestAGPUIsExclusiveWhileItHasMPSShares(t *testing.T) {
 		"mode of gpu-00-00: ExclusiveProcess", "start gpu-00-00 of GPU-0=20480M, 25%",
 		"stop gpu-00-00", "mode of gpu-00-00: Default",
 	}
-	if diff := cmp.Diff(want, w.supervisor.log); diff != "" {
-		t.Errorf("order (-want +got):\n%s", diff)
-	}
+	wantSame(t, "order", want, w.supervisor.log)
 }
 
 func TestOnlyMPSSharesOfAGPUMakeItExclusive(t *testing.T) {
@@ -93,8 +88,7 @@ func TestOnlyMPSSharesOfAGPUMakeItExclusive(t *testing.T) {
 			old := w.gpus[gpu.PCIAddress{Bus: 1}]
 			old.ComputeCapability = gpu.Version{Major: 6, Minor: 1}
 			w.gpus[old.Address] = old
-			_, err := w.start().Prepare(once(), pieces("c", p))
-			must(t, err)
+			must(t, errOf(w.start().Prepare(once(), pieces("c", p))))
 			if got := w.modes(); got != "" {
 				t.Errorf("compute modes:\n%s", got)
 			}
@@ -107,8 +101,7 @@ func TestOnlyMPSSharesOfAGPUMakeItExclusive(t *testing.T) {
 		for name, p := range map[string]piece{
 			"client": {device: part, memory: "2Gi"}, "plain": {device: part, memory: "2Gi", config: config("ShareConfig", plain)},
 		} {
-			_, err := m.Prepare(once(), pieces(name, p))
-			must(t, err)
+			must(t, errOf(m.Prepare(once(), pieces(name, p))))
 		}
 	})
 }
@@ -120,29 +113,23 @@ func TestAModeOfTheAdministratorStays(t *testing.T) {
 			must(t, modes.SetComputeMode(once(), gpu.PCIAddress{}, mode))
 			untouched := w.modes()
 			m, c := w.start(), mpsShare("c")
-			_, err := m.Prepare(once(), c)
-			must(t, err)
+			must(t, errOf(m.Prepare(once(), c)))
 			if gpus, err := m.ExclusiveGPUs(t.Context()); len(gpus) > 0 || err != nil {
 				t.Errorf("it counts as the claims' mode: %v, %v", gpus, err)
 			}
 			m, _ = w.restart(t.Context())
 			must(t, m.Unprepare(once(), c.UID))
-			if diff := cmp.Diff(untouched, w.left(m)); diff != "" {
-				t.Errorf("left (-want +got):\n%s", diff)
-			}
+			wantSame(t, "left", untouched, w.left(m))
 		})
 	}
 	t.Run("set while shares are there", func(t *testing.T) {
 		w, modes := newExclusiveWorld(t, 1)
 		m, c := w.start(), mpsShare("c")
-		_, err := m.Prepare(once(), c)
-		must(t, err)
+		must(t, errOf(m.Prepare(once(), c)))
 		must(t, modes.SetComputeMode(once(), gpu.PCIAddress{}, gpu.ComputeModeProhibited))
 		m, _ = w.restart(t.Context())
 		must(t, m.Unprepare(once(), c.UID))
-		if diff := cmp.Diff("gpu-00-00 Prohibited\n", w.left(m)); diff != "" {
-			t.Errorf("left (-want +got):\n%s", diff)
-		}
+		wantSame(t, "left", "gpu-00-00 Prohibited\n", w.left(m))
 	})
 }
 
@@ -150,13 +137,10 @@ func TestAModeOfTheAdministratorStays(t *testing.T) {
 func TestALostModeIsSetAgain(t *testing.T) {
 	w, modes := newExclusiveWorld(t, 1)
 	c := mpsShare("c")
-	_, err := w.start().Prepare(once(), c)
-	must(t, err)
+	must(t, errOf(w.start().Prepare(once(), c)))
 	clear(modes.now)
 	m, _ := w.restart(t.Context())
-	if diff := cmp.Diff(exclusive, w.modes()); diff != "" {
-		t.Errorf("after a recovery (-want +got):\n%s", diff)
-	}
+	wantSame(t, "after a recovery", exclusive, w.modes())
 	must(t, m.Unprepare(once(), c.UID))
 	wantNothing(t, w.left(m))
 }
@@ -165,9 +149,7 @@ func TestAPlainShareIsRefusedOnAnExclusiveNode(t *testing.T) {
 	w, _ := newExclusiveWorld(t, 1)
 	m := w.start()
 	_, err := m.Prepare(once(), plainShare("c"))
-	if !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "strategy Plain: not supported: the node keeps its GPUs in ExclusiveProcess while they have MPS shares (--exclusive-compute)") {
-		t.Errorf("error %v, want ErrNotSupported with the reason", err)
-	}
+	wantError(t, "error", err, gpu.ErrNotSupported, "strategy Plain: not supported: the node keeps its GPUs in ExclusiveProcess while they have MPS shares (--exclusive-compute)")
 	wantShort(t, err)
 	wantNothing(t, w.left(m))
 }
@@ -180,24 +162,18 @@ func TestTheSettingChangesWhileClaimsHoldShares(t *testing.T) {
 		before, unlimited := mpsShare("before"), plainShare("plain")
 		m := w.start()
 		for _, c := range []*resourceapi.ResourceClaim{before, unlimited} {
-			_, err := m.Prepare(once(), c)
-			must(t, err)
+			must(t, errOf(m.Prepare(once(), c)))
 		}
 		w.exclusive = true
 		m, _ = w.restart(t.Context())
 		_, err := m.Prepare(once(), mpsShare("c"))
-		if !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "by a plain share of another claim") {
-			t.Errorf("a plain share is there: %v", err)
-		}
+		wantError(t, "a plain share is there", err, gpu.ErrInUse, "by a plain share of another claim")
 		if got := w.modes(); got != "" {
 			t.Errorf("compute modes:\n%s", got)
 		}
 		must(t, m.Unprepare(once(), unlimited.UID))
-		_, err = m.Prepare(once(), mpsShare("c"))
-		must(t, err)
-		if diff := cmp.Diff(exclusive, w.modes()); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		must(t, errOf(m.Prepare(once(), mpsShare("c"))))
+		wantSame(t, "compute modes", exclusive, w.modes())
 	})
 	t.Run("from on to off", func(t *testing.T) {
 		w, _ := newExclusiveWorld(t, 1)
@@ -207,21 +183,15 @@ func TestTheSettingChangesWhileClaimsHoldShares(t *testing.T) {
 		w.exclusive = false
 		m, _ := w.restart(t.Context())
 		_, err = m.Prepare(once(), plainShare("plain"))
-		if !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "its compute mode is ExclusiveProcess for the MPS shares of other claims") {
-			t.Errorf("a plain share in an exclusive GPU: %v", err)
-		}
+		wantError(t, "a plain share in an exclusive GPU", err, gpu.ErrInUse, "its compute mode is ExclusiveProcess for the MPS shares of other claims")
 		c := mpsShare("c")
-		_, err = m.Prepare(once(), c)
-		must(t, err)
-		if diff := cmp.Diff(exclusive, w.modes()); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		must(t, errOf(m.Prepare(once(), c)))
+		wantSame(t, "compute modes", exclusive, w.modes())
 		must(t, m.Unprepare(once(), before.UID))
 		if got := w.modes(); got != "" {
 			t.Errorf("compute modes:\n%s", got)
 		}
-		_, err = m.Prepare(once(), plainShare("plain"))
-		must(t, err)
+		must(t, errOf(m.Prepare(once(), plainShare("plain"))))
 	})
 }
 
@@ -230,9 +200,7 @@ func TestAModeThatCannotBeSetRefusesTheShare(t *testing.T) {
 		w, modes := newExclusiveWorld(t, 1)
 		modes.err = cause
 		m := w.start()
-		if _, err := m.Prepare(once(), mpsShare("c")); !errors.Is(err, cause) {
-			t.Errorf("error %v, want %v", err, cause)
-		}
+		wantError(t, "error", errOf(m.Prepare(once(), mpsShare("c"))), cause)
 		if got := w.left(m); got != "" {
 			t.Errorf("%v: left behind:\n%s", cause, got)
 		}
@@ -248,19 +216,12 @@ func TestAModeThatCannotBeRestoredYet(t *testing.T) {
 	must(t, err)
 	modes.err = gpu.ErrTimeout
 	must(t, m.Unprepare(once(), c.UID))
-	if diff := cmp.Diff("compute/gpu-00-00.record\n"+exclusive, w.left(m)); diff != "" {
-		t.Errorf("left (-want +got):\n%s", diff)
-	}
-	if _, err := m.Prepare(once(), whole); !errors.Is(err, gpu.ErrTimeout) {
-		t.Errorf("a whole GPU in the mode of earlier claims: %v", err)
-	}
-	if _, err := m.Recover(t.Context()); !errors.Is(err, gpu.ErrTimeout) {
-		t.Errorf("the recovery returned %v", err)
-	}
+	wantSame(t, "left", "compute/gpu-00-00.record\n"+exclusive, w.left(m))
+	wantError(t, "a whole GPU in the mode of earlier claims", errOf(m.Prepare(once(), whole)), gpu.ErrTimeout)
+	wantError(t, "the recovery", errOf(m.Recover(t.Context())), gpu.ErrTimeout)
 	modes.err = nil
 	t.Run("the next claim restores it", func(t *testing.T) {
-		_, err := m.Prepare(once(), whole)
-		must(t, err)
+		must(t, errOf(m.Prepare(once(), whole)))
 		if got := w.modes(); got != "" {
 			t.Errorf("compute modes:\n%s", got)
 		}
@@ -298,16 +259,13 @@ func TestAModeOfAGPUThatIsInMIGModeNow(t *testing.T) {
 
 func TestAStoredModeIsIgnoredAfterAReboot(t *testing.T) {
 	w, _ := newExclusiveWorld(t, 1)
-	_, err := w.start().Prepare(once(), mpsShare("c"))
-	must(t, err)
+	must(t, errOf(w.start().Prepare(once(), mpsShare("c"))))
 	w.boot++ // an administrator sets the same mode after the reboot
 	if gpus, err := w.start().ExclusiveGPUs(t.Context()); len(gpus) > 0 || err != nil {
 		t.Errorf("it counts as the claims' mode: %v, %v", gpus, err)
 	}
 	m, _ := w.restart(t.Context())
-	if diff := cmp.Diff(exclusive, w.modes()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	wantSame(t, "compute modes", exclusive, w.modes())
 	if strings.Contains(w.left(m), "compute/") {
 		t.Errorf("left behind:\n%s", w.left(m))
 	}
@@ -317,35 +275,15 @@ func TestAStoredModeIsIgnoredAfterAReboot(t *testing.T) {
 func TestADamagedRecordOfAModeLeavesTheMode(t *testing.T) {
 	w, _ := newExclusiveWorld(t, 1)
 	m, c := w.start(), mpsShare("c")
-	_, err := m.Prepare(once(), c)
-	must(t, err)
+	must(t, errOf(m.Prepare(once(), c)))
 	must(t, os.WriteFile(filepath.Join(w.dir, "compute", "gpu-00-00.record"), []byte("x"), 0o600))
 	if gpus, err := m.ExclusiveGPUs(t.Context()); len(gpus) > 0 || err != nil {
 		t.Errorf("exclusive GPUs %v, %v", gpus, err)
 	}
 	must(t, m.Unprepare(once(), c.UID))
-	if diff := cmp.Diff(exclusive, w.modes()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	wantSame(t, "compute modes", exclusive, w.modes())
 	if _, err := os.Stat(filepath.Join(w.dir, "compute", "quarantine", "gpu-00-00.record")); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestExclusiveComputeNeedsAllOfItsParts(t *testing.T) {
-	w, _ := newExclusiveWorld(t, 1)
-	for _, without := range []func(*ports.ExclusiveCompute){
-		func(x *ports.ExclusiveCompute) { x.Modes = nil },
-		func(x *ports.ExclusiveCompute) { x.Changed = nil },
-	} {
-		w.options = func(o *claim.Options) {
-			without(o.ExclusiveCompute)
-			if _, err := claim.New(*o); err == nil || !strings.Contains(err.Error(), "an option of exclusive compute is missing") {
-				t.Errorf("error %v", err)
-			}
-			o.ExclusiveCompute = nil
-		}
-		w.start()
 	}
 }
 
@@ -383,9 +321,7 @@ func TestTheFirstSetsTheIntervalAndTheLastRestoresIt(t *testing.T) {
 					t.Errorf("step %d (-want +got):\n%s", i, diff)
 				}
 			}
-			if diff := cmp.Diff(untouched, w.left(m)); diff != "" {
-				t.Errorf("left behind (-want +got):\n%s", diff)
-			}
+			wantSame(t, "left behind", untouched, w.left(m))
 		})
 	}
 }
@@ -412,9 +348,7 @@ func TestATimeSliceWithMemory(t *testing.T) {
 		{Slots: 1, Share: &share.Amount{Memory: 40 << 30}},
 		{Slots: 1},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("shares (-want +got):\n%s", diff)
-	}
+	wantSame(t, "shares", want, got)
 	if got := w.supervisor.String(); got != "" {
 		t.Errorf("MPS daemons run: %s", got)
 	}
@@ -431,44 +365,9 @@ func TestAWholeGPUWithAnInterval(t *testing.T) {
 	// An administrator changes the time slice.
 	must(t, w.timeSlices.SetTimeSlice(once(), gpu.PCIAddress{}, gpu.TimeSliceShort))
 	w.restart(t.Context())
-	if diff := cmp.Diff("gpu-00-00 Medium\n", w.timeSlices.String()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	wantSame(t, "time slices", "gpu-00-00 Medium\n", w.timeSlices.String())
 	must(t, m.Unprepare(once(), c.UID))
 	wantNothing(t, w.left(m))
-}
-
-// A time slice that cannot be restored does not block the end of a pod. It is restored
-// later.
-func TestAnIntervalThatCannotBeRestoredYet(t *testing.T) {
-	w := newShareWorld(t, t.TempDir(), 1)
-	m, c := w.start(), timeSliceClaim("c", gpu.TimeSliceLong)
-	must(t, errOf(m.Prepare(once(), c)))
-	w.timeSlices.err = errors.New("nvidia-smi: cannot be run")
-	must(t, m.Unprepare(once(), c.UID))
-	if diff := cmp.Diff("intervals/gpu-00-00.record\ngpu-00-00 Long\n", w.left(m)); diff != "" {
-		t.Errorf("left (-want +got):\n%s", diff)
-	}
-	if _, err := m.Recover(t.Context()); err == nil {
-		t.Error("the recovery returned no error")
-	}
-	w.timeSlices.err = nil
-	m, report := w.restart(t.Context())
-	if got := w.left(m); got != "" || len(report.Swept["SetTimeSlice"]) != 1 {
-		t.Errorf("%+v, left behind:\n%s", report, got)
-	}
-}
-
-func TestAStoredIntervalIsIgnoredAfterAReboot(t *testing.T) {
-	w := newShareWorld(t, t.TempDir(), 1)
-	must(t, errOf(w.start().Prepare(once(), timeSliceClaim("c", gpu.TimeSliceLong))))
-	w.boot++
-	// An administrator sets the time slice after the reboot.
-	must(t, w.timeSlices.SetTimeSlice(once(), gpu.PCIAddress{}, gpu.TimeSliceMedium))
-	m, _ := w.restart(t.Context())
-	if diff := cmp.Diff("gpu-00-00 Medium\n", w.left(m)); diff != "" {
-		t.Errorf("left (-want +got):\n%s", diff)
-	}
 }
 
 func TestADamagedStoredIntervalIsIgnored(t *testing.T) {

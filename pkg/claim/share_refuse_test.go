@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -194,14 +193,7 @@ func TestSharesThatCannotBePrepared(t *testing.T) {
 			for _, other := range c.others {
 				must(t, errOf(m.Prepare(once(), other)))
 			}
-			before := w.left(m)
-			devices, err := m.Prepare(once(), pieces("refused", c.pieces...))
-			if !errors.Is(err, c.is) || !strings.Contains(fmt.Sprint(err), c.says) || len(devices) != 0 {
-				t.Errorf("got %v, %v\nwant %v that says %q", devices, err, c.is, c.says)
-			}
-			if diff := cmp.Diff(before, w.left(m)); diff != "" {
-				t.Errorf("left (-before +after):\n%s", diff)
-			}
+			wantRefused(t, m, w.left, pieces("refused", c.pieces...), c.is, c.says)
 		})
 	}
 }
@@ -241,10 +233,7 @@ func TestOneShareTwiceInAClaimIsRefused(t *testing.T) {
 					}
 				}
 				m := w.start()
-				if _, err := m.Prepare(once(), c); !errors.Is(err, gpu.ErrInvalid) {
-					t.Errorf("got %v, want %v", err, gpu.ErrInvalid)
-				}
-				wantNothing(t, w.left(m))
+				wantRefused(t, m, w.left, c, gpu.ErrInvalid)
 			})
 		}
 	}
@@ -352,9 +341,7 @@ func TestTheLastOfAClaimsConfigurationsWins(t *testing.T) {
 				devices.Config = append(devices.Config, opaque(resourceapi.AllocationConfigSourceClaim, driver, parameters))
 			}
 			devices, err := w.start().Prepare(once(), share)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got := devices[0].Strategy(); got != c.want {
 				t.Errorf("the share is held by %s, want %s", got, c.want)
 			}
@@ -409,9 +396,7 @@ func TestOneConfigurationOfNVIDIAIsForItsGPUsTogether(t *testing.T) {
 			w := newShareWorld(t, t.TempDir(), 2)
 			m := w.start()
 			must(t, errOf(m.Prepare(once(), c.claim)))
-			if diff := cmp.Diff(c.daemons, w.supervisor.String()); diff != "" {
-				t.Errorf("daemons (-want +got):\n%s", diff)
-			}
+			wantSame(t, "daemons", c.daemons, w.supervisor.String())
 			must(t, m.Unprepare(once(), c.claim.UID))
 			wantNothing(t, w.left(m))
 		})
@@ -427,9 +412,7 @@ func TestContainersOfRequestsThatAreConfiguredTogether(t *testing.T) {
 	must(t, errOf(w.start().Prepare(once(), c)))
 	const client = "  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-01-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50\n" +
 		"  /run/sup/gpu-01-00/pipe at /run/sup/gpu-01-00/pipe\n  /run/sup/gpu-01-00/shm at /dev/shm\n"
-	if diff := cmp.Diff("uid-c-gpu-01-00\n"+client+"uid-c-gpu-00-00\n"+client, w.edits(c)); diff != "" {
-		t.Errorf("CDI (-want +got):\n%s", diff)
-	}
+	wantSame(t, "CDI", "uid-c-gpu-01-00\n"+client+"uid-c-gpu-00-00\n"+client, w.edits(c))
 }
 
 func TestAConfigurationOfNVIDIAWithoutRequestsIsForDevicesOfItsKind(t *testing.T) {
@@ -466,9 +449,7 @@ func TestAConfigurationOfNVIDIAWithoutRequestsIsForDevicesOfItsKind(t *testing.T
 				wantShort(t, err)
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var got []string
 			for _, d := range devices {
 				percentage := 0

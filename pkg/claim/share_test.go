@@ -80,36 +80,29 @@ func TestWhatContainersGet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newShareWorld(t, t.TempDir(), 2)
-			m, all := w.start(), pieces("c", c.pieces...)
-			devices, err := m.Prepare(once(), all)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(c.edits, w.edits(all)); diff != "" {
-				t.Errorf("CDI (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(c.daemons, w.supervisor.String()); diff != "" {
-				t.Errorf("daemons (-want +got):\n%s", diff)
-			}
-			// Preparing again, in this process or in one of another release with
-			// other flags, does not change a running claim.
-			before := w.left(m)
-			w.shares.Smallest = 1 << 40
-			m, _ = w.restart(t.Context())
-			again, err := m.Prepare(once(), all)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(devices, again); diff != "" {
-				t.Errorf("prepared again (-first +again):\n%s", diff)
-			}
-			if diff := cmp.Diff(before+c.edits, w.left(m)+w.edits(all)); diff != "" {
-				t.Errorf("prepared again (-first +again):\n%s", diff)
-			}
-			must(t, m.Unprepare(once(), all.UID))
-			wantNothing(t, w.left(m))
+			w.wantInjected(t, pieces("c", c.pieces...), c.edits, c.daemons, func() { w.shares.Smallest = 1 << 40 })
 		})
 	}
+}
+
+// wantInjected checks what the containers of a claim get, and its daemons. An agent of another
+// release, or with other flags, does not change them.
+func (w *world) wantInjected(t *testing.T, c *resourceapi.ResourceClaim, edits, daemons string, update func()) {
+	t.Helper()
+	m := w.start()
+	devices, err := m.Prepare(once(), c)
+	must(t, err)
+	wantSame(t, "CDI", edits, w.edits(c))
+	wantSame(t, "daemons", daemons, w.supervisor.String())
+	before := w.left(m)
+	update()
+	m, _ = w.restart(t.Context())
+	again, err := m.Prepare(once(), c)
+	must(t, err)
+	wantSame(t, "devices that are prepared again", devices, again)
+	wantSame(t, "left of a claim that is prepared again", before+edits, w.left(m)+w.edits(c))
+	must(t, m.Unprepare(once(), c.UID))
+	wantNothing(t, w.left(m))
 }
 
 // One configuration may apply to several requests and name the GPUs of all.
@@ -121,9 +114,7 @@ func TestLimitsForGPUsByTheirUUIDs(t *testing.T) {
 		opaque(resourceapi.AllocationConfigSourceClaim, driver, mpsLimits(uuidOf(0), "5Gi", uuidOf(1), "7Gi"), "gpu-0", "gpu-1"),
 	}
 	must(t, errOf(w.start().Prepare(once(), c)))
-	if diff := cmp.Diff("gpu-00-00 of "+uuidOf(0)+"=5120M\ngpu-01-00 of "+uuidOf(1)+"=7168M\n", w.supervisor.String()); diff != "" {
-		t.Errorf("daemons (-want +got):\n%s", diff)
-	}
+	wantSame(t, "daemons", "gpu-00-00 of "+uuidOf(0)+"=5120M\ngpu-01-00 of "+uuidOf(1)+"=7168M\n", w.supervisor.String())
 }
 
 func TestAClaimForSeveralUsersWhereMPSServesThem(t *testing.T) {
@@ -131,9 +122,7 @@ func TestAClaimForSeveralUsersWhereMPSServesThem(t *testing.T) {
 	w.supervisor.all = true
 	m, c := w.start(), pieces("c", piece{device: "gpu-00-00", config: config("GpuConfig", `"sharing":{"strategy":"MPS","mps":{"multiUser":true}}`)})
 	w.supervisor.err = gpu.ErrNotReady
-	if _, err := m.Prepare(once(), c); !errors.Is(err, gpu.ErrNotReady) {
-		t.Errorf("without a supervisor: %v, want %v", err, gpu.ErrNotReady)
-	}
+	wantError(t, "without a supervisor", errOf(m.Prepare(once(), c)), gpu.ErrNotReady)
 	w.supervisor.err = nil
 	if devices, err := m.Prepare(once(), c); err != nil || devices[0].Strategy() != v1alpha1.StrategyMPS {
 		t.Errorf("got %+v, %v, want MPS", devices, err)
@@ -149,9 +138,7 @@ func TestPrepareDescribesShares(t *testing.T) {
 		piece{device: "gpu-02-00", config: config("GpuConfig", together)},
 		piece{device: "gpu-03-00-ts", config: interval(gpu.TimeSliceLong)},
 	))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	mps := func(daemon string) *share.Client { return &share.Client{Daemon: kindtest.Name(daemon)} }
 	limited := mps(devices[0].Name.String())
 	limited.Processes, limited.ThreadPercentage, limited.MemoryLimit = 2, 25, 10<<30
@@ -166,9 +153,7 @@ func TestPrepareDescribesShares(t *testing.T) {
 	for _, d := range devices {
 		got = append(got, d.Terms)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	wantSame(t, "terms", want, got)
 }
 
 // Without a supervisor shares are plain, as they are published.
@@ -186,9 +171,7 @@ func TestSharesWithoutMPSArePlain(t *testing.T) {
 			without(w)
 			m, c := w.start(), pieces("c", piece{device: "gpu-00-00", memory: "20Gi"})
 			devices, err := m.Prepare(once(), c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got := devices[0].Strategy(); got != v1alpha1.StrategyPlain || w.supervisor.String() != "" {
 				t.Errorf("strategy %s, daemons:\n%s", got, w.supervisor)
 			}
@@ -228,9 +211,7 @@ func TestCeilingsFollowTheLargestShare(t *testing.T) {
 	want := []string{
 		"start gpu-00-00 of GPU-0=10240M, 12%", "set gpu-00-00 of GPU-0=30720M, 37%", "set gpu-00-00 of GPU-0=20480M, 25%", "stop gpu-00-00",
 	}
-	if diff := cmp.Diff(want, w.supervisor.log); diff != "" {
-		t.Errorf("what the supervisor did (-want +got):\n%s", diff)
-	}
+	wantSame(t, "what the supervisor did", want, w.supervisor.log)
 }
 
 func TestASupervisorThatIsAway(t *testing.T) {
@@ -280,12 +261,8 @@ func TestAClaimIsHeldUntilItsDaemonIsStopped(t *testing.T) {
 	if err := m.Unprepare(once(), big.UID); err != nil {
 		t.Errorf("one of several shares: %v", err)
 	}
-	if err := m.Unprepare(once(), small.UID); !errors.Is(err, gpu.ErrNotReady) {
-		t.Errorf("the last share: %v, want %v", err, gpu.ErrNotReady)
-	}
-	if _, err := m.Prepare(once(), newClaim("whole", "gpu-00-00")); !errors.Is(err, gpu.ErrInUse) {
-		t.Errorf("the GPU: %v, want %v", err, gpu.ErrInUse)
-	}
+	wantError(t, "the last share", m.Unprepare(once(), small.UID), gpu.ErrNotReady)
+	wantError(t, "the GPU", errOf(m.Prepare(once(), newClaim("whole", "gpu-00-00"))), gpu.ErrInUse)
 	w.supervisor.err = nil
 	must(t, m.Unprepare(once(), small.UID))
 	wantNothing(t, w.left(m))
@@ -296,12 +273,8 @@ func TestRecoveryStopsDaemonsWithoutAClaim(t *testing.T) {
 	must(t, errOf(w.start().Prepare(once(), pieces("c", piece{device: "gpu-00-00", memory: "20Gi"}))))
 	must(t, errOf(w.supervisor.EnsureMPS(once(), gpu.MPSDaemon{Name: "gpu-01-00", Devices: []string{"GPU-1"}})))
 	_, report := w.restart(t.Context())
-	if diff := cmp.Diff(claim.Report{Verified: []types.UID{"uid-c"}, Swept: map[string][]string{"StartMPS": {"gpu-01-00"}}}, report); diff != "" {
-		t.Errorf("report (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff("gpu-00-00 of GPU-0=20480M, 25%\n", w.supervisor.String()); diff != "" {
-		t.Errorf("daemons (-want +got):\n%s", diff)
-	}
+	wantSame(t, "report", claim.Report{Verified: []types.UID{"uid-c"}, Swept: map[string][]string{"StartMPS": {"gpu-01-00"}}}, report)
+	wantSame(t, "daemons", "gpu-00-00 of GPU-0=20480M, 25%\n", w.supervisor.String())
 }
 
 // The supervisor finds a process with the name of a daemon that serves other devices.
@@ -312,13 +285,9 @@ func TestADaemonForTheWrongDevicesIsReplaced(t *testing.T) {
 	first, second := pieces("first", piece{device: "gpu-00-00", memory: "20Gi"}), pieces("second", piece{device: "gpu-00-00", memory: "30Gi"})
 	w.supervisor.stray = "gpu-00-00"
 	must(t, errOf(m.Prepare(once(), first)))
-	if diff := cmp.Diff([]string{"start", "stop", "start"}, verbs(w.supervisor.log)); diff != "" {
-		t.Errorf("calls (-want +got):\n%s", diff)
-	}
+	wantSame(t, "calls", []string{"start", "stop", "start"}, verbs(w.supervisor.log))
 	w.supervisor.stray = "gpu-00-00"
-	if _, err := m.Prepare(once(), second); !errors.Is(err, gpu.ErrInUse) {
-		t.Errorf("with a claim that uses it: %v, want %v", err, gpu.ErrInUse)
-	}
+	wantError(t, "with a claim that uses it", errOf(m.Prepare(once(), second)), gpu.ErrInUse)
 	if slices.Contains(verbs(w.supervisor.log[3:]), "stop") {
 		t.Errorf("a daemon with clients was stopped: %q", w.supervisor.log)
 	}
@@ -345,12 +314,8 @@ func TestSeatsOfAnotherSizeNeverHaveMoreThanTheGPU(t *testing.T) {
 	must(t, seats("quarters", 3))
 	w.shares.Units = kind.Numbers{kind.Seat: 8}
 	must(t, seats("eighths", 2))
-	if err := seats("more", 1); !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "10Gi of its 80Gi memory are wanted, and 80Gi are held by 2 other claims") {
-		t.Errorf("another eighth: %v, want %v", err, gpu.ErrInUse)
-	}
-	if diff := cmp.Diff("gpu-00-00 of GPU-0=61440M, 75%\n", w.supervisor.String()); diff != "" {
-		t.Errorf("daemons (-want +got):\n%s", diff)
-	}
+	wantError(t, "another eighth", seats("more", 1), gpu.ErrInUse, "10Gi of its 80Gi memory are wanted, and 80Gi are held by 2 other claims")
+	wantSame(t, "daemons", "gpu-00-00 of GPU-0=61440M, 75%\n", w.supervisor.String())
 }
 
 // The CDI spec of seats names them. Their GPU's daemon stays while a claim without a
@@ -374,9 +339,7 @@ func TestSeatsWhoseRecordIsLost(t *testing.T) {
 	}
 	must(t, m.Unprepare(once(), c.UID))
 	must(t, m.Unprepare(once(), pieces("next").UID))
-	if got := w.supervisor.String(); got != "" {
-		t.Errorf("a daemon is left: %s", got)
-	}
+	wantNothing(t, w.supervisor.String())
 }
 
 // setNamespaces sets whether the driver lets MPS daemons have namespaces.
@@ -446,24 +409,8 @@ func TestWhatContainersGetOfANamespace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newNamespaceWorld(t, t.TempDir(), 2)
-			m, all := w.start(), pieces("c", c.pieces...)
-			must(t, errOf(m.Prepare(once(), all)))
-			if diff := cmp.Diff(c.edits, w.edits(all)); diff != "" {
-				t.Errorf("CDI (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(c.daemons, w.supervisor.String()); diff != "" {
-				t.Errorf("daemons (-want +got):\n%s", diff)
-			}
 			// A driver that has lost the feature does not change a running claim.
-			before := w.left(m)
-			w.setNamespaces(false)
-			m, _ = w.restart(t.Context())
-			must(t, errOf(m.Prepare(once(), all)))
-			if diff := cmp.Diff(before+c.edits, w.left(m)+w.edits(all)); diff != "" {
-				t.Errorf("prepared again (-first +again):\n%s", diff)
-			}
-			must(t, m.Unprepare(once(), all.UID))
-			wantNothing(t, w.left(m))
+			w.wantInjected(t, pieces("c", c.pieces...), c.edits, c.daemons, func() { w.setNamespaces(false) })
 		})
 	}
 }
@@ -510,9 +457,7 @@ func TestAShareJoinsTheProtocolOfTheOthers(t *testing.T) {
 			}
 			want := func(daemons string) {
 				t.Helper()
-				if diff := cmp.Diff(daemons+"\n", w.supervisor.String()); diff != "" {
-					t.Errorf("daemons (-want +got):\n%s", diff)
-				}
+				wantSame(t, "daemons", daemons+"\n", w.supervisor.String())
 			}
 			prepare := func(name string) {
 				t.Helper()
@@ -541,18 +486,12 @@ func TestAShareThatRequiresANamespaceWaitsForSharesWithout(t *testing.T) {
 	m := w.start()
 	old := pieces("old", piece{device: "gpu-00-00", memory: "20Gi"})
 	strict := pieces("strict", piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", `"require":"daemon"`)})
-	if _, err := m.Prepare(once(), strict); !errors.Is(err, gpu.ErrNotSupported) {
-		t.Errorf("without namespaces: %v, want %v", err, gpu.ErrNotSupported)
-	}
+	wantError(t, "without namespaces", errOf(m.Prepare(once(), strict)), gpu.ErrNotSupported)
 	must(t, errOf(m.Prepare(once(), old)))
 	w.setNamespaces(true)
 	before := w.left(m)
-	if _, err := m.Prepare(once(), strict); !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "without namespaces") {
-		t.Errorf("with a share without: %v, want one that is ErrInUse and names namespaces", err)
-	}
-	if diff := cmp.Diff(before, w.left(m)); diff != "" {
-		t.Errorf("(-before +after):\n%s", diff)
-	}
+	wantError(t, "with a share without", errOf(m.Prepare(once(), strict)), gpu.ErrInUse, "without namespaces")
+	wantSame(t, "left afterwards", before, w.left(m))
 	must(t, m.Unprepare(once(), old.UID))
 	devices, err := m.Prepare(once(), strict)
 	if _, compute := devices[0].Terms.Enforcement(); err != nil || compute != v1alpha1.EnforcementDaemon {
@@ -582,9 +521,7 @@ func TestANamespaceOfALostRecordStays(t *testing.T) {
 				t.Errorf("the daemon or the namespace of the lost claim has ended: %q", got)
 			}
 			must(t, m.Unprepare(once(), lost.UID))
-			if got := w.supervisor.String(); got != "" {
-				t.Errorf("a daemon is left: %s", got)
-			}
+			wantNothing(t, w.supervisor.String())
 		})
 	}
 }
@@ -595,9 +532,7 @@ func TestAStrayDaemonOfTheOtherProtocolIsReplaced(t *testing.T) {
 	m := w.start()
 	must(t, errOf(w.supervisor.EnsureMPS(once(), gpu.MPSDaemon{Name: "gpu-00-00", Devices: []string{"GPU-0"}})))
 	must(t, errOf(m.Prepare(once(), pieces("c", piece{device: "gpu-00-00", memory: "20Gi"}))))
-	if diff := cmp.Diff([]string{"start", "stop", "start"}, verbs(w.supervisor.log)); diff != "" {
-		t.Errorf("calls (-want +got):\n%s", diff)
-	}
+	wantSame(t, "calls", []string{"start", "stop", "start"}, verbs(w.supervisor.log))
 }
 
 // A daemon with shares is not stopped for its protocol, whatever has started it.
@@ -608,12 +543,8 @@ func TestADaemonOfTheOtherProtocolWithSharesIsLeftAlone(t *testing.T) {
 	legacy := gpu.MPSDaemon{Name: "gpu-00-00", Devices: []string{"GPU-0"}}
 	w.supervisor.daemons["gpu-00-00"] = legacy
 	second := pieces("second", piece{device: "gpu-00-00", memory: "20Gi"})
-	if _, err := m.Prepare(once(), second); !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "protocol") {
-		t.Errorf("got %v, want one that is ErrInUse and names the protocol", err)
-	}
-	if diff := cmp.Diff("gpu-00-00 of GPU-0\n", w.supervisor.String()); diff != "" {
-		t.Errorf("daemons (-want +got):\n%s", diff)
-	}
+	wantError(t, "error", errOf(m.Prepare(once(), second)), gpu.ErrInUse, "protocol")
+	wantSame(t, "daemons", "gpu-00-00 of GPU-0\n", w.supervisor.String())
 	if held := w.held(m); strings.Contains(held, "second") {
 		t.Errorf("the refused claim holds something: %s", held)
 	}

@@ -3,6 +3,7 @@
 package claim_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,7 +39,7 @@ func newShareWorld(t fataler, dir string, n int) *world {
 		w.gpus[a] = g
 	}
 	w.canShare(nil)
-	w.computeModes = &computeModes{w: w, now: map[gpu.PCIAddress]gpu.ComputeMode{}}
+	w.computeModes = &computeModes{gpuSetting[gpu.ComputeMode]{w: w, standard: gpu.ComputeModeDefault, now: map[gpu.PCIAddress]gpu.ComputeMode{}}}
 	return w
 }
 
@@ -46,7 +47,7 @@ func newShareWorld(t fataler, dir string, n int) *world {
 // MIG devices.
 func (w *world) canShare(there func() []string) {
 	w.supervisor = &supervisor{w: w, partitions: there, daemons: map[string]gpu.MPSDaemon{}}
-	w.timeSlices = &timeSlices{w: w, now: map[gpu.PCIAddress]gpu.TimeSlice{}}
+	w.timeSlices = &timeSlices{gpuSetting[gpu.TimeSlice]{w: w, standard: gpu.TimeSliceDefault, now: map[gpu.PCIAddress]gpu.TimeSlice{}}}
 }
 
 // sharing sets the options of a process for sharing GPUs.
@@ -57,16 +58,12 @@ func (w *world) sharing(o *claim.Options, disk store.FS) {
 	}
 	if w.timeSlices != nil {
 		intervals, err := store.Open(filepath.Join(w.dir, "intervals"), disk)
-		if err != nil {
-			w.t.Fatalf("%v", err)
-		}
+		must(w.t, err)
 		o.TimeSlicing = &ports.TimeSlicing{Slices: faultyTimeSlices{w.timeSlices, w.faults}, Intervals: intervals}
 	}
 	if w.computeModes != nil {
 		changed, err := store.Open(filepath.Join(w.dir, "compute"), disk)
-		if err != nil {
-			w.t.Fatalf("%v", err)
-		}
+		must(w.t, err)
 		o.ExclusiveCompute = &ports.ExclusiveCompute{Modes: faultyComputeModes{w.computeModes, w.faults}, Changed: changed, Off: !w.exclusive}
 	}
 	o.Limits = &ports.MemoryLimits{Folder: faultyLimits{w.limitFolder(), w.faults}, Hook: limitHook}
@@ -87,17 +84,11 @@ type faultyLimits struct {
 }
 
 func (f faultyLimits) Open(device string) error {
-	f.point()
-	err := f.Folder.Open(device)
-	f.point()
-	return err
+	return f.around(func() error { return f.Folder.Open(device) })
 }
 
 func (f faultyLimits) Close(device string) error {
-	f.point()
-	err := f.Folder.Close(device)
-	f.point()
-	return err
+	return f.around(func() error { return f.Folder.Close(device) })
 }
 
 func limitHook(device string, address gpu.PCIAddress, bytes uint64, containers int) (gpu.Hook, error) {
@@ -287,58 +278,64 @@ func (f faultyMPS) EnsureMPS(ctx context.Context, d gpu.MPSDaemon) (gpu.MPSDirs,
 }
 
 func (f faultyMPS) StopMPS(ctx context.Context, name string) error {
-	f.point()
-	err := f.supervisor.StopMPS(ctx, name)
-	f.point()
-	return err
+	return f.around(func() error { return f.supervisor.StopMPS(ctx, name) })
 }
 
-// timeSlices are the time slices of the world's GPUs.
-type timeSlices struct {
-	w   *world
-	mu  sync.Mutex
-	now map[gpu.PCIAddress]gpu.TimeSlice // without GPUs that have the default
-	err error                            // error of changing a time slice, if set
+// gpuSetting is a setting of the world's GPUs.
+type gpuSetting[V ~string] struct {
+	w        *world
+	standard V
+	mu       sync.Mutex
+	now      map[gpu.PCIAddress]V // without GPUs that have the standard
+	err      error                // error of changing it, if set
 }
 
-func (s *timeSlices) TimeSlice(_ context.Context, a gpu.PCIAddress) (gpu.TimeSlice, error) {
+func (s *gpuSetting[V]) get(a gpu.PCIAddress) (V, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.w.gpus[a]; !ok {
 		return "", gpu.ErrNotFound
 	}
-	if slice, set := s.now[a]; set {
-		return slice, nil
-	}
-	return gpu.TimeSliceDefault, nil
+	return cmp.Or(s.now[a], s.standard), nil
 }
 
-func (s *timeSlices) SetTimeSlice(_ context.Context, a gpu.PCIAddress, slice gpu.TimeSlice) error {
+func (s *gpuSetting[V]) set(a gpu.PCIAddress, value V) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.w.gpus[a]; !ok || !slices.Contains(gpu.TimeSlices(), slice) {
-		return fmt.Errorf("time slice %q of %s: %w", slice, a, gpu.ErrInvalid)
+	if _, ok := s.w.gpus[a]; !ok || value == "" {
+		return fmt.Errorf("%q of %s: %w", value, a, gpu.ErrInvalid)
 	}
 	if s.err != nil {
 		return s.err
 	}
-	s.now[a] = slice
-	if slice == gpu.TimeSliceDefault {
+	s.now[a] = value
+	if value == s.standard {
 		delete(s.now, a)
 	}
 	return nil
 }
 
-// String renders the time slices that are not the default, one a line.
-func (s *timeSlices) String() string {
+// String renders the values that are not the standard, one a line.
+func (s *gpuSetting[V]) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var lines []string
-	for a, slice := range s.now {
-		lines = append(lines, fmt.Sprintf("%s %s\n", a.DeviceName(), slice))
+	for a, value := range s.now {
+		lines = append(lines, fmt.Sprintf("%s %s\n", a.DeviceName(), value))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "")
+}
+
+// timeSlices are the time slices of the world's GPUs.
+type timeSlices struct{ gpuSetting[gpu.TimeSlice] }
+
+func (s *timeSlices) TimeSlice(_ context.Context, a gpu.PCIAddress) (gpu.TimeSlice, error) {
+	return s.get(a)
+}
+
+func (s *timeSlices) SetTimeSlice(_ context.Context, a gpu.PCIAddress, slice gpu.TimeSlice) error {
+	return s.set(a, slice)
 }
 
 type faultyTimeSlices struct {
@@ -347,50 +344,25 @@ type faultyTimeSlices struct {
 }
 
 func (f faultyTimeSlices) SetTimeSlice(ctx context.Context, a gpu.PCIAddress, slice gpu.TimeSlice) error {
-	f.point()
-	err := f.timeSlices.SetTimeSlice(ctx, a, slice)
-	f.point()
-	return err
+	return f.around(func() error { return f.timeSlices.SetTimeSlice(ctx, a, slice) })
 }
 
 // computeModes are the compute modes of the world's GPUs, none of which is in MIG mode.
 // The log of the supervisor has the changes.
-type computeModes struct {
-	w   *world
-	mu  sync.Mutex
-	now map[gpu.PCIAddress]gpu.ComputeMode // without GPUs that have the default
-	err error                              // error of changing a mode, if set
-}
+type computeModes struct{ gpuSetting[gpu.ComputeMode] }
 
 func (c *computeModes) ComputeMode(_ context.Context, a gpu.PCIAddress) (gpu.ComputeMode, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, ok := c.w.gpus[a]; !ok {
-		return "", gpu.ErrNotFound
-	}
-	if mode, set := c.now[a]; set {
-		return mode, nil
-	}
-	return gpu.ComputeModeDefault, nil
+	return c.get(a)
 }
 
 func (c *computeModes) SetComputeMode(_ context.Context, a gpu.PCIAddress, mode gpu.ComputeMode) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, ok := c.w.gpus[a]; !ok || mode == "" {
-		return fmt.Errorf("compute mode %q of %s: %w", mode, a, gpu.ErrInvalid)
+	err := c.set(a, mode)
+	if err == nil {
+		c.w.supervisor.mu.Lock()
+		defer c.w.supervisor.mu.Unlock()
+		c.w.supervisor.log = append(c.w.supervisor.log, fmt.Sprintf("mode of %s: %s", a.DeviceName(), mode))
 	}
-	if c.err != nil {
-		return c.err
-	}
-	c.w.supervisor.mu.Lock()
-	defer c.w.supervisor.mu.Unlock()
-	c.w.supervisor.log = append(c.w.supervisor.log, fmt.Sprintf("mode of %s: %s", a.DeviceName(), mode))
-	c.now[a] = mode
-	if mode == gpu.ComputeModeDefault {
-		delete(c.now, a)
-	}
-	return nil
+	return err
 }
 
 // faultyComputeModes are the compute modes of a process that may die before and after
@@ -405,10 +377,7 @@ func (f faultyComputeModes) ComputeMode(ctx context.Context, a gpu.PCIAddress) (
 }
 
 func (f faultyComputeModes) SetComputeMode(ctx context.Context, a gpu.PCIAddress, mode gpu.ComputeMode) error {
-	f.point()
-	err := f.ComputeModes.SetComputeMode(context.WithoutCancel(ctx), a, mode)
-	f.point()
-	return err
+	return f.around(func() error { return f.ComputeModes.SetComputeMode(context.WithoutCancel(ctx), a, mode) })
 }
 
 // modes renders the compute modes that are not the default, one a line.

@@ -39,18 +39,18 @@ func (m *Manager) Strangers(ctx context.Context, held []Claim) (strangers []Stra
 	if err != nil {
 		return nil, nil, err
 	}
-	on := m.usersOfHeld(ctx, before)
+	byDevice := m.usersOfHeld(ctx, before)
 	// A claim may come or go while the GPUs are read.
 	after, err := m.journal.Holders(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	holders := slices.Concat(before, after)
-	for name, users := range on {
+	for name, users := range byDevice {
 		// Without the processes of pods, all processes seem to have ended.
 		known := m.SeesPods()
 		for _, u := range users {
-			claims := u.holders(holders, on)
+			claims := u.holders(holders, byDevice)
 			switch {
 			case u.unknown != nil:
 				known = false
@@ -89,29 +89,29 @@ func (m *Manager) usersOfHeld(ctx context.Context, holders []journal.Holder) map
 		names = append(names, h.Names()...)
 	}
 	users := m.users(ctx, gpusOfNames(names), false)
-	on := map[kind.Name][]user{}
+	byDevice := map[kind.Name][]user{}
 	for _, name := range names {
-		if _, known := on[name]; known || !name.OnGPU() {
+		if _, known := byDevice[name]; known || !name.OnGPU() {
 			continue
 		}
 		l := users[name.Address]
-		onDevice, err := m.on(ctx, name, l.users)
+		onDevice, err := m.usersOfDevice(ctx, name, l.users)
 		if err := errors.Join(l.err, err); err != nil {
 			klog.FromContext(ctx).V(2).Info("Cannot look for strangers on a device", "device", name, "err", err)
 			continue
 		}
-		on[name] = onDevice
+		byDevice[name] = onDevice
 	}
-	return on
+	return byDevice
 }
 
 // holders returns the claims that hold a device that the process uses. A device that is
-// not in on may be one.
-func (u user) holders(all []journal.Holder, on map[kind.Name][]user) []types.UID {
+// not in byDevice may be one.
+func (u user) holders(all []journal.Holder, byDevice map[kind.Name][]user) []types.UID {
 	var claims []types.UID
 	for _, h := range all {
 		uses := func(name kind.Name) bool {
-			users, known := on[name]
+			users, known := byDevice[name]
 			return !known && name.OnGPU() || slices.ContainsFunc(users, func(other user) bool { return other.PID == u.PID })
 		}
 		if slices.ContainsFunc(h.Names(), uses) {

@@ -86,8 +86,8 @@ func (m *Manager) unlimitedOn(ctx context.Context, limited []Limited, names []ki
 	})}
 	return func(name kind.Name) ([]Unlimited, error) {
 		l := users[name.Address]
-		onDevice, onErr := m.on(ctx, name, l.users)
-		if err := errors.Join(err, l.err, onErr); err != nil {
+		onDevice, deviceErr := m.usersOfDevice(ctx, name, l.users)
+		if err := errors.Join(err, l.err, deviceErr); err != nil {
 			return nil, err
 		}
 		return c.find(ctx, name, onDevice)

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -137,13 +138,9 @@ func (w *world) start(wrap ...func(ports.CDI) ports.CDI) *claim.Manager {
 		disk = w.disk
 	}
 	records, err := store.Open(filepath.Join(w.dir, "records"), disk)
-	if err != nil {
-		w.t.Fatalf("%v", err)
-	}
+	must(w.t, err)
 	writer, err := cdi.NewWriter(cdi.Options{Dir: w.cdiDir(), DriverName: driver, Edits: w})
-	if err != nil {
-		w.t.Fatalf("%v", err)
-	}
+	must(w.t, err)
 	var specs ports.CDI = faultyCDI{writer, w.faults}
 	if w.disk != nil {
 		specs = writer
@@ -168,9 +165,7 @@ func (w *world) start(wrap ...func(ports.CDI) ports.CDI) *claim.Manager {
 	}
 	w.sharing(&options, disk)
 	m, err := claim.New(options)
-	if err != nil {
-		w.t.Fatalf("%v", err)
-	}
+	must(w.t, err)
 	if w.processes == nil {
 		w.t.Cleanup(w.end)
 	}
@@ -222,9 +217,7 @@ func (w *world) files() string {
 		}
 		return err
 	})
-	if err != nil {
-		w.t.Fatalf("%v", err)
-	}
+	must(w.t, err)
 	slices.Sort(lines)
 	return strings.Join(lines, "")
 }
@@ -333,6 +326,14 @@ func (f *faults) point() {
 		f.dead = true // whatever else this process would do does not happen
 		panic(crash{})
 	}
+}
+
+// around calls a change of the machine between two points.
+func (f *faults) around(change func() error) error {
+	f.point()
+	err := change()
+	f.point()
+	return err
 }
 
 // grow is a point that needs space on the disk.
@@ -464,4 +465,38 @@ func wantShort(t *testing.T, err error) {
 	if n := utf8.RuneCountInString(cause); n > 200 {
 		t.Errorf("an event of %d characters: %s", n, cause)
 	}
+}
+
+// wantSame reports an error unless got is as wanted.
+func wantSame[T any](t testing.TB, what string, want, got T) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// wantError checks that the error of a call wraps another and says the texts.
+func wantError(t testing.TB, call string, err, want error, says ...string) {
+	t.Helper()
+	for _, text := range says {
+		if !strings.Contains(fmt.Sprint(err), text) {
+			t.Errorf("%s: %v, want an error that says %q", call, err, text)
+		}
+	}
+	if !errors.Is(err, want) {
+		t.Errorf("%s: %v, want %v", call, err, want)
+	}
+}
+
+// wantRefused checks that the manager refuses a claim, and leaves nothing of it.
+func wantRefused(t *testing.T, m *claim.Manager, left func(*claim.Manager) string, c *resourceapi.ResourceClaim, is error, says ...string) {
+	t.Helper()
+	before := left(m)
+	devices, err := m.Prepare(once(), c)
+	wantError(t, "prepare", err, is, says...)
+	wantShort(t, err)
+	if len(devices) > 0 {
+		t.Errorf("got devices %v", devices)
+	}
+	wantSame(t, "left", before, left(m))
 }

@@ -34,10 +34,7 @@ func (b *bench) supervisorSocket() string { return filepath.Join(b.dir, "mps", "
 
 // supervise starts the supervisor and waits until it answers.
 func (b *bench) supervise(ctx context.Context) (_ *supervisor, err error) {
-	s := &supervisor{log: &bytes.Buffer{}}
-	if s.client, err = client.New(b.supervisorSocket()); err != nil {
-		return nil, err
-	}
+	s := &supervisor{log: &bytes.Buffer{}, client: client.New(b.supervisorSocket())}
 	//nolint:noctx // the supervisor outlives this function and is ended by a signal
 	s.cmd = exec.Command(filepath.Join(b.bin, "gpu-mps-supervisor"),
 		"--driver-root="+b.root,
@@ -71,7 +68,7 @@ func (s *supervisor) stop(ctx context.Context) error {
 	for _, d := range daemons {
 		errs = append(errs, s.client.StopMPS(ctx, d.Daemon.Name))
 	}
-	errs = append(errs, s.client.Close(), s.cmd.Process.Signal(syscall.SIGTERM))
+	errs = append(errs, s.cmd.Process.Signal(syscall.SIGTERM))
 	if err := s.cmd.Wait(); err != nil {
 		errs = append(errs, fmt.Errorf("the supervisor ended with %w:\n%s", err, s.log))
 	}

@@ -82,13 +82,13 @@ func (t Terms) Memory() uint64 {
 
 // Strategy returns how the processes on a device of the kind share it. It returns "" if the
 // claim has the device to itself without limits, or if the terms are unknown.
-func (t Terms) Strategy(of kind.Kind) v1alpha1.Strategy {
+func (t Terms) Strategy(k kind.Kind) v1alpha1.Strategy {
 	switch {
 	case t.IsUnknown():
 		return ""
 	case t.MPS != nil:
 		return v1alpha1.StrategyMPS
-	case of.Takes() == kind.TakesSlots:
+	case k.Takes() == kind.TakesSlots:
 		return v1alpha1.StrategyTimeSlicing
 	case t.Share != nil:
 		return v1alpha1.StrategyPlain
@@ -129,13 +129,13 @@ func (t Terms) Enforcement() (memory, compute v1alpha1.Enforcement) {
 
 // Data returns the terms in the form of the claim's status. It returns nil without
 // a strategy.
-func (t Terms) Data(of kind.Kind) *v1alpha1.ShareData {
-	strategy := t.Strategy(of)
+func (t Terms) Data(k kind.Kind) *v1alpha1.ShareData {
+	strategy := t.Strategy(k)
 	if strategy == "" {
 		return nil
 	}
 	data := &v1alpha1.ShareData{Strategy: strategy, Memory: size(t.Memory()), TimeSlice: v1alpha1.Interval(t.TimeSlice)}
-	if t.Share != nil && of.Takes() != kind.TakesSlots {
+	if t.Share != nil && k.Takes() != kind.TakesSlots {
 		data.Compute = t.Share.Compute
 	}
 	if c := t.MPS; c != nil {

@@ -5,13 +5,16 @@
 package client
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
 	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/mpsv1"
@@ -25,64 +28,40 @@ const (
 	listTimeout   = 10 * time.Second
 )
 
-// idleTimeout is the time after the last call at which the connection closes. gRPC's
-// own is half an hour, in which it would try to reach a supervisor that is away.
-const idleTimeout = 5 * time.Second
-
-// Client calls the supervisor on its unix socket. It connects with the first call, and
-// again after the supervisor was away. Its errors wrap the sentinels of package gpu:
-// [gpu.ErrNotReady] if the supervisor is away or a daemon does not run, and
-// [gpu.ErrTimeout] if one does not answer in time. Both may succeed later.
+// Client calls the supervisor on its unix socket, with a connection for each call. Its
+// errors wrap the sentinels of package gpu: [gpu.ErrNotReady] if the supervisor is away or a
+// daemon does not run, and [gpu.ErrTimeout] if one does not answer in time. Both may succeed
+// later.
 type Client struct {
 	socket string
-	conn   *grpc.ClientConn
-	rpc    mpsv1.SupervisorClient
+	http   http.Client
 }
 
 // New returns a client of the supervisor on the unix socket. The supervisor need not
 // be there yet.
-func New(socket string) (*Client, error) { return newClient(socket, idleTimeout) }
-
-func newClient(socket string, idle time.Duration) (*Client, error) {
-	conn, err := grpc.NewClient("unix:"+socket,
-		grpc.WithTransportCredentials(insecure.NewCredentials()), // the socket is root's
-		grpc.WithDisableServiceConfig(),
-		grpc.WithIdleTimeout(idle),
-		// gRPC's own back-off is up to two minutes, which a pod that needs the
-		// supervisor would wait.
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
-			MinConnectTimeout: time.Second,
-		}))
-	if err != nil {
-		return nil, fmt.Errorf("MPS supervisor on %s: %w", socket, err)
+func New(socket string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var dialer net.Dialer
+		return dialer.DialContext(ctx, "unix", socket)
 	}
-	return &Client{socket: socket, conn: conn, rpc: mpsv1.NewSupervisorClient(conn)}, nil
+	return &Client{socket: socket, http: http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
 }
-
-// Close closes the connection. The daemons keep running.
-func (c *Client) Close() error { return c.conn.Close() }
 
 // EnsureMPS starts the daemon and waits until it answers. If the daemon runs, EnsureMPS
 // changes its ceilings or namespaces, also for new clients of its running servers. It
 // changes nothing if the daemon already has these settings.
-func (c *Client) EnsureMPS(ctx context.Context, d gpu.MPSDaemon) (gpu.MPSDirs, error) {
-	ctx, cancel := context.WithTimeout(ctx, ensureTimeout)
-	defer cancel()
-	response, err := c.rpc.Ensure(ctx, &mpsv1.EnsureRequest{Daemon: mpsv1.EncodeDaemon(d)})
-	if err != nil {
-		return gpu.MPSDirs{}, fmt.Errorf("start MPS on %s: %w", d.Name, callError(c.socket, err))
+func (c *Client) EnsureMPS(ctx context.Context, d gpu.MPSDaemon) (dirs gpu.MPSDirs, err error) {
+	if err := c.call(ctx, ensureTimeout, mpsv1.PathEnsure, d, &dirs); err != nil {
+		return gpu.MPSDirs{}, fmt.Errorf("start MPS on %s: %w", d.Name, err)
 	}
-	return gpu.MPSDirs{Pipe: response.GetPipeDir(), Shm: response.GetShmDir()}, nil
+	return dirs, nil
 }
 
 // StopMPS ends the daemon with its servers and removes its folders. It succeeds if the
 // daemon does not exist.
 func (c *Client) StopMPS(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
-	defer cancel()
-	if _, err := c.rpc.Stop(ctx, &mpsv1.StopRequest{Name: name}); err != nil {
-		return fmt.Errorf("stop MPS on %s: %w", name, callError(c.socket, err))
+	if err := c.call(ctx, stopTimeout, mpsv1.PathStop, name, nil); err != nil {
+		return fmt.Errorf("stop MPS on %s: %w", name, err)
 	}
 	return nil
 }
@@ -94,15 +73,14 @@ func (c *Client) MPSDaemons(ctx context.Context) ([]gpu.MPSStatus, error) { retu
 func (c *Client) MPSStates(ctx context.Context) ([]gpu.MPSStatus, error) { return c.list(ctx, false) }
 
 func (c *Client) list(ctx context.Context, servers bool) ([]gpu.MPSStatus, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	response, err := c.rpc.List(ctx, &mpsv1.ListRequest{WithoutServers: !servers})
-	if err != nil {
-		return nil, fmt.Errorf("list MPS daemons: %w", callError(c.socket, err))
-	}
 	var daemons []gpu.MPSStatus
-	for _, message := range response.GetDaemons() {
-		daemons = append(daemons, mpsv1.DecodeStatus(message))
+	if err := c.call(ctx, listTimeout, mpsv1.PathList, servers, &daemons); err != nil {
+		return nil, fmt.Errorf("list MPS daemons: %w", err)
+	}
+	for i, d := range daemons {
+		if d.State != gpu.MPSReady && d.State != gpu.MPSStarting {
+			daemons[i].State = gpu.MPSFailed // or one of a newer release: it may not be ready
+		}
 	}
 	return daemons, nil
 }
@@ -110,22 +88,58 @@ func (c *Client) list(ctx context.Context, servers bool) ([]gpu.MPSStatus, error
 // MultiUser reports whether the daemons serve clients of several users at a time. It
 // waits for no daemon.
 func (c *Client) MultiUser(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	response, err := c.rpc.Settings(ctx, &mpsv1.SettingsRequest{})
-	if err != nil {
-		return false, fmt.Errorf("read the settings of MPS: %w", callError(c.socket, err))
-	}
-	return response.GetMultiUser(), nil
+	return c.setting(ctx, mpsv1.PathMultiUser)
 }
 
 // Namespaces reports whether the node's driver lets daemons have namespaces.
 func (c *Client) Namespaces(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	response, err := c.rpc.Settings(ctx, &mpsv1.SettingsRequest{Namespaces: true})
-	if err != nil {
-		return false, fmt.Errorf("read the settings of MPS: %w", callError(c.socket, err))
+	return c.setting(ctx, mpsv1.PathNamespaces)
+}
+
+func (c *Client) setting(ctx context.Context, path string) (set bool, err error) {
+	if err := c.call(ctx, listTimeout, path, nil, &set); err != nil {
+		return false, fmt.Errorf("read the settings of MPS: %w", err)
 	}
-	return response.GetNamespaces(), nil
+	return set, nil
+}
+
+// call sends a request and decodes its response.
+func (c *Client) call(ctx context.Context, timeout time.Duration, path string, request, response any) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	sent, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://gpu-mps-supervisor"+path, bytes.NewReader(sent))
+	if err != nil {
+		return err
+	}
+	received, err := c.http.Do(r)
+	if err != nil {
+		return c.unanswered(ctx, err)
+	}
+	defer func() { _ = received.Body.Close() }()
+	body, err := io.ReadAll(received.Body)
+	switch {
+	case err != nil:
+		return c.unanswered(ctx, err)
+	case received.StatusCode != http.StatusOK:
+		return mpsv1.DecodeError(body)
+	case response == nil:
+		return nil
+	}
+	return json.Unmarshal(body, response)
+}
+
+// unanswered returns the error of a call without a response.
+func (c *Client) unanswered(ctx context.Context, err error) error {
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err // without the URL, which means nothing on a unix socket
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: gpu-mps-supervisor has not answered in time on %s; see the log of its pod on this node (%s)", gpu.ErrTimeout, c.socket, err.Error())
+	}
+	return fmt.Errorf("%w: gpu-mps-supervisor does not answer on %s; see whether its pod runs on this node (%s)", gpu.ErrNotReady, c.socket, err.Error())
 }

@@ -7,13 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
@@ -21,68 +19,63 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 
-// serve returns a client of the service, and its socket.
-func serve(t *testing.T, service mpsv1.SupervisorServer) (c *client.Client, socket string) {
+// fake is a supervisor whose calls all end in the same way.
+type fake func(ctx context.Context) error
+
+func (f fake) EnsureMPS(ctx context.Context, _ gpu.MPSDaemon) (gpu.MPSDirs, error) {
+	return gpu.MPSDirs{}, f(ctx)
+}
+func (f fake) StopMPS(ctx context.Context, _ string) error                     { return f(ctx) }
+func (f fake) MPSDaemons(ctx context.Context, _ bool) ([]gpu.MPSStatus, error) { return nil, f(ctx) }
+func (f fake) MultiUser(ctx context.Context) (bool, error)                     { return false, f(ctx) }
+func (f fake) Namespaces(ctx context.Context) (bool, error)                    { return false, f(ctx) }
+
+// serve returns a client of a server, and its socket.
+func serve(t *testing.T, handler http.Handler) (c *client.Client, socket string) {
 	t.Helper()
 	socket = filepath.Join(files.ShortDir(t), "s")
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer()
-	mpsv1.RegisterSupervisorServer(server, service)
+	must(t, err)
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {
-		server.Stop()
-		if err := <-served; err != nil {
+		_ = server.Close()
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 			t.Error(err)
 		}
 	})
-	c, err = client.New(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c, socket
-}
-
-// failing is a supervisor whose calls fail.
-type failing struct {
-	mpsv1.UnimplementedSupervisorServer
-	err error
-}
-
-func (f failing) List(context.Context, *mpsv1.ListRequest) (*mpsv1.ListResponse, error) {
-	return nil, f.err
+	return client.New(socket), socket
 }
 
 func TestAnErrorKeepsItsSentinelAndSaysWhoFailed(t *testing.T) {
-	sentinels := []error{gpu.ErrInvalid, gpu.ErrNotFound, gpu.ErrInUse, gpu.ErrNoCapacity, gpu.ErrNotSupported, gpu.ErrPermission, gpu.ErrCorrupt, gpu.ErrTimeout, gpu.ErrNotReady}
 	const why = "two words that are not ready, or timed out"
+	sentinels := []error{gpu.ErrInvalid, gpu.ErrNotFound, gpu.ErrInUse, gpu.ErrNoCapacity, gpu.ErrNotSupported, gpu.ErrPermission, gpu.ErrCorrupt, gpu.ErrTimeout, gpu.ErrNotReady}
+	answer := func(text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, http.StatusInternalServerError) }
+	}
 	type test struct {
-		err      error
+		handler  http.Handler
 		sentinel error // nil for none
+		says     string
 		// away says that the client blames the supervisor and not a daemon.
 		away bool
 	}
 	tests := map[string]test{
-		"another error of the supervisor": {mpsv1.EncodeError(errors.New(why)), nil, false},
-		"its call ended":                  {mpsv1.EncodeError(fmt.Errorf("%s: %w", why, context.DeadlineExceeded)), gpu.ErrTimeout, true},
-		"its call was cancelled":          {mpsv1.EncodeError(fmt.Errorf("%s: %w", why, context.Canceled)), gpu.ErrTimeout, true},
-		"a code of a later release":       {status.Error(codes.Aborted, why), nil, false},
-		"an error without its detail":     {status.Error(codes.ResourceExhausted, why), gpu.ErrNoCapacity, false},
-		"gRPC cannot reach it":            {status.Error(codes.Unavailable, why), gpu.ErrNotReady, true},
+		"another error of the supervisor": {mpsv1.Handler(fake(func(context.Context) error { return errors.New(why) })), nil, why, false},
+		"a reason of a later release":     {answer(`{"Message":"` + why + `","Reason":"LATER"}`), nil, why, false},
+		"a release without the call":      {http.NotFoundHandler(), gpu.ErrNotSupported, "404", false},
+		"it ends during the call":         {http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), gpu.ErrNotReady, "EOF", true},
 	}
 	for _, sentinel := range sentinels {
-		tests["the supervisor's "+sentinel.Error()] = test{mpsv1.EncodeError(fmt.Errorf("%s: %w", why, sentinel)), sentinel, false}
+		tests["the supervisor's "+sentinel.Error()] = test{mpsv1.Handler(fake(func(context.Context) error { return fmt.Errorf("%s: %w", why, sentinel) })), sentinel, why, false}
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			c, socket := serve(t, failing{err: test.err})
+			c, socket := serve(t, test.handler)
 			_, err := c.MPSDaemons(t.Context())
-			if err == nil || !strings.Contains(err.Error(), why) || strings.Contains(err.Error(), socket) != test.away {
-				t.Errorf("error %v, want one with the reason, that names the socket: %t", err, test.away)
+			if err == nil || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), socket) != test.away {
+				t.Errorf("error %v, want one that says %q, and that names the socket: %t", err, test.says, test.away)
 			}
 			for _, sentinel := range sentinels {
 				if is := errors.Is(err, sentinel); is != errors.Is(test.sentinel, sentinel) {
@@ -90,5 +83,57 @@ func TestAnErrorKeepsItsSentinelAndSaysWhoFailed(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestADaemonInAnUnknownStateHasFailed(t *testing.T) {
+	c, _ := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprint(w, `[{"Daemon":{"Name":"gpu-1a-00"},"State":"Later"}]`)
+	}))
+	if all, err := c.MPSDaemons(t.Context()); err != nil || len(all) != 1 || all[0].State != gpu.MPSFailed {
+		t.Errorf("got %+v, %v, want one failed daemon", all, err)
+	}
+}
+
+func TestASupervisorThatHangsIsNamed(t *testing.T) {
+	arrived, ended := make(chan struct{}, 100), make(chan struct{}, 100)
+	c, socket := serve(t, mpsv1.Handler(fake(func(ctx context.Context) error {
+		arrived <- struct{}{}
+		<-ctx.Done()
+		ended <- struct{}{}
+		return ctx.Err()
+	})))
+	for name, call := range map[string]func(context.Context) error{
+		"start":    func(ctx context.Context) error { _, err := c.EnsureMPS(ctx, gpu.MPSDaemon{}); return err },
+		"stop":     func(ctx context.Context) error { return c.StopMPS(ctx, "gpu-1a-00") },
+		"list":     func(ctx context.Context) error { _, err := c.MPSDaemons(ctx); return err },
+		"settings": func(ctx context.Context) error { _, err := c.MultiUser(ctx); return err },
+	} {
+		check := func(t *testing.T, err error) {
+			t.Helper()
+			if !errors.Is(err, gpu.ErrTimeout) || !strings.Contains(err.Error(), "gpu-mps-supervisor has not answered in time on "+socket) {
+				t.Errorf("error %v, want one that is ErrTimeout and names the supervisor's socket %s", err, socket)
+			}
+			<-ended // the supervisor learns that the client has gone
+		}
+		t.Run(name+" until a deadline", func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			check(t, call(ctx))
+			<-arrived
+		})
+		t.Run(name+" until the caller gives up", func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go func() { <-arrived; cancel() }()
+			check(t, call(ctx))
+		})
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -52,13 +52,9 @@ func TestADaemonIsLeftAloneWhileTheDriversProgramIsAway(t *testing.T) {
 			w.ensure(shareOfA)
 			before := w.daemon().PID
 			program := w.options.Driver.Binaries("nvidia-cuda-mps-control")[0]
-			if err := os.Rename(program, program+".away"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Rename(program, program+".away"))
 			if tc.instead != "" {
-				if err := os.WriteFile(program, []byte(tc.instead), 0o755); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(program, []byte(tc.instead), 0o755))
 			}
 			clock.Step(time.Hour) // the daemon is probed
 			w.restart()
@@ -66,9 +62,7 @@ func TestADaemonIsLeftAloneWhileTheDriversProgramIsAway(t *testing.T) {
 			if got := w.daemon().Problem; !strings.Contains(got, tc.says) {
 				t.Errorf("problem %q, want one that says %q", got, tc.says)
 			}
-			if err := os.Rename(program+".away", program); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Rename(program+".away", program))
 			w.until("it is ready", func() bool {
 				clock.Step(time.Second)
 				return w.daemon().State == gpu.MPSReady
@@ -97,9 +91,7 @@ func TestADaemonThatRefusesItsSettingsGoesOn(t *testing.T) {
 			if !unknown {
 				w.until("the next supervisor has asked it", func() bool { return w.daemon().State != gpu.MPSStarting })
 			}
-			if _, err := w.client.EnsureMPS(t.Context(), shareOfA); !errors.Is(err, gpu.ErrNotSupported) {
-				t.Errorf("a share: error %v, want one that is ErrNotSupported", err)
-			}
+			wantError(t, "a share", errOf(w.client.EnsureMPS(t.Context(), shareOfA)), gpu.ErrNotSupported)
 			if s := w.daemon(); s.State != gpu.MPSReady || s.PID != before || s.Restarts != 0 || !strings.Contains(s.Problem, "refuses its settings") {
 				t.Errorf("daemon %+v, want process %d with a problem", s, before)
 			}

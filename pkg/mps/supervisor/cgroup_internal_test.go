@@ -24,24 +24,18 @@ func TestOnlyACgroupOfOursIsRemoved(t *testing.T) {
 			dir := t.TempDir()
 			o := &Options{RunDir: dir, Cgroup: filepath.Join(dir, "gpu-mps")}
 			if tc.theirs {
-				if err := os.Mkdir(o.Cgroup, 0o755); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.Mkdir(o.Cgroup, 0o755))
 			}
 			// For one daemon and the next.
 			for range 2 {
 				cgroup, err := o.openCgroup()
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if err := cgroup.Close(); err != nil {
 					t.Error(err)
 				}
 			}
 			if tc.inUse {
-				if err := os.Mkdir(filepath.Join(o.Cgroup, "inner"), 0o755); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.Mkdir(filepath.Join(o.Cgroup, "inner"), 0o755))
 			}
 			if err := errors.Join(o.removeCgroup(), o.removeCgroup()); err != nil {
 				t.Error(err)

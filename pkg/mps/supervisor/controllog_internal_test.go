@@ -19,9 +19,7 @@ func playServer(t *testing.T) (pid int, end func()) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sleep", "1000")
 	cmd.Args[0] = serverProgram
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	return cmd.Process.Pid, func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // says that it was killed
@@ -34,9 +32,7 @@ func TestTheLogOfADaemonListsWhoWaitsAndWhichServerIsLost(t *testing.T) {
 	var l controlLog
 	check := func(when string, lost bool, want ...gpu.MPSWaiting) {
 		t.Helper()
-		if err := l.read(path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.read(path))
 		waiting := l.waits()
 		if diff := cmp.Diff(want, waiting); diff != "" {
 			t.Errorf("%s: waiting (-want +got):\n%s", when, diff)
@@ -48,9 +44,7 @@ func TestTheLogOfADaemonListsWhoWaitsAndWhichServerIsLost(t *testing.T) {
 	add := func(format string, args ...any) {
 		t.Helper()
 		file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer func() { _ = file.Close() }()
 		if _, err := fmt.Fprintf(file, "[2026-05-31 23:48:21.671 Control 11107] "+format+"\n", args...); err != nil {
 			t.Fatal(err)
@@ -82,16 +76,12 @@ func TestTheLogOfADaemonListsWhoWaitsAndWhichServerIsLost(t *testing.T) {
 	endSecond()
 	check("the server was killed", true)
 	check("later", false)
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, nil, 0o600))
 	check("the log was emptied", false)
 	add(starts, third, 0)
 	check("the next server", false)
 	endThird()
 	add("half a line")
-	if err := os.Truncate(path, l.offset+3); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Truncate(path, l.offset+3))
 	check("that was killed too", true)
 }

@@ -38,21 +38,15 @@ func Double(t *testing.T) Options {
 func Play(t *testing.T, path string) {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(self, path)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(self, path)))
 }
 
 // supervise has a supervisor run the daemon of shareOfOne until the test ends.
 func supervise(t *testing.T, o Options) (*Supervisor, *daemon) {
 	t.Helper()
 	s, err := New(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := errors.Join(s.StopMPS(context.Background(), shareOfOne.Name), s.Close()); err != nil {
 			t.Error(err)
@@ -62,4 +56,11 @@ func supervise(t *testing.T, o Options) (*Supervisor, *daemon) {
 		t.Fatal(err)
 	}
 	return s, s.daemons[shareOfOne.Name]
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

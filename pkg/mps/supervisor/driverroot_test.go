@@ -22,12 +22,8 @@ func withDriverMounted(t *testing.T, driver, root string) (namespace string) {
 	there.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	there.Stderr = os.Stderr
 	out, err := there.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := there.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, there.Start())
 	t.Cleanup(func() { _ = there.Wait() }) // it is killed with the test's context
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		t.Fatalf("mount the driver: %q, %v", line, err)
@@ -42,17 +38,13 @@ func TestADaemonIsStartedFromARootThatHoldsNothingButTheDriver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			driver := filepath.Join(w.dir, "driver")
-			if err := os.Rename(filepath.Join(driver, "usr/bin"), filepath.Join(driver, "bin")); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Rename(filepath.Join(driver, "usr/bin"), filepath.Join(driver, "bin")))
 			if mounted {
 				if os.Geteuid() != 0 {
 					t.Skip("to mount takes root")
 				}
 				root := filepath.Join(w.dir, "root")
-				if err := os.Mkdir(root, 0o755); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.Mkdir(root, 0o755))
 				w.options.Driver = gpu.DriverRoot(root)
 				w.options.MountNamespace = withDriverMounted(t, driver, root)
 			}

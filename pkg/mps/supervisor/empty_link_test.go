@@ -13,16 +13,10 @@ import (
 func TestAFolderThatIsALinkIsNotEmptied(t *testing.T) {
 	dir := t.TempDir()
 	kept := filepath.Join(dir, "node", "kept")
-	if err := os.Mkdir(filepath.Dir(kept), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(kept, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(filepath.Dir(kept), 0o755))
+	must(t, os.WriteFile(kept, nil, 0o600))
 	link := filepath.Join(dir, "link")
-	if err := os.Symlink(filepath.Dir(kept), link); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(filepath.Dir(kept), link))
 	if err := emptyFolder(t.Context(), link); err == nil {
 		t.Errorf("the link was followed, want %v", unix.ELOOP)
 	}

@@ -19,56 +19,34 @@ import (
 // A container can do this to its /dev/shm, and its pod must go away all the same.
 func TestANestOfFoldersDeeperThanFilesCanBeOpenIsRemoved(t *testing.T) {
 	top, outside := t.TempDir(), filepath.Join(t.TempDir(), "precious")
-	if err := os.WriteFile(outside, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(outside, nil, 0o600))
 	for _, name := range []string{".1", ".2/x", "a/b/c", "a/.1"} {
-		if err := os.MkdirAll(filepath.Join(top, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Join(top, name), 0o700))
 	}
 	for link, target := range map[string]string{"link": filepath.Dir(outside), "a/link": filepath.Dir(outside), "a/b/file": outside} {
-		if err := os.Symlink(target, filepath.Join(top, link)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Symlink(target, filepath.Join(top, link)))
 	}
 	nest, err := openFolder(unix.AT_FDCWD, top)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for range 2000 {
-		if err := unix.Mkdirat(int(nest.Fd()), "d", 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unix.Mkdirat(int(nest.Fd()), "d", 0o700))
 		next, err := openFolder(int(nest.Fd()), "d")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_ = nest.Close()
 		nest = next
 	}
 	for i := range 1500 {
-		if err := unix.Mkdirat(int(nest.Fd()), strconv.Itoa(i), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unix.Mkdirat(int(nest.Fd()), strconv.Itoa(i), 0o700))
 	}
 	_ = nest.Close()
 	var before unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
 	few := before
 	few.Cur = min(few.Cur, 256)
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &few))
 	err = emptyFolder(t.Context(), top)
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
-		t.Fatal(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before))
+	must(t, err)
 	left, err := os.ReadDir(top)
 	if err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
@@ -129,9 +107,7 @@ func TestNoFolderIsEmptiedAfterTheEnd(t *testing.T) {
 	for _, inner := range []string{"file", "folder/file", "folder/folder/file"} {
 		top := t.TempDir()
 		file := filepath.Join(top, inner)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, nil, 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, nil, 0o600)))
 		if err := emptyFolder(ended, top); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), top) {
 			t.Errorf("%s: error %v, want one that is Canceled and names the folder", inner, err)
 		}
@@ -145,15 +121,11 @@ func TestNoFolderIsEmptiedAfterTheEnd(t *testing.T) {
 func TestAStartIsNotHeldUpByAContainerThatGoesOnMakingFiles(t *testing.T) {
 	o := Double(t)
 	f := o.folders("gpu-1a-00")
-	if err := o.makeFolders(t.Context(), f, gpu.MPSDaemon{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(f.pipe, "file"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, o.makeFolders(t.Context(), f, gpu.MPSDaemon{}))
+	must(t, os.WriteFile(filepath.Join(f.pipe, "file"), nil, 0o600))
 	ended, cancel := context.WithCancelCause(t.Context())
 	cancel(gpu.ErrTimeout)
 	if err := o.makeFolders(ended, f, gpu.MPSDaemon{}); !errors.Is(err, gpu.ErrTimeout) || !strings.Contains(err.Error(), f.pipe) {
-		t.Errorf("error %v, want one that is ErrTimeout and names the folder", err)
+		t.Errorf("error: %v, want %v", err, gpu.ErrTimeout)
 	}
 }

@@ -28,9 +28,7 @@ func otherNamespace(t *testing.T) (namespace, root string) {
 	t.Helper()
 	there := exec.CommandContext(t.Context(), "sleep", "1000")
 	there.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-	if err := there.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, there.Start())
 	t.Cleanup(func() { _ = there.Wait() }) // it is killed with the test's context
 	return fmt.Sprintf("/proc/%d/ns/mnt", there.Process.Pid), fmt.Sprintf("/proc/%d/root", there.Process.Pid)
 }
@@ -43,9 +41,7 @@ func (w *world) mounted(root string) []string {
 		table = filepath.Join(filepath.Dir(root), "mountinfo")
 	}
 	data, err := os.ReadFile(table)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	var lines []string
 	for line := range strings.Lines(string(data)) {
 		if strings.Contains(line, w.dir) {
@@ -62,9 +58,7 @@ func TestADaemonHasAShmOfItsOwn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, sim := newSimWorld(t)
 			devices, err := sim.ComputeDevices()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			root := ""
 			w.options.HostShm, w.options.ShmSize = false, shmSize
 			if other && os.Geteuid() == 0 {
@@ -73,22 +67,16 @@ func TestADaemonHasAShmOfItsOwn(t *testing.T) {
 			w.start()
 			dirs, err := w.client.EnsureMPS(t.Context(), gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{devices[0].UUID}})
 			if os.Geteuid() != 0 {
-				if !errors.Is(err, gpu.ErrPermission) || !strings.Contains(err.Error(), "--host-shm") {
-					t.Errorf("error %v, want one that is ErrPermission and says what to do", err)
-				}
+				wantError(t, "error", err, gpu.ErrPermission, "--host-shm")
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			shm := root + dirs.Shm
 			if info, err := os.Stat(shm); err != nil || info.Mode() != os.ModeDir|os.ModeSticky|0o777 {
 				t.Errorf("%s has mode %v (%v), want 1777", shm, info.Mode(), err)
 			}
 			var of unix.Statfs_t
-			if err := unix.Statfs(shm, &of); err != nil {
-				t.Fatal(err)
-			}
+			must(t, unix.Statfs(shm, &of))
 			const flags = unix.ST_NOSUID | unix.ST_NODEV | unix.ST_NOEXEC
 			if size := int64(of.Blocks) * of.Bsize; of.Type != unix.TMPFS_MAGIC || size != shmSize || of.Flags&flags != flags {
 				t.Errorf("%s is of type %#x, %d bytes, flags %#x; want a tmpfs of %d bytes, flags %#x", shm, of.Type, size, of.Flags, shmSize, flags)
@@ -104,12 +92,8 @@ func TestADaemonHasAShmOfItsOwn(t *testing.T) {
 			if _, err := os.Stat(filepath.Join("/dev/shm", file)); err == nil {
 				t.Errorf("/dev/shm/%s is there, want it in the daemon's own folder only", file)
 			}
-			if err := os.WriteFile(filepath.Join(shm, "large"), make([]byte, shmSize), 0o600); !errors.Is(err, unix.ENOSPC) {
-				t.Errorf("one who writes all of it: %v, want no space left", err)
-			}
-			if err := w.client.StopMPS(t.Context(), "gpu-1b-00"); err != nil {
-				t.Fatal(err)
-			}
+			wantError(t, "one who writes all of it", os.WriteFile(filepath.Join(shm, "large"), make([]byte, shmSize), 0o600), unix.ENOSPC)
+			must(t, w.client.StopMPS(t.Context(), "gpu-1b-00"))
 			if got := append(w.mounted(root), w.mounted("")...); got != nil {
 				t.Errorf("still mounted: %q", got)
 			}
@@ -124,21 +108,15 @@ func TestADaemonHasAShmOfItsOwn(t *testing.T) {
 func TestAPlainShmIsMountedNowhere(t *testing.T) {
 	w, sim := newSimWorld(t)
 	devices, err := sim.ComputeDevices()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w.options.HostShm, w.options.PlainShm = false, true
 	w.start()
 	dirs, err := w.client.EnsureMPS(t.Context(), gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{devices[0].UUID}})
 	if os.Geteuid() != 0 {
-		if !errors.Is(err, gpu.ErrPermission) {
-			t.Errorf("error %v, want ErrPermission", err)
-		}
+		wantError(t, "error", err, gpu.ErrPermission)
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := w.mounted(""); got != nil {
 		t.Errorf("mounted: %q", got)
 	}
@@ -152,9 +130,7 @@ func TestAShmStaysAsLongAsItsDaemonIsWanted(t *testing.T) {
 	w.start()
 	dirs := w.ensure(shareOfA)
 	file := filepath.Join(dirs.Shm, "of-a-client")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, nil, 0o600))
 	w.restart()
 	w.until("it is adopted", func() bool { return w.daemon().State == gpu.MPSReady })
 	w.replaceDaemon()
@@ -182,23 +158,17 @@ func TestAShmThatWasLeftBehindGoesWithTheStop(t *testing.T) {
 			w.ensure(shareOfA)
 			pid := w.daemon().PID
 			w.stop()
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			must(t, syscall.Kill(pid, syscall.SIGKILL))
 			if gone := filepath.Join(w.options.RunDir, "daemons/gpu-1a-00", tc.gone); tc.gone != "" {
 				if err := unix.Unmount(gone, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
 					t.Fatal(err)
 				}
-				if err := os.RemoveAll(gone); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.RemoveAll(gone))
 			}
 			w.fault("dead")
 			w.options.HostShm = tc.hostShm
 			w.start()
-			if err := w.client.StopMPS(t.Context(), "gpu-1a-00"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.client.StopMPS(t.Context(), "gpu-1a-00"))
 			if got := w.mounted(""); got != nil {
 				t.Errorf("still mounted: %q", got)
 			}
@@ -223,9 +193,7 @@ func TestAShmOfAStoppedDaemonIsInNobodysMounts(t *testing.T) {
 	if got := shms(); len(got) != 2 {
 		t.Fatalf("the second daemon has %q, want the folders of both", got)
 	}
-	if err := w.client.StopMPS(t.Context(), "gpu-1a-00"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.client.StopMPS(t.Context(), "gpu-1a-00"))
 	if got := shms(); len(got) != 1 || strings.Contains(got[0], "gpu-1a-00") {
 		t.Errorf("the second daemon has %q, want its own", got)
 	}
@@ -263,12 +231,11 @@ func TestAContainerThatFillsThePipesHarmsItsOwnDaemonOnly(t *testing.T) {
 			larger.ThreadPercentage = 50
 			w.ensure(larger)
 			w.ensure(gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{uuidB}})
-			if err := w.client.StopMPS(t.Context(), "gpu-1b-00"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.client.StopMPS(t.Context(), "gpu-1b-00"))
 			// A restarted daemon finds space again.
 			w.replaceDaemon()
 			w.stopAll()
+			w.stop()
 		})
 	}
 }
@@ -276,9 +243,7 @@ func TestAContainerThatFillsThePipesHarmsItsOwnDaemonOnly(t *testing.T) {
 // mountRun mounts a node's /run, which is a tmpfs.
 func mountRun(t *testing.T, dir string) {
 	t.Helper()
-	if err := errors.Join(os.Mkdir(dir, 0o711), unix.Mount("run", dir, "tmpfs", 0, "size=8M,nr_inodes=5000")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Mkdir(dir, 0o711), unix.Mount("run", dir, "tmpfs", 0, "size=8M,nr_inodes=5000")))
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 			t.Error(err)
@@ -296,9 +261,7 @@ func TestPipesThatContainersHaveStayWhereTheyAre(t *testing.T) {
 	w.stop()
 	w.options.PlainShm = false
 	container, err := os.Open(dirs.Pipe)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = container.Close() }()
 	w.start()
 	w.until("it is adopted", func() bool { return w.daemon().State == gpu.MPSReady })

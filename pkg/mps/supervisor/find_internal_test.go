@@ -18,9 +18,7 @@ func TestProcessesOfADaemonAreFound(t *testing.T) {
 	dir := t.TempDir()
 	logDir := filepath.Join(dir, "log")
 	named := filepath.Join(dir, serverProgram)
-	if err := os.Symlink("/bin/sh", named); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink("/bin/sh", named))
 	// More than one read of the kernel returns.
 	long := "LONG=" + strings.Repeat("x", 100_000)
 	mine := logVariable + logDir
@@ -44,18 +42,12 @@ func TestProcessesOfADaemonAreFound(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), tc.command[0], tc.command[1:]...)
 			cmd.Env, cmd.SysProcAttr = tc.environment, &syscall.SysProcAttr{Setsid: tc.leads}
 			stdin, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
+			must(t, cmd.Start())
 			defer func() { _ = stdin.Close(); _ = cmd.Wait() }()
 			o := Options{}.withDefaults()
 			found, err := o.findProcesses(logDir, func(int) bool { return true })
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var pids []int
 			for _, p := range found {
 				pids = append(pids, p.pid)

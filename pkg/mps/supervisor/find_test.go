@@ -19,9 +19,7 @@ func TestAContainerCannotPassAProcessOffAsADaemon(t *testing.T) {
 	w.start()
 	w.ensure(shareOfA)
 	w.replaceDaemon()
-	if err := w.client.StopMPS(t.Context(), "gpu-1a-00"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.client.StopMPS(t.Context(), "gpu-1a-00"))
 	if !running(impostor) {
 		t.Error("a container's process was ended for its environment")
 	}
@@ -36,26 +34,6 @@ func TestAnotherUserCannotPassAProcessOffAsADaemon(t *testing.T) {
 	w.replaceDaemon()
 }
 
-func TestAShellThatHasADaemonsVariableIsNotOfTheDaemon(t *testing.T) {
-	w := newWorld(t)
-	shell := exec.CommandContext(t.Context(), "sleep", "1000")
-	shell.Env = []string{"CUDA_MPS_LOG_DIRECTORY=" + filepath.Join(w.options.LogDir, "gpu-1a-00")}
-	shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := shell.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = shell.Wait() }) // it is killed with the test's context
-	w.start()
-	w.ensure(shareOfA)
-	w.replaceDaemon()
-	if err := w.client.StopMPS(t.Context(), "gpu-1a-00"); err != nil {
-		t.Fatal(err)
-	}
-	if !running(shell.Process.Pid) {
-		t.Error("a shell was ended for its environment")
-	}
-}
-
 // impostor is a process with the name and the variables of a daemon that is for
 // other devices.
 func (w *world) impostor(as *syscall.SysProcAttr) (pid int) {
@@ -67,12 +45,8 @@ func (w *world) impostor(as *syscall.SysProcAttr) (pid int) {
 	impostor.Env = []string{"CUDA_MPS_LOG_DIRECTORY=" + filepath.Join(w.options.LogDir, "gpu-1a-00"), "CUDA_VISIBLE_DEVICES=" + uuidB}
 	impostor.SysProcAttr = as
 	stdin, err := impostor.StdinPipe()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if err := impostor.Start(); err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
+	must(w.t, impostor.Start())
 	w.t.Cleanup(func() {
 		_ = stdin.Close()
 		_ = impostor.Wait() // the test may have killed it
@@ -84,9 +58,7 @@ func (w *world) impostor(as *syscall.SysProcAttr) (pid int) {
 func (w *world) replaceDaemon() {
 	w.t.Helper()
 	first := w.daemon().PID
-	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, syscall.Kill(first, syscall.SIGKILL))
 	w.until("another daemon is ready", func() bool {
 		s := w.daemon()
 		if s.State == gpu.MPSFailed && s.Problem != "it has ended" {

@@ -16,16 +16,12 @@ func TestAProgramThatFailsSaysNothingOfTheDaemon(t *testing.T) {
 	s, d := supervise(t, Double(t))
 	before := d.snapshot().PID
 	path := d.options.Driver.Binaries(program)[0]
-	if err := errors.Join(os.Rename(path, path+".away"), os.WriteFile(path, []byte("#!/bin/sh\nexit 127\n"), 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Rename(path, path+".away"), os.WriteFile(path, []byte("#!/bin/sh\nexit 127\n"), 0o755)))
 	s.probe(d)
 	if got := d.snapshot(); got.State != gpu.MPSReady || got.PID != before || !strings.Contains(got.Problem, "exit status 127") {
 		t.Errorf("daemon %+v, want process %d ready, and what the program said", got, before)
 	}
-	if err := os.Rename(path+".away", path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(path+".away", path))
 	s.probe(d)
 	if got := d.snapshot(); got.State != gpu.MPSReady || got.PID != before || got.Problem != "" {
 		t.Errorf("daemon %+v, want process %d ready without a problem", got, before)

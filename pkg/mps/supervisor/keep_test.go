@@ -28,13 +28,9 @@ func TestADaemonThatDiesIsBackWithItsSettings(t *testing.T) {
 	if s.Restarts != 1 {
 		t.Errorf("%d restarts, want 1", s.Restarts)
 	}
-	if diff := cmp.Diff(shareOfA, s.Daemon); diff != "" {
-		t.Errorf("daemon (-want +got):\n%s", diff)
-	}
+	wantSame(t, "daemon", shareOfA, s.Daemon)
 	want := []string{"start -f on " + uuidA, "set_default_active_thread_percentage 25", "set_default_device_pinned_mem_limit 0 20480M"}
-	if diff := cmp.Diff(want, w.commands("gpu-1a-00")); diff != "" {
-		t.Errorf("commands (-want +got):\n%s", diff)
-	}
+	wantSame(t, "commands", want, w.commands("gpu-1a-00"))
 }
 
 func TestServersOfADaemonThatDiedLiveOnUntilItIsStopped(t *testing.T) {
@@ -43,17 +39,13 @@ func TestServersOfADaemonThatDiedLiveOnUntilItIsStopped(t *testing.T) {
 	w.start()
 	w.ensure(shareOfA)
 	server, err := strconv.Atoi(strings.TrimPrefix(w.commands("gpu-1a-00")[1], "server "))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w.mend("parent")
 	w.replaceDaemon()
 	if err := syscall.Kill(server, 0); err != nil {
 		t.Errorf("server %d has clients and is gone: %v", server, err)
 	}
-	if err := w.client.StopMPS(t.Context(), "gpu-1a-00"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.client.StopMPS(t.Context(), "gpu-1a-00"))
 	if running(server) {
 		t.Errorf("server %d runs on after the stop", server)
 	}
@@ -74,9 +66,7 @@ func TestADaemonThatKeepsDyingIsStartedLessAndLessOften(t *testing.T) {
 	w.ensure(shareOfA)
 	pid := w.daemon().PID
 	w.fault("dead")
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(pid, syscall.SIGKILL))
 	for restarts, wait := range []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second} {
 		if wait > 0 {
 			// One waiter is the interval of the probes.
@@ -125,9 +115,7 @@ func TestADaemonWithoutItsSocketIsStartedAnew(t *testing.T) {
 	w.start()
 	dirs := w.ensure(shareOfA)
 	first := w.daemon().PID
-	if err := os.Remove(filepath.Join(dirs.Pipe, "control")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(dirs.Pipe, "control")))
 	clock.Step(time.Hour)
 	w.until("another daemon is ready", func() bool { s := w.daemon(); return s.State == gpu.MPSReady && s.PID != first })
 }
@@ -142,9 +130,7 @@ func TestAHangIsFoundByAShareThatChangesNothing(t *testing.T) {
 	clock.Step(6 * time.Second)
 	w.daemon() // which answers
 	clock.Step(6 * time.Second)
-	if err := syscall.Kill(first, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(first, syscall.SIGSTOP))
 	w.ensure(shareOfA) // asks nothing: it has answered a moment ago
 	clock.Step(4 * time.Second)
 	if _, err := w.client.EnsureMPS(t.Context(), shareOfA); !errors.Is(err, gpu.ErrTimeout) {
@@ -189,9 +175,7 @@ func TestDaemonsOutliveTheSupervisor(t *testing.T) {
 		t.Errorf("daemons (-before +after):\n%s", diff)
 	}
 	// One that is not a child of the supervisor is watched all the same.
-	if err := syscall.Kill(before[0].PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(before[0].PID, syscall.SIGKILL))
 	w.until("it is started anew", func() bool { s := w.daemons()[0]; return s.State == gpu.MPSReady && s.Restarts == 1 })
 }
 
@@ -201,9 +185,7 @@ func TestADaemonThatDiedWithoutASupervisorIsBackWithTheNext(t *testing.T) {
 	w.ensure(shareOfA)
 	pid := w.daemon().PID
 	w.stop()
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(pid, syscall.SIGKILL))
 	w.start()
 	w.until("it is ready", func() bool { return w.daemon().State == gpu.MPSReady })
 	if s := w.daemon(); s.PID == pid || s.Restarts != 1 {

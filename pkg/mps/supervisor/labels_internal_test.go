@@ -70,15 +70,11 @@ func TestContainersMayUseTheFoldersOfADaemonWithSELinux(t *testing.T) {
 			o := c.options.withDefaults()
 			o.kernel = c.selinux.kernel()
 			f := o.folders("gpu-1b-00")
-			if err := f.make(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, f.make())
 			if c.before != nil {
 				c.before(f, &c.selinux)
 			}
-			if err := o.mountAll(f); err != nil {
-				t.Fatal(err)
-			}
+			must(t, o.mountAll(f))
 			if !slices.Equal(c.selinux.calls, c.want) {
 				t.Errorf("got  %q\nwant %q", c.selinux.calls, c.want)
 			}
@@ -88,7 +84,5 @@ func TestContainersMayUseTheFoldersOfADaemonWithSELinux(t *testing.T) {
 
 func write(t *testing.T, file string) {
 	t.Helper()
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, nil, 0o600))
 }

@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -42,18 +41,14 @@ func (w *world) files() []string {
 			all = append(all, name)
 			return nil
 		})
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		must(w.t, err)
 	}
 	return all
 }
 
 func (w *world) wantFiles(want ...string) {
 	w.t.Helper()
-	if diff := cmp.Diff(want, w.files()); diff != "" {
-		w.t.Errorf("files (-want +got):\n%s", diff)
-	}
+	wantSame(w.t, "files", want, w.files())
 }
 
 func TestASupervisorWithoutDaemonsLeavesAnEmptyRunDirectory(t *testing.T) {
@@ -90,9 +85,7 @@ func TestASupervisorWithADaemonLeavesEverythingToTheNext(t *testing.T) {
 	w.start()
 	w.ensure(gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{uuidB}})
 	w.ensure(shareOfA)
-	if err := w.client.StopMPS(t.Context(), "gpu-1b-00"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.client.StopMPS(t.Context(), "gpu-1b-00"))
 	before, pid := w.files(), w.daemon().PID
 	w.leave()
 	w.wantFiles(before...)
@@ -109,9 +102,7 @@ func TestASupervisorThatDoesNotKnowADaemonLeavesEverything(t *testing.T) {
 	w.start()
 	w.ensure(shareOfA)
 	w.stop()
-	if err := os.WriteFile(filepath.Join(w.options.RunDir, "daemons/gpu-1a-00/daemon.json"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(w.options.RunDir, "daemons/gpu-1a-00/daemon.json"), nil, 0o600))
 	w.start()
 	before := w.files()
 	w.leave()
@@ -123,9 +114,7 @@ func TestASupervisorLeavesAloneWhatItDoesNotKnow(t *testing.T) {
 	theirs := []string{"run/daemons/notes", "run/notes", "log/gpu-1b-00", "log/notes", "log/others/notes"}
 	for _, file := range theirs {
 		path := filepath.Join(w.dir, file)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)))
 	}
 	w.start()
 	w.ensure(shareOfA)
@@ -140,12 +129,8 @@ func TestALogDirectoryThatIsAMountPointStaysEmpty(t *testing.T) {
 		t.Skip("to mount takes root")
 	}
 	w := newWorld(t)
-	if err := os.Mkdir(w.options.LogDir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount(w.options.LogDir, w.options.LogDir, "", unix.MS_BIND, ""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(w.options.LogDir, 0o700))
+	must(t, unix.Mount(w.options.LogDir, w.options.LogDir, "", unix.MS_BIND, ""))
 	t.Cleanup(func() {
 		if err := unix.Unmount(w.options.LogDir, unix.MNT_DETACH); err != nil {
 			t.Error(err)
@@ -164,9 +149,7 @@ func TestACallThatComesAfterTheEndMakesNothing(t *testing.T) {
 	w.start()
 	ended := w.supervisor
 	w.leave()
-	if _, err := ended.EnsureMPS(t.Context(), shareOfA); !errors.Is(err, gpu.ErrNotReady) {
-		t.Errorf("a late call: %v, want %v", err, gpu.ErrNotReady)
-	}
+	wantError(t, "a late call", errOf(ended.EnsureMPS(t.Context(), shareOfA)), gpu.ErrNotReady)
 	w.wantFiles("run/")
 }
 

@@ -21,9 +21,7 @@ func TestLogsOfADaemonAreBounded(t *testing.T) {
 	dir := filepath.Join(w.options.LogDir, "gpu-1a-00")
 	size := func(path string) int64 {
 		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return info.Size()
 	}
 	// The supervisor checks them in this order.
@@ -40,9 +38,7 @@ func TestLogsOfADaemonAreBounded(t *testing.T) {
 	open := map[string]*os.File{}
 	for name, f := range files {
 		file, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_WRONLY|f.flags, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { _ = file.Close() })
 		if _, err := file.Write(make([]byte, f.length)); err != nil {
 			t.Fatal(err)

@@ -26,14 +26,10 @@ func TestADaemonWritesThroughNoLink(t *testing.T) {
 				w.options.MountNamespace, _ = otherNamespace(t)
 			}
 			precious := filepath.Join(w.dir, "driver/precious")
-			if err := os.WriteFile(precious, []byte("of the node"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(precious, []byte("of the node"), 0o600))
 			w.fault("planted")
 			w.start()
-			if _, err := w.client.EnsureMPS(t.Context(), shareOfA); !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), "too many levels of symbolic links") {
-				t.Errorf("error %v, want one of the link", err)
-			}
+			wantError(t, "error", errOf(w.client.EnsureMPS(t.Context(), shareOfA)), gpu.ErrNotReady, "too many levels of symbolic links")
 			if got, err := os.ReadFile(precious); err != nil || string(got) != "of the node" {
 				t.Errorf("the file holds %q (%v), want what it held before", got, err)
 			}
@@ -53,14 +49,10 @@ func TestACommandReachesNoOtherDaemonThroughALink(t *testing.T) {
 			other := w.ensure(gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{uuidB}})
 			before := w.commands("gpu-1b-00")
 			socket := filepath.Join(dirs.Pipe, "control")
-			if err := errors.Join(os.Remove(socket), os.Symlink(filepath.Join(other.Pipe, "control"), socket)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errors.Join(os.Remove(socket), os.Symlink(filepath.Join(other.Pipe, "control"), socket)))
 			larger := shareOfA
 			larger.ThreadPercentage = 50
-			if _, err := w.client.EnsureMPS(t.Context(), larger); !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), "too many levels of symbolic links") {
-				t.Errorf("error %v, want one of the link", err)
-			}
+			wantError(t, "error", errOf(w.client.EnsureMPS(t.Context(), larger)), gpu.ErrNotReady, "too many levels of symbolic links")
 			if diff := cmp.Diff(before, w.commands("gpu-1b-00")); diff != "" {
 				t.Errorf("the other daemon received (-before +after):\n%s", diff)
 			}
@@ -95,35 +87,25 @@ func TestADaemonKeepsNoMountOfTheNode(t *testing.T) {
 	w := newMountWorld(t)
 	// Mounts are shared on a node with systemd, and need not be here.
 	node, volume := filepath.Join(w.dir, "node"), filepath.Join(w.dir, "node/volume")
-	if err := os.Mkdir(node, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(unix.Mount(node, node, "", unix.MS_BIND, ""), unix.Mount("", node, "", unix.MS_SHARED, "")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(node, 0o700))
+	must(t, errors.Join(unix.Mount(node, node, "", unix.MS_BIND, ""), unix.Mount("", node, "", unix.MS_SHARED, "")))
 	t.Cleanup(func() {
 		if err := unix.Unmount(node, unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := errors.Join(os.Mkdir(volume, 0o700), unix.Mount("volume", volume, "tmpfs", 0, "")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Mkdir(volume, 0o700), unix.Mount("volume", volume, "tmpfs", 0, "")))
 	w.start()
 	w.ensure(shareOfA)
 	has := func() bool {
 		table, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", w.daemon().PID))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return strings.Contains(string(table), volume)
 	}
 	if !has() {
 		t.Fatal("the daemon does not see the volume, so nothing was tried")
 	}
-	if err := unix.Unmount(volume, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Unmount(volume, 0))
 	if has() {
 		t.Error("the daemon keeps the volume")
 	}

@@ -29,9 +29,7 @@ func newNamespaceWorld(t *testing.T) (*world, *nvmlsim.Sim, gpu.MPSDaemon) {
 	}
 	w, sim := newSimWorldOf(t, "615.71.09")
 	devices, err := sim.ComputeDevices()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return w, sim, gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{devices[0].UUID}, Namespaces: []gpu.MPSNamespace{
 		{Name: "one", ThreadPercentage: 25, MemoryLimit: 20 * gib}, {Name: "two", ThreadPercentage: 50},
 	}}
@@ -41,9 +39,7 @@ func newNamespaceWorld(t *testing.T) (*world, *nvmlsim.Sim, gpu.MPSDaemon) {
 func join(t *testing.T, folder, shm string) mpssim.Granted {
 	t.Helper()
 	conn, err := net.Dial("unix", filepath.Join(folder, "control"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	encoder, decoder := json.NewEncoder(conn), json.NewDecoder(conn)
 	ask := func(r mpssim.Request) (reply mpssim.Reply) {
@@ -53,9 +49,7 @@ func join(t *testing.T, folder, shm string) mpssim.Granted {
 		return reply
 	}
 	token, err := os.ReadFile(filepath.Join(shm, ask(mpssim.Request{Op: "connect", ActiveThreadPercentage: "90"}).Shm))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return *ask(mpssim.Request{Op: "attach", Token: string(token)}).Client
 }
 
@@ -74,21 +68,15 @@ func TestClientsOfANamespaceHaveItsLimitsWhenTheCallReturns(t *testing.T) {
 	w, _, daemon := newNamespaceWorld(t)
 	w.start()
 	dirs := w.ensure(daemon)
-	if diff := cmp.Diff(gpu.MPSDirs{Pipe: w.options.RunDir + "/daemons/gpu-1b-00/pipe/s", Shm: "/dev/shm"}, dirs); diff != "" {
-		t.Errorf("folders (-want +got):\n%s", diff)
-	}
+	wantSame(t, "folders", gpu.MPSDirs{Pipe: w.options.RunDir + "/daemons/gpu-1b-00/pipe/s", Shm: "/dev/shm"}, dirs)
 	want := map[string]gpu.MPSNamespace{
 		"one": daemon.Namespaces[0], "two": daemon.Namespaces[1],
 		// Nothing of ours uses it.
 		"default": {Name: "default", ThreadPercentage: 1, MemoryLimit: 1 << 20},
 	}
-	if diff := cmp.Diff(want, limits(t, dirs, "one", "two", "default")); diff != "" {
-		t.Errorf("limits (-want +got):\n%s", diff)
-	}
+	wantSame(t, "limits", want, limits(t, dirs, "one", "two", "default"))
 	s := w.daemon()
-	if diff := cmp.Diff(daemon, s.Daemon); diff != "" {
-		t.Errorf("daemon (-want +got):\n%s", diff)
-	}
+	wantSame(t, "daemon", daemon, s.Daemon)
 	if s.State != gpu.MPSReady || len(s.Servers) != 1 || s.Servers[0].State != "Ready" || s.Servers[0].Clients != 1 {
 		t.Errorf("status %+v, want one server with this process as its client", s)
 	}
@@ -104,9 +92,7 @@ func TestOtherLinesInAListAreSkipped(t *testing.T) {
 	real := filepath.Join(sim.Root(), "usr/libexec/nvidia-cuda-mps-control")
 	script := "#!/bin/sh\necho 'Notice: a new release is there' >&2\nexec '" + real + "' \"$@\"\n"
 	err := errors.Join(os.Mkdir(filepath.Dir(real), 0o755), os.Rename(program, real), os.WriteFile(program, []byte(script), 0o755))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w.start()
 	w.ensure(daemon)
 	if s := w.daemon(); s.State != gpu.MPSReady || len(s.Servers) != 1 || s.Servers[0].Clients != 0 {
@@ -121,17 +107,11 @@ func TestADaemonWithMountsHasNamespaces(t *testing.T) {
 	w.start()
 	dirs := w.ensure(daemon)
 	want := map[string]gpu.MPSNamespace{"one": daemon.Namespaces[0]}
-	if diff := cmp.Diff(want, limits(t, dirs, "one")); diff != "" {
-		t.Errorf("limits (-want +got):\n%s", diff)
-	}
+	wantSame(t, "limits", want, limits(t, dirs, "one"))
 	pid := w.daemon().PID
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(pid, syscall.SIGKILL))
 	w.until("it is restarted", func() bool { s := w.daemon(); return s.State == gpu.MPSReady && s.PID != pid })
-	if diff := cmp.Diff(want, limits(t, dirs, "one")); diff != "" {
-		t.Errorf("limits after a restart (-want +got):\n%s", diff)
-	}
+	wantSame(t, "limits after a restart", want, limits(t, dirs, "one"))
 }
 
 func TestNamespacesComeAndGoOnARunningDaemon(t *testing.T) {
@@ -142,23 +122,15 @@ func TestNamespacesComeAndGoOnARunningDaemon(t *testing.T) {
 	daemon.Namespaces = []gpu.MPSNamespace{{Name: "three", ThreadPercentage: 10}, {Name: "two", ThreadPercentage: 40, MemoryLimit: gib}}
 	w.ensure(daemon)
 	want := map[string]gpu.MPSNamespace{"three": daemon.Namespaces[0], "two": daemon.Namespaces[1]}
-	if diff := cmp.Diff(want, limits(t, dirs, "two", "three")); diff != "" {
-		t.Errorf("limits (-want +got):\n%s", diff)
-	}
-	if _, err := os.Stat(filepath.Join(dirs.Pipe, "one")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the folder of a namespace that is no longer wanted: %v", err)
-	}
+	wantSame(t, "limits", want, limits(t, dirs, "two", "three"))
+	wantError(t, "the folder of a namespace that is no longer wanted", errOf(os.Stat(filepath.Join(dirs.Pipe, "one"))), os.ErrNotExist)
 	if got := w.daemon().PID; got != pid {
 		t.Errorf("PID %d, want the same as before, %d", got, pid)
 	}
 	// The same again sends no command: the daemon could not answer it.
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(pid, syscall.SIGSTOP))
 	w.ensure(daemon)
-	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(pid, syscall.SIGCONT))
 }
 
 func TestADaemonThatDiesComesBackWithItsNamespacesInTheSameFolders(t *testing.T) {
@@ -167,29 +139,19 @@ func TestADaemonThatDiesComesBackWithItsNamespacesInTheSameFolders(t *testing.T)
 	dirs := w.ensure(daemon)
 	folder := filepath.Join(dirs.Pipe, "one")
 	before, err := os.Stat(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// A container that runs as root can create files.
-	if err := os.MkdirAll(filepath.Join(folder, "deep/folder"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(folder, "deep/folder"), 0o755))
 	pid := w.daemon().PID
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(pid, syscall.SIGKILL))
 	w.until("it is restarted", func() bool { s := w.daemon(); return s.State == gpu.MPSReady && s.PID != pid })
 	after, err := os.Stat(folder)
 	if err != nil || !os.SameFile(before, after) {
 		t.Errorf("containers have another folder than the daemon: %v", err)
 	}
-	if _, err := os.Stat(filepath.Join(folder, "deep")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("files of a container are left: %v", err)
-	}
+	wantError(t, "files of a container are left", errOf(os.Stat(filepath.Join(folder, "deep"))), os.ErrNotExist)
 	want := map[string]gpu.MPSNamespace{"one": daemon.Namespaces[0], "two": daemon.Namespaces[1]}
-	if diff := cmp.Diff(want, limits(t, dirs, "one", "two")); diff != "" {
-		t.Errorf("limits (-want +got):\n%s", diff)
-	}
+	wantSame(t, "limits", want, limits(t, dirs, "one", "two"))
 }
 
 // A container is created with the folder of its namespace, and none starts without it.
@@ -204,9 +166,7 @@ func TestADaemonWithoutItsServerOrAFolderIsRestarted(t *testing.T) {
 			w.start()
 			dirs := w.ensure(daemon)
 			before := w.daemon()
-			if err := remove(dirs, before); err != nil {
-				t.Fatal(err)
-			}
+			must(t, remove(dirs, before))
 			w.until("it is noticed and restarted", func() bool {
 				_, err := w.client.EnsureMPS(t.Context(), daemon)
 				return err == nil && w.daemon().PID != before.PID
@@ -224,17 +184,13 @@ func TestTheNextSupervisorAdoptsADaemonWithItsNamespaces(t *testing.T) {
 	w.stop()
 	// A namespace that the last supervisor did not come to remove.
 	var out strings.Builder
-	if err := mpssim.Control(t.Context(), filepath.Dir(dirs.Pipe), strings.NewReader(""), &out, "namespace", "create", "stray", "--server=s"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, mpssim.Control(t.Context(), filepath.Dir(dirs.Pipe), strings.NewReader(""), &out, "namespace", "create", "stray", "--server=s"))
 	w.start()
 	w.until("it is adopted", func() bool { return w.daemon().State == gpu.MPSReady })
 	if diff := cmp.Diff(before, w.daemon()); diff != "" {
 		t.Errorf("daemon (-before +after):\n%s", diff)
 	}
-	if _, err := os.Stat(filepath.Join(dirs.Pipe, "stray")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the folder of an unknown namespace: %v", err)
-	}
+	wantError(t, "the folder of an unknown namespace", errOf(os.Stat(filepath.Join(dirs.Pipe, "stray"))), os.ErrNotExist)
 }
 
 func TestADaemonKeepsItsProtocolUntilItIsStopped(t *testing.T) {
@@ -244,15 +200,11 @@ func TestADaemonKeepsItsProtocolUntilItIsStopped(t *testing.T) {
 	for _, tc := range []struct{ runs, refused gpu.MPSDaemon }{{legacy, named}, {named, legacy}} {
 		w.ensure(tc.runs)
 		pid := w.daemon().PID
-		if _, err := w.client.EnsureMPS(t.Context(), tc.refused); !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "protocol") {
-			t.Errorf("error %v, want one that is ErrInUse and names the protocols", err)
-		}
+		wantError(t, "error", errOf(w.client.EnsureMPS(t.Context(), tc.refused)), gpu.ErrInUse, "protocol")
 		if s := w.daemon(); s.PID != pid || s.State != gpu.MPSReady || !cmp.Equal(s.Daemon, tc.runs) {
 			t.Errorf("the running daemon has changed: %+v", s)
 		}
-		if err := w.client.StopMPS(t.Context(), named.Name); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.client.StopMPS(t.Context(), named.Name))
 	}
 }
 
@@ -272,12 +224,8 @@ func TestAnAdoptedDaemonKeepsItsProtocol(t *testing.T) {
 	w.stop()
 	path := filepath.Join(w.options.RunDir, "daemons/gpu-1b-00/daemon.json")
 	data, err := json.Marshal(map[string]any{"daemon": named})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.WriteFile(path, data, 0o600))
 	w.start()
 	w.until("the contradiction is reported", func() bool {
 		s := w.daemon()
@@ -301,9 +249,7 @@ func TestADriverWithoutNamespacesIsReported(t *testing.T) {
 				return
 			}
 			_, err := w.client.EnsureMPS(t.Context(), daemon)
-			if !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "driver of release 615") {
-				t.Errorf("error %v, want one that is ErrNotSupported and names the driver", err)
-			}
+			wantError(t, "error", err, gpu.ErrNotSupported, "driver of release 615")
 			if got := w.left(); got != nil {
 				t.Errorf("folders %q are left, want none", got)
 			}
@@ -319,9 +265,7 @@ func TestAnotherDriverIsProbedAgain(t *testing.T) {
 	replace := func(help string) {
 		t.Helper()
 		script := "#!/bin/sh\necho run >>" + w.dir + "/runs\necho '" + help + "'\n"
-		if err := errors.Join(os.WriteFile(program+".new", []byte(script), 0o755), os.Rename(program+".new", program)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.WriteFile(program+".new", []byte(script), 0o755), os.Rename(program+".new", program)))
 	}
 	for _, tc := range []struct {
 		help string
@@ -338,9 +282,7 @@ func TestAnotherDriverIsProbedAgain(t *testing.T) {
 	if err != nil || strings.Count(string(runs), "run") != 2 {
 		t.Errorf("the program has run %d times (%v), want twice", strings.Count(string(runs), "run"), err)
 	}
-	if err := os.Remove(program); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(program))
 	if _, err := w.client.Namespaces(t.Context()); err == nil {
 		t.Error("a driver without the program is described")
 	}
@@ -381,9 +323,7 @@ func TestNamespacesThatAreRefused(t *testing.T) {
 			if d.Devices == nil {
 				d.Devices = []string{uuidA}
 			}
-			if _, err := w.client.EnsureMPS(t.Context(), d); !errors.Is(err, gpu.ErrInvalid) {
-				t.Errorf("error %v, want one that is ErrInvalid", err)
-			}
+			wantError(t, "error", errOf(w.client.EnsureMPS(t.Context(), d)), gpu.ErrInvalid)
 		})
 	}
 }
@@ -392,7 +332,5 @@ func TestAPathOfANamespaceThatIsTooLongForASocketIsRefused(t *testing.T) {
 	w, _, daemon := newNamespaceWorld(t)
 	w.start()
 	daemon.Namespaces = []gpu.MPSNamespace{{Name: strings.Repeat("a", 64), ThreadPercentage: 10}}
-	if _, err := w.client.EnsureMPS(t.Context(), daemon); !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "--run-dir") {
-		t.Errorf("error %v, want one that is ErrInvalid and names --run-dir", err)
-	}
+	wantError(t, "error", errOf(w.client.EnsureMPS(t.Context(), daemon)), gpu.ErrInvalid, "--run-dir")
 }

@@ -33,13 +33,11 @@ func TestADaemonThatCannotBeFollowedIsEnded(t *testing.T) {
 	o := Double(t)
 	o.openProcess = refusing(unix.EMFILE, &started)
 	s, err := New(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = s.Close() }()
 	_, err = s.EnsureMPS(t.Context(), shareOfOne)
 	if !errors.Is(err, unix.EMFILE) {
-		t.Errorf("error %v, want %v", err, unix.EMFILE)
+		t.Errorf("error: %v, want %v", err, unix.EMFILE)
 	}
 	if len(started) == 0 {
 		t.Fatal("nothing was started, so nothing was tried")
@@ -54,12 +52,8 @@ func TestAProcessThatCannotBeFollowedIsNotPassedOver(t *testing.T) {
 	server := exec.CommandContext(t.Context(), "/bin/sh", "-c", "read _", serverProgram)
 	server.Env = []string{logVariable + "/of/mine"}
 	stdin, err := server.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, server.Start())
 	defer func() { _ = stdin.Close(); _ = server.Wait() }()
 	for _, tc := range []struct{ refused, want error }{
 		{unix.EMFILE, unix.EMFILE},
@@ -80,7 +74,7 @@ func TestASupervisorThatCannotFollowProcessesDoesNotStart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	_, err := New(t.Context(), Options{RunDir: dir, LogDir: dir, openProcess: func(int, int) (int, error) { return -1, unix.ENOSYS }})
 	if !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "Linux 5.3") {
-		t.Errorf("error %v, want one that is ErrNotSupported and names the kernel", err)
+		t.Errorf("error: %v, want %v", err, gpu.ErrNotSupported)
 	}
 	if _, err := os.Stat(dir); err == nil {
 		t.Errorf("it has made %s", dir)
@@ -94,25 +88,15 @@ func TestAProcessThatTookTheNumberOfADaemonIsNotADaemon(t *testing.T) {
 	taker.Env = []string{logVariable + logDir}
 	taker.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	stdin, err := taker.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := taker.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, taker.Start())
 	defer func() { _ = stdin.Close(); _ = taker.Wait() }()
 	ended := exec.CommandContext(t.Context(), "true")
-	if err := ended.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, ended.Start())
 	fd, err := unix.PidfdOpen(ended.Process.Pid, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = unix.Close(fd) }()
-	if err := ended.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, ended.Wait())
 	o := Double(t)
 	// The pidfd is of the process that has ended.
 	o.openProcess = func(pid, flags int) (int, error) {

@@ -17,19 +17,13 @@ import (
 func TestARunDirectoryThatServersCannotReachIsRefused(t *testing.T) {
 	top := t.TempDir()
 	// The folder of all this test's folders is its user's only.
-	if err := os.Chmod(filepath.Dir(top), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(filepath.Dir(top), 0o755))
 	for dir, mode := range map[string]fs.FileMode{"open": 0o711, "open/run": 0o700, "closed": 0o710, "closed/inner": 0o755} {
 		path := filepath.Join(top, dir)
-		if err := errors.Join(os.MkdirAll(path, 0o755), os.Chmod(path, mode)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.MkdirAll(path, 0o755), os.Chmod(path, mode)))
 	}
 	for link, target := range map[string]string{"open/to-closed": "../closed/inner", "closed/to-open": "../open"} {
-		if err := os.Symlink(target, filepath.Join(top, link)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Symlink(target, filepath.Join(top, link)))
 	}
 	for dir, refused := range map[string]bool{
 		"open/new":             false,

@@ -76,18 +76,12 @@ func newSimWorldOf(t *testing.T, driver string) (*world, *nvmlsim.Sim) {
 	t.Helper()
 	w := newWorld(t)
 	model, err := nvmlsim.LoadModel("dgx-h100")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	model.DriverVersion = cmp.Or(driver, model.DriverVersion)
 	sim, err := nvmlsim.Create(filepath.Join(w.dir, "sim"), model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	program := filepath.Join(sim.Root(), "usr/bin/nvidia-cuda-mps-control")
-	if err := os.Remove(program); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(program))
 	supervisor.Play(t, program)
 	w.options.Driver = gpu.DriverRoot(sim.Root())
 	return w, sim
@@ -96,54 +90,10 @@ func newSimWorldOf(t *testing.T, driver string) (*world, *nvmlsim.Sim) {
 func simRecord(t *testing.T, w *world, name string) mpssim.Record {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(w.options.LogDir, name, mpssim.RecordName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var r mpssim.Record
-	if err := json.Unmarshal(data, &r); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(data, &r))
 	return r
-}
-
-func TestTheSimulatedDaemonIsHeldToItsCeilings(t *testing.T) {
-	w, sim := newSimWorld(t)
-	devices, err := sim.ComputeDevices()
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.start()
-	share := gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{devices[0].UUID}, ThreadPercentage: 25, MemoryLimits: []uint64{20 * gib}}
-	dirs := w.ensure(share)
-	var output bytes.Buffer
-	if err := mpssim.Control(t.Context(), dirs.Pipe, strings.NewReader(fmt.Sprintf("start_server -uid %d\n", os.Getuid())), &output); err != nil || output.Len() > 0 {
-		t.Fatalf("start a server: %v %q", err, &output)
-	}
-	servers := w.daemon().Servers
-	if len(servers) != 1 || servers[0].State != "ACTIVE" || servers[0].Clients != 0 {
-		t.Fatalf("servers %+v, want one without clients", servers)
-	}
-	share.ThreadPercentage, share.MemoryLimits = 50, []uint64{40 * gib}
-	w.ensure(share)
-	r := simRecord(t, w, "gpu-1b-00")
-	if diff := gocmp.Diff(share.Devices, r.Devices); diff != "" {
-		t.Errorf("devices (-want +got):\n%s", diff)
-	}
-	for scope, limits := range map[string]mpssim.Limits{"defaults": r.Defaults, "the server's": r.Servers[0].Limits} {
-		data, err := json.Marshal(limits)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(string(data), "50") || !strings.Contains(string(data), fmt.Sprint(40*gib)) {
-			t.Errorf("%s limits %s, want 50 percent and 40 GiB", scope, data)
-		}
-	}
-	if err := w.client.StopMPS(t.Context(), "gpu-1b-00"); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(servers[0].PID, 0); err == nil {
-		t.Errorf("server %d runs on", servers[0].PID)
-	}
 }
 
 // The simulated daemon is a script that runs another program: its own name is a word of
@@ -151,9 +101,7 @@ func TestTheSimulatedDaemonIsHeldToItsCeilings(t *testing.T) {
 func TestTheSimulatedDaemonIsKnownToTheNextSupervisor(t *testing.T) {
 	w, sim := newSimWorld(t)
 	devices, err := sim.ComputeDevices()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w.start()
 	dirs := w.ensure(gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{devices[0].UUID}})
 	var output bytes.Buffer
@@ -172,9 +120,7 @@ func TestTheSimulatedDaemonIsKnownToTheNextSupervisor(t *testing.T) {
 func TestTheEndOfAServerOrDaemonIsAnInterruption(t *testing.T) {
 	w, sim := newSimWorld(t)
 	devices, err := sim.ComputeDevices()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	start := time.Now().UTC().Truncate(time.Second)
 	clock := clocktesting.NewFakeClock(start)
 	w.options.Clock = clock
@@ -182,9 +128,7 @@ func TestTheEndOfAServerOrDaemonIsAnInterruption(t *testing.T) {
 	dirs := w.ensure(gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{devices[0].UUID}})
 	startServer := func() int {
 		t.Helper()
-		if err := mpssim.Control(t.Context(), dirs.Pipe, strings.NewReader(fmt.Sprintf("start_server -uid %d\n", os.Getuid())), io.Discard); err != nil {
-			t.Fatal(err)
-		}
+		must(t, mpssim.Control(t.Context(), dirs.Pipe, strings.NewReader(fmt.Sprintf("start_server -uid %d\n", os.Getuid())), io.Discard))
 		return w.daemon().Servers[0].PID
 	}
 	states := func() gpu.MPSStatus {
@@ -200,9 +144,7 @@ func TestTheEndOfAServerOrDaemonIsAnInterruption(t *testing.T) {
 		t.Errorf("interrupted at %s, and nothing has ended", at)
 	}
 	clock.Step(time.Minute)
-	if err := syscall.Kill(server, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(server, syscall.SIGKILL))
 	w.until("the end of the server is noticed", func() bool { return states().Interrupted.Equal(start.Add(time.Minute)) })
 	clock.Step(time.Minute)
 	w.replaceDaemon()

@@ -110,6 +110,9 @@ func (s *Supervisor) load() error {
 	return nil
 }
 
+// MultiUser reports whether the daemons serve clients of several users at a time.
+func (s *Supervisor) MultiUser(context.Context) (bool, error) { return s.options.MultiUser, nil }
+
 // Namespaces reports whether the driver lets daemons have namespaces.
 func (s *Supervisor) Namespaces(ctx context.Context) (bool, error) {
 	return s.options.hasNamespaces(ctx)

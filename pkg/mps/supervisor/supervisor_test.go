@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/supervisor"
@@ -33,12 +31,8 @@ func TestADaemonHasItsDevicesAndCeilingsBeforeTheCallReturns(t *testing.T) {
 		"set_default_device_pinned_mem_limit 0 20480M",
 		"set_default_device_pinned_mem_limit 1 10240M",
 	}
-	if diff := cmp.Diff(want, w.commands("gpu-1a-00")); diff != "" {
-		t.Errorf("commands (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(gpu.MPSDirs{Pipe: w.options.RunDir + "/daemons/gpu-1a-00/pipe", Shm: "/dev/shm"}, dirs); diff != "" {
-		t.Errorf("folders (-want +got):\n%s", diff)
-	}
+	wantSame(t, "commands", want, w.commands("gpu-1a-00"))
+	wantSame(t, "folders", gpu.MPSDirs{Pipe: w.options.RunDir + "/daemons/gpu-1a-00/pipe", Shm: "/dev/shm"}, dirs)
 	if s := w.daemon(); s.State != gpu.MPSReady || s.PID == 0 || s.Problem != "" {
 		t.Errorf("daemon %+v, want it ready", s)
 	}
@@ -48,9 +42,7 @@ func TestADaemonWithoutCeilingsReceivesNone(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	w.ensure(gpu.MPSDaemon{Name: "gpu-1a-00", Devices: []string{uuidA}})
-	if diff := cmp.Diff([]string{"start -f on " + uuidA}, w.commands("gpu-1a-00")); diff != "" {
-		t.Errorf("commands (-want +got):\n%s", diff)
-	}
+	wantSame(t, "commands", []string{"start -f on " + uuidA}, w.commands("gpu-1a-00"))
 }
 
 func TestOneServerForAllUsersIsTheAdministratorsChoice(t *testing.T) {
@@ -66,9 +58,7 @@ func TestOneServerForAllUsersIsTheAdministratorsChoice(t *testing.T) {
 		}
 	}
 	w.ensure(gpu.MPSDaemon{Name: "gpu-1a-00", Devices: []string{uuidA}})
-	if diff := cmp.Diff([]string{"start -f -M on " + uuidA}, w.commands("gpu-1a-00")); diff != "" {
-		t.Errorf("commands (-want +got):\n%s", diff)
-	}
+	wantSame(t, "commands", []string{"start -f -M on " + uuidA}, w.commands("gpu-1a-00"))
 }
 
 func TestTheSameAgainSendsNoCommand(t *testing.T) {
@@ -108,16 +98,12 @@ func TestHigherCeilingsReachFutureServersAndNewClientsOfTheRunningOne(t *testing
 		"set_active_thread_percentage 4711 100",
 		"set_device_pinned_mem_limit 4711 0 1048576M",
 	}
-	if diff := cmp.Diff(want, w.commands("gpu-1a-00")[3:]); diff != "" {
-		t.Errorf("commands (-want +got):\n%s", diff)
-	}
+	wantSame(t, "commands", want, w.commands("gpu-1a-00")[3:])
 	s := w.daemon()
 	if s.PID != pid {
 		t.Errorf("PID %d, want the same as before, %d", s.PID, pid)
 	}
-	if diff := cmp.Diff([]gpu.MPSServer{{PID: 4711, State: "ACTIVE", Clients: 2}}, s.Servers); diff != "" {
-		t.Errorf("servers (-want +got):\n%s", diff)
-	}
+	wantSame(t, "servers", []gpu.MPSServer{{PID: 4711, State: "ACTIVE", Clients: 2}}, s.Servers)
 }
 
 func TestADaemonIsRefused(t *testing.T) {
@@ -138,14 +124,10 @@ func TestADaemonIsRefused(t *testing.T) {
 		"with a limit of half a mebib": {Name: "gpu-1a-00", Devices: []string{uuidA}, MemoryLimits: []uint64{gib + 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := w.client.EnsureMPS(t.Context(), d); !errors.Is(err, gpu.ErrInvalid) {
-				t.Errorf("error %v, want one that is ErrInvalid", err)
-			}
+			wantError(t, "error", errOf(w.client.EnsureMPS(t.Context(), d)), gpu.ErrInvalid)
 		})
 	}
-	if err := w.client.StopMPS(t.Context(), "../.."); !errors.Is(err, gpu.ErrInvalid) {
-		t.Errorf("stop of a path: error %v, want one that is ErrInvalid", err)
-	}
+	wantError(t, "stop of a path", w.client.StopMPS(t.Context(), "../.."), gpu.ErrInvalid)
 	if got := w.left(); got != nil {
 		t.Errorf("folders %q are left, want none", got)
 	}
@@ -157,12 +139,8 @@ func TestADaemonDoesNotMoveToOtherDevices(t *testing.T) {
 	w.ensure(shareOfA)
 	moved := shareOfA
 	moved.Devices = []string{uuidB}
-	if _, err := w.client.EnsureMPS(t.Context(), moved); !errors.Is(err, gpu.ErrInUse) {
-		t.Errorf("error %v, want one that is ErrInUse", err)
-	}
-	if diff := cmp.Diff(shareOfA, w.daemon().Daemon); diff != "" {
-		t.Errorf("daemon (-want +got):\n%s", diff)
-	}
+	wantError(t, "error", errOf(w.client.EnsureMPS(t.Context(), moved)), gpu.ErrInUse)
+	wantSame(t, "daemon", shareOfA, w.daemon().Daemon)
 }
 
 func TestADaemonThatDoesNotComeUpSaysWhyAndLeavesNothing(t *testing.T) {
@@ -181,9 +159,7 @@ func TestADaemonThatDoesNotComeUpSaysWhyAndLeavesNothing(t *testing.T) {
 			w := newWorld(t)
 			w.options.StartTimeout = time.Second
 			if tc.fault == "" {
-				if err := os.Remove(w.options.Driver.Binaries("nvidia-cuda-mps-control")[0]); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.Remove(w.options.Driver.Binaries("nvidia-cuda-mps-control")[0]))
 			} else {
 				w.fault(tc.fault)
 			}
@@ -252,9 +228,7 @@ func TestAStoppedDaemonLeavesItsLogsOnly(t *testing.T) {
 			if fault != "" {
 				w.fault(fault)
 			}
-			if err := w.client.StopMPS(t.Context(), "gpu-1a-00"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.client.StopMPS(t.Context(), "gpu-1a-00"))
 			if got := w.left(); got != nil {
 				t.Errorf("folders %q are left, want none", got)
 			}
@@ -274,9 +248,7 @@ func TestAStoppedDaemonLeavesItsLogsOnly(t *testing.T) {
 func TestOneSupervisorHasARunDirectory(t *testing.T) {
 	w := newWorld(t)
 	w.start()
-	if _, err := supervisor.New(t.Context(), w.options); !errors.Is(err, gpu.ErrInUse) {
-		t.Errorf("second supervisor: %v, want an error that is ErrInUse", err)
-	}
+	wantError(t, "second supervisor", errOf(supervisor.New(t.Context(), w.options)), gpu.ErrInUse)
 }
 
 func TestARunDirectoryThatIsTooLongForSocketsIsRefused(t *testing.T) {
@@ -285,22 +257,14 @@ func TestARunDirectoryThatIsTooLongForSocketsIsRefused(t *testing.T) {
 	options := w.options
 	options.RunDir = filepath.Join(w.dir, strings.Repeat("long", 20))
 	s, err := supervisor.New(t.Context(), options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = s.Close() }()
-	if _, err := s.EnsureMPS(t.Context(), shareOfA); !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "--run-dir") {
-		t.Errorf("error %v, want one that is ErrInvalid and names --run-dir", err)
-	}
+	wantError(t, "error", errOf(s.EnsureMPS(t.Context(), shareOfA)), gpu.ErrInvalid, "--run-dir")
 }
 
 func TestASupervisorThatIsAwayIsTransientAndFoundAgain(t *testing.T) {
 	w := newWorld(t)
-	client, err := client.New(filepath.Join(w.options.RunDir, "supervisor.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = client.Close() }()
+	client := client.New(filepath.Join(w.options.RunDir, "supervisor.sock"))
 	away := func(when string) {
 		t.Helper()
 		if _, err := client.EnsureMPS(t.Context(), shareOfA); !errors.Is(err, gpu.ErrNotReady) || !gpu.Transient(err) || !strings.Contains(err.Error(), "gpu-mps-supervisor does not answer") {

@@ -4,12 +4,16 @@ package supervisor_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
@@ -76,16 +80,11 @@ func (w *world) start() {
 			w.t.Error(err)
 		}
 	})
-	if w.client, err = client.New(socket); err != nil {
-		w.t.Fatal(err)
-	}
+	w.client = client.New(socket)
 	w.until("it serves", func() bool { _, err := w.client.MPSDaemons(context.Background()); return err == nil })
 	end := func(last func() error) {
 		cancel()
 		serving.Wait()
-		if err := w.client.Close(); err != nil {
-			w.t.Error(err)
-		}
 		if err := last(); err != nil {
 			w.t.Error(err)
 		}
@@ -114,9 +113,7 @@ func (w *world) stopAll() {
 func (w *world) daemons() []gpu.MPSStatus {
 	w.t.Helper()
 	statuses, err := w.client.MPSDaemons(context.Background())
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	return statuses
 }
 
@@ -133,9 +130,7 @@ func (w *world) daemon() gpu.MPSStatus {
 func (w *world) ensure(d gpu.MPSDaemon) gpu.MPSDirs {
 	w.t.Helper()
 	dirs, err := w.client.EnsureMPS(w.t.Context(), d)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	return dirs
 }
 
@@ -144,44 +139,32 @@ func (w *world) record(old, changed string) {
 	w.t.Helper()
 	path := filepath.Join(w.options.RunDir, "daemons/gpu-1a-00/daemon.json")
 	data, err := os.ReadFile(path)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	text := strings.Replace(string(data), old, changed, 1)
 	if text == string(data) {
 		w.t.Fatalf("no %s in %s", old, data)
 	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // fault has the program do wrong, until mend.
 func (w *world) fault(name string) {
 	w.t.Helper()
 	path := filepath.Join(w.dir, "driver/faults", name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		w.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must(w.t, os.WriteFile(path, nil, 0o600))
 }
 
 func (w *world) mend(name string) {
 	w.t.Helper()
-	if err := os.Remove(filepath.Join(w.dir, "driver/faults", name)); err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, os.Remove(filepath.Join(w.dir, "driver/faults", name)))
 }
 
 // commands that the daemon of a name was given, but for questions.
 func (w *world) commands(name string) []string {
 	w.t.Helper()
 	data, err := os.ReadFile(filepath.Join(w.options.LogDir, name, "commands"))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	return strings.Split(strings.TrimSpace(string(data)), "\n")
 }
 
@@ -189,9 +172,7 @@ func (w *world) commands(name string) []string {
 func (w *world) left() []string {
 	w.t.Helper()
 	entries, err := os.ReadDir(filepath.Join(w.options.RunDir, "daemons"))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.Name())
@@ -209,5 +190,36 @@ func (w *world) until(what string, met func() bool) {
 			w.t.Fatalf("waited a minute for this: %s", what)
 		case <-time.After(5 * time.Millisecond):
 		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantSame reports an error unless got is as wanted.
+func wantSame[T any](t testing.TB, what string, want, got T) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// errOf returns the error of a call with two results.
+func errOf[T any](_ T, err error) error { return err }
+
+// wantError checks that the error of a call wraps another and says the texts.
+func wantError(t testing.TB, call string, err, want error, says ...string) {
+	t.Helper()
+	for _, text := range says {
+		if !strings.Contains(fmt.Sprint(err), text) {
+			t.Errorf("%s: %v, want an error that says %q", call, err, text)
+		}
+	}
+	if !errors.Is(err, want) {
+		t.Errorf("%s: %v, want %v", call, err, want)
 	}
 }

@@ -41,7 +41,5 @@ func TestTheDeadlineOfAnAnswerIsTheEndOfTheCall(t *testing.T) {
 	if !errors.Is(err, gpu.ErrTimeout) || ctx.Err() == nil {
 		t.Errorf("%v, the context: %v; want %v at the end of the context", err, ctx.Err(), gpu.ErrTimeout)
 	}
-	if err := errors.Join(hook.Close(), <-received); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(hook.Close(), <-received))
 }

@@ -40,15 +40,11 @@ func newAsked(t *testing.T) *asked {
 	t.Helper()
 	// The path of a socket has at most 107 bytes.
 	dir, err := os.MkdirTemp("", "hook") //nolint:usetesting // see above
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	a := &asked{T: t, limits: containerlimits.Folder(filepath.Join(dir, "limits")), socket: filepath.Join(dir, "hooks.sock"), folder: cgrouptest.New(t), program: "/bin/sh", called: filepath.Join(dir, "called")}
 	a.pid = cgrouptest.Process(t, a.folder)
-	if err := a.limits.Open(device); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.limits.Open(device))
 	return a
 }
 
@@ -57,9 +53,7 @@ func newAsked(t *testing.T) *asked {
 func (a *asked) serve(d memoryhook.Driver) (results <-chan error, end func()) {
 	a.Helper()
 	listener, err := memoryhook.Listen(a.socket)
-	if err != nil {
-		a.Fatal(err)
-	}
+	must(a, err)
 	ctx, cancel := context.WithCancel(a.Context())
 	all, ended := make(chan error, 16), make(chan error, 1)
 	go func() { ended <- listener.Serve(ctx, d, func(_ containerlimits.Limit, err error) { all <- err }) }()
@@ -97,9 +91,7 @@ func (a *asked) wantCalls(want int) {
 func TestTheAgentSetsTheLimit(t *testing.T) {
 	a, d := newAsked(t), driver{}
 	_, end := a.serve(&d)
-	if err := a.run(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.run())
 	end()
 	if want := a.folder + ": 4096 on 0000:1b:00.0"; len(d.set) != 1 || d.set[0] != want {
 		t.Errorf("the agent has set %q, want %q", d.set, want)
@@ -130,9 +122,7 @@ func TestTheHookCallsTheDriverIfTheAgentCannot(t *testing.T) {
 		}},
 		"another program is at the socket": {func(a *asked) {
 			listener, err := new(net.ListenConfig).Listen(a.Context(), "unix", a.socket)
-			if err != nil {
-				a.Fatal(err)
-			}
+			must(a, err)
 			a.Cleanup(func() { _ = listener.Close() })
 			go func() {
 				conn, err := listener.Accept()
@@ -147,9 +137,7 @@ func TestTheHookCallsTheDriverIfTheAgentCannot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := newAsked(t)
 			c.agent(a)
-			if err := a.run(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.run())
 			a.wantCalls(1)
 		})
 	}
@@ -167,7 +155,7 @@ func TestWhileTheDriverHangsTheHookOfThatCallFails(t *testing.T) {
 	}})
 	a.program = "/a/second/call/would/fail/to/start"
 	if err := a.run("--timeout", "1s"); !errors.Is(err, gpu.ErrTimeout) {
-		t.Errorf("%v, want %v", err, gpu.ErrTimeout)
+		t.Errorf("error: %v, want %v", err, gpu.ErrTimeout)
 	}
 	a.program = "/bin/sh"
 	<-begun
@@ -185,13 +173,9 @@ func TestAPeerThatSaysNothingDoesNotKeepTheAgent(t *testing.T) {
 	a := newAsked(t)
 	a.serve(&driver{})
 	conn, err := new(net.Dialer).DialContext(t.Context(), "unix", a.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close() //nolint:errcheck // nothing was written
-	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
 	if said, err := io.ReadAll(conn); err != nil || string(said) != "ready\n" {
 		t.Errorf("the agent says %q: %v, want that it is ready, and the end", said, err)
 	}
@@ -201,17 +185,13 @@ func TestAPeerThatSaysNothingDoesNotKeepTheAgent(t *testing.T) {
 func TestAgentsListenSideBySide(t *testing.T) {
 	a := newAsked(t)
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var agents []*exec.Cmd
 	for range 3 {
 		agent := exec.CommandContext(t.Context(), self)
 		agent.Env = []string{agentSocket + "=" + a.socket}
 		agent.Stderr = t.Output()
-		if err := agent.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, agent.Start())
 		agents = append(agents, agent)
 	}
 	for _, agent := range agents {
@@ -228,9 +208,7 @@ func TestTheNewestAgentAnswers(t *testing.T) {
 	_, end := a.serve(&older)
 	_, endNewer := a.serve(&newer)
 	end()
-	if err := a.run(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.run())
 	endNewer()
 	if len(older.set) != 0 || len(newer.set) != 1 {
 		t.Errorf("the older agent has set %q, the newer one %q", older.set, newer.set)
@@ -256,25 +234,19 @@ func TestRequestsThatTheAgentRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var d driver
 			results, end := a.serve(&d)
-			if err := os.Chmod(a.socket, 0o777); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Chmod(a.socket, 0o777))
 			if err := os.Chmod(filepath.Dir(a.socket), 0o755); err != nil { //nolint:gosec // so that another user gets to the socket
 				t.Fatal(err)
 			}
 			self, err := os.Executable()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			client := exec.CommandContext(t.Context(), self)
 			client.Env = []string{clientSocket + "=" + a.socket}
 			client.Stdin = strings.NewReader(c.request + "\n")
 			if c.user != 0 {
 				// The user may not read the test's folder.
 				file, err := os.Open(self)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				defer file.Close() //nolint:errcheck // it was only read
 				client.Path, client.ExtraFiles = "/proc/self/fd/3", []*os.File{file}
 				client.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: c.user, Gid: c.user}}
@@ -284,7 +256,7 @@ func TestRequestsThatTheAgentRefuses(t *testing.T) {
 				t.Fatalf("%v: %s", err, out)
 			}
 			if err := <-results; !errors.Is(err, c.want) {
-				t.Errorf("%v, want %v", err, c.want)
+				t.Errorf("error: %v, want %v", err, c.want)
 			}
 			end()
 			if len(d.set) > 0 || strings.Contains(string(out), "limited") {

@@ -17,9 +17,7 @@ import (
 func TestOneProcessAtATimeCallsTheDriver(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	first, err := lockCalls(t.Context(), path, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := lockCalls(soon, path, time.Minute); !errors.Is(err, gpu.ErrTimeout) {
@@ -30,9 +28,7 @@ func TestOneProcessAtATimeCallsTheDriver(t *testing.T) {
 		second, err := lockCalls(t.Context(), path, time.Minute)
 		waited <- errors.Join(err, second.end())
 	}()
-	if err := first.end(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, first.end())
 	if err := <-waited; err != nil {
 		t.Errorf("after the call: %v", err)
 	}
@@ -42,17 +38,11 @@ func TestOneProcessAtATimeCallsTheDriver(t *testing.T) {
 func TestWhileACallHangsOthersFailAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	first, err := lockCalls(t.Context(), path, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	child := exec.CommandContext(t.Context(), "sleep", "infinity")
 	child.ExtraFiles = append(child.ExtraFiles, first.File)
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if err := first.abandon(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, child.Start())
+	must(t, first.abandon())
 	for range 3 {
 		began := time.Now()
 		if _, err := lockCalls(t.Context(), path, time.Minute); !errors.Is(err, gpu.ErrTimeout) || time.Since(began) > 10*time.Second {
@@ -60,24 +50,25 @@ func TestWhileACallHangsOthersFailAtOnce(t *testing.T) {
 		}
 	}
 	// It ends with a reset of the GPU.
-	if err := child.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, child.Process.Kill())
 	_ = child.Wait() // it was killed
 	after, err := lockCalls(t.Context(), path, 0)
 	if err != nil {
 		t.Fatalf("after it has ended: %v", err)
 	}
-	if err := after.end(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, after.end())
 	// A call that has ended leaves nothing that could look like a call that hangs.
 	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer file.Close() //nolint:errcheck // it was only read
 	if late := (callLock{file}).late(); late > 0 {
 		t.Errorf("a call that has ended is %v late", late)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

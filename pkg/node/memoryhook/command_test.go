@@ -41,9 +41,7 @@ func (d *driver) SetMemoryLimit(ctx context.Context, address gpu.PCIAddress, fol
 func idOf(t *testing.T, folder string) string {
 	t.Helper()
 	id, err := cgroup.Lookup(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return fmt.Sprint(id)
 }
 
@@ -120,9 +118,7 @@ func TestArgumentsThatAreRefused(t *testing.T) {
 // The runtime shows the text to the user, who knows nothing of the hook.
 func TestAnErrorNamesTheProgramTheGPUAndTheAmount(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "limits")
-	if err := containerlimits.Folder(folder).Open(device); err != nil {
-		t.Fatal(err)
-	}
+	must(t, containerlimits.Folder(folder).Open(device))
 	err := memoryhook.Run(t.Context(), []string{
 		"/home/v1/gpu-memory-hook", "--limits", folder, "--device", device, "--gpu", "0000:1b:00.0", "--bytes", "10485760", "--", "/bin/false",
 	}, strings.NewReader(state))

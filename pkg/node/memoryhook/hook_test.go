@@ -14,7 +14,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/memoryhook"
-	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup/cgrouptest"
 )
 
 const (
@@ -29,9 +28,7 @@ func newHook(t *testing.T, folder string, set func(context.Context, *os.File, co
 		GPU: gpu.PCIAddress{Bus: 0x1b}, Bytes: 1 << 30, Containers: 1,
 		CgroupOf: func(int) (string, error) { return folder, nil }, Set: set,
 	}
-	if err := h.Limits.Open(device); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.Limits.Open(device))
 	return h
 }
 
@@ -41,9 +38,7 @@ func TestTheRootOfTheCgroupsGetsNoLimit(t *testing.T) {
 	if errors.Is(err, gpu.ErrNotSupported) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if id, err := cgroup.Lookup(root); err != nil || id != cgroup.RootID {
 		t.Skipf("this machine shows no root of the cgroups: %d, %v", id, err)
 	}
@@ -52,18 +47,13 @@ func TestTheRootOfTheCgroupsGetsNoLimit(t *testing.T) {
 		return nil
 	})
 	if err := h.Run(t.Context(), strings.NewReader(state)); !errors.Is(err, gpu.ErrNotSupported) {
-		t.Errorf("%v, want %v", err, gpu.ErrNotSupported)
+		t.Errorf("error: %v, want %v", err, gpu.ErrNotSupported)
 	}
 }
 
-func TestAContainerWithoutItsLimitMakesRoomForAnother(t *testing.T) {
-	folder := cgrouptest.New(t)
-	cgrouptest.Process(t, folder)
-	h := newHook(t, folder, func(context.Context, *os.File, containerlimits.Limit) error { return gpu.ErrNoCapacity })
-	if err := h.Run(t.Context(), strings.NewReader(state)); !errors.Is(err, gpu.ErrNoCapacity) {
-		t.Errorf("%v, want %v", err, gpu.ErrNoCapacity)
-	}
-	if got, err := h.Limits.Containers(device); err != nil || len(got) > 0 {
-		t.Errorf("the device has the containers %v, %v; want none", got, err)
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -17,9 +17,7 @@ import (
 // The runtime could start no container with a share.
 func TestTheHostMustBeAbleToRunTheHook(t *testing.T) {
 	shell, err := exec.LookPath("sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, c := range map[string]struct {
 		script string
 		mode   os.FileMode
@@ -44,12 +42,8 @@ func TestTheHostMustBeAbleToRunTheHook(t *testing.T) {
 				})
 			}
 			hook := filepath.Join(dir, "hook")
-			if err := os.WriteFile(hook, []byte("#!"+shell+"\n"+c.script+"\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Chmod(hook, c.mode); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(hook, []byte("#!"+shell+"\n"+c.script+"\n"), 0o600))
+			must(t, os.Chmod(hook, c.mode))
 			err := memoryhook.Installed{Hook: hook, Call: []string{"/bin/true"}}.Try(t.Context(), "")
 			if c.want == "" && err != nil {
 				t.Error(err)

@@ -29,9 +29,7 @@ func (noSpecs) List(context.Context) ([]types.UID, error) { return nil, nil }
 func agentOf(t *testing.T, dir string) *Journal {
 	t.Helper()
 	records, err := store.Open(dir, store.Unsynced{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	j := &Journal{Records: records, Specs: noSpecs{}, BootID: "boot-1"}
 	t.Cleanup(func() { _ = j.Close() })
 	return j
@@ -42,18 +40,14 @@ func save(t *testing.T, j *Journal, name, device string) {
 	t.Helper()
 	p := plan.Plan{Claim: plan.Ref{Namespace: "team", Name: name, UID: types.UID("uid-" + name)}, Devices: []plan.Device{{Request: "gpu", Pool: "node-1", Name: kindtest.Name(device), UUID: "GPU-1"}}}
 	ids := fmt.Sprintf(`{"ids":["gpu.nvidia.com/claim=%s"]}`, name)
-	if err := j.Save(New(j.BootID, p, []Entry{{Step: StepWriteCDI, State: Done, Result: []byte(ids)}})); err != nil {
-		t.Fatal(err)
-	}
+	must(t, j.Save(New(j.BootID, p, []Entry{{Step: StepWriteCDI, State: Done, Result: []byte(ids)}})))
 }
 
 // held returns the claims and their devices.
 func held(t *testing.T, j *Journal) string {
 	t.Helper()
 	holders, err := j.Holders(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text := ""
 	for _, h := range holders {
 		text += fmt.Sprintf("%s %v\n", h.Claim.Name, h.Names())
@@ -106,24 +100,14 @@ func TestARecordThatIsReplacedWithinATickIsReadAgain(t *testing.T) {
 	save(t, agentOf(t, dir), "a", "gpu-1b-00")
 	save(t, agentOf(t, elsewhere), "a", "gpu-52-00")
 	next, err := os.ReadFile(filepath.Join(elsewhere, "uid-a.record"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	record, tick := filepath.Join(dir, "uid-a.record"), time.Now().Add(time.Hour)
-	if err := os.Chtimes(record, tick, tick); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff("a [gpu-1b-00]\n", held(t, ours)); diff != "" {
-		t.Errorf("held (-want +got):\n%s", diff)
-	}
+	must(t, os.Chtimes(record, tick, tick))
+	wantSame(t, "held", "a [gpu-1b-00]\n", held(t, ours))
 	_ = ours.cache.watch.Close()
 	ours.cache.watch = nil // it missed the next change
-	if err := errors.Join(os.WriteFile(record, next, 0o600), os.Chtimes(record, tick, tick)); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff("a [gpu-52-00]\n", held(t, ours)); diff != "" {
-		t.Errorf("held after the change (-want +got):\n%s", diff)
-	}
+	must(t, errors.Join(os.WriteFile(record, next, 0o600), os.Chtimes(record, tick, tick)))
+	wantSame(t, "held after the change", "a [gpu-52-00]\n", held(t, ours))
 }
 
 // A read can fail without any change of the record.
@@ -134,19 +118,13 @@ func TestARecordThatCouldNotBeReadIsReadAgain(t *testing.T) {
 	save(t, theirs, "a", "gpu-1b-00")
 	record, elsewhere := filepath.Join(dir, "uid-a.record"), filepath.Join(dir, "..", "elsewhere")
 	good, err := os.ReadFile(record)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// The watch has no event of a file in another folder.
-	if err := errors.Join(os.Remove(record), os.WriteFile(elsewhere, []byte("damaged"), 0o600), os.Symlink(elsewhere, record+".tmp"), os.Rename(record+".tmp", record)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Remove(record), os.WriteFile(elsewhere, []byte("damaged"), 0o600), os.Symlink(elsewhere, record+".tmp"), os.Rename(record+".tmp", record)))
 	if got := held(t, ours); got != "" {
 		t.Errorf("held %q, of a damaged record", got)
 	}
-	if err := os.WriteFile(elsewhere, good, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(elsewhere, good, 0o600))
 	if got := held(t, ours); got != "a [gpu-1b-00]\n" {
 		t.Errorf("held %q, of a record that was damaged before", got)
 	}
@@ -157,9 +135,7 @@ func TestHoldersStayAsTheyWereRead(t *testing.T) {
 	j := agentOf(t, filepath.Join(t.TempDir(), "claims"))
 	save(t, j, "b", "gpu-1b-00")
 	before, err := j.Holders(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	save(t, j, "a", "gpu-43-00")
 	save(t, j, "b", "gpu-52-00")
 	if got := held(t, j); got != "a [gpu-43-00]\nb [gpu-52-00]\n" {
@@ -167,5 +143,13 @@ func TestHoldersStayAsTheyWereRead(t *testing.T) {
 	}
 	if len(before) != 1 || before[0].Names()[0] != kindtest.Name("gpu-1b-00") {
 		t.Errorf("the holders of before are %v", before)
+	}
+}
+
+// wantSame reports an error unless got is as wanted.
+func wantSame[T any](t testing.TB, what string, want, got T) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }

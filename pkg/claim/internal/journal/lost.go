@@ -27,17 +27,17 @@ func (j *Journal) Witness(ctx context.Context, claim types.UID) (Holder, error) 
 	h := Holder{Phase: Unrecorded, Record: &Record{Plan: plan.Plan{Claim: plan.Ref{Namespace: owner.Namespace, Name: owner.Name, UID: claim}}}}
 	var lost []LostDevice
 	for _, in := range injections {
-		of, err := plan.ParseInjectionID(in.ID)
-		if err != nil || of.Claim != claim {
+		injected, err := plan.ParseInjectionID(in.ID)
+		if err != nil || injected.Claim != claim {
 			continue
 		}
-		d := plan.Device{Name: of.Device, ShareID: of.Share}
-		if of.Share != nil && of.Device.Kind.Takes() != kind.TakesSlots {
+		d := plan.Device{Name: injected.Device, ShareID: injected.Share}
+		if injected.Share != nil && injected.Device.Kind.Takes() != kind.TakesSlots {
 			d.Share = &share.Amount{}
 		}
 		d.MPS = clientOf(in)
 		h.Devices = append(h.Devices, d)
-		lost = append(lost, LostDevice{Name: of.Device, Annotations: in.Annotations})
+		lost = append(lost, LostDevice{Name: injected.Device, Annotations: in.Annotations})
 	}
 	h.Journal = j.Lost(lost)
 	return h, nil

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -99,24 +98,14 @@ func TestRecordsOfEveryReleaseAreRead(t *testing.T) {
 			file := filepath.Join("testdata", "records", name+".json")
 			if _, err := os.Stat(file); os.IsNotExist(err) && os.Getenv("UPDATE_GOLDEN") != "" {
 				payload, err := json.Marshal(want)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(file, payload, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
+				must(t, os.WriteFile(file, payload, 0o644))
 			}
 			payload, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got, err := decode(want.Claim.UID, payload)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			must(t, err)
+			wantSame(t, "result", want, got)
 			if phase := strings.ToLower(string(got.Phase(want.BootID))); phase != name[strings.LastIndex(name, "-")+1:] {
 				t.Errorf("phase %s", phase)
 			}
@@ -154,9 +143,7 @@ func TestRecordsThatCannotBeTrusted(t *testing.T) {
 			claim := r.Claim.UID
 			c.change(r)
 			payload, err := json.Marshal(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if _, err := decode(claim, payload); !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
@@ -167,9 +154,7 @@ func TestRecordsThatCannotBeTrusted(t *testing.T) {
 func TestARecordWithStrangeNames(t *testing.T) {
 	r := goldenRecords()["v1-shares-prepared"]
 	whole, err := json.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, entry := range map[string]string{
 		"a device": `"device":"gpu-43-00","shareID"`, "a daemon": `"daemon":"gpu-c3-00"`, "a step's device": `"step":"SetTimeSlice","device":"gpu-61-00"`,
 	} {
@@ -208,11 +193,16 @@ func FuzzDecodeRecord(f *testing.F) {
 			return
 		}
 		again, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := decode(r.Claim.UID, again); err != nil {
 			t.Errorf("a decoded record cannot be encoded and decoded again: %v", err)
 		}
 	})
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -63,8 +63,8 @@ func (d Device) IsShared() bool { return d.Holding().Divisible() }
 
 // HasAllocation reports whether both plans are for the same allocation results in the same
 // order.
-func (p Plan) HasAllocation(of Plan) bool {
-	return slices.EqualFunc(p.Devices, of.Devices, Device.IsSame)
+func (p Plan) HasAllocation(other Plan) bool {
+	return slices.EqualFunc(p.Devices, other.Devices, Device.IsSame)
 }
 
 // Names returns the names of the devices in the order of the allocation.

@@ -32,11 +32,11 @@ func ParseInjectionID(id string) (Injected, error) {
 			continue
 		}
 		if name, err := kind.Parse(whole[i+1:]); err == nil && i > 0 {
-			of := Injected{Claim: types.UID(whole[:i]), Device: name}
+			injected := Injected{Claim: types.UID(whole[:i]), Device: name}
 			if shared {
-				of.Share = (*types.UID)(&share)
+				injected.Share = (*types.UID)(&share)
 			}
-			return of, nil
+			return injected, nil
 		}
 	}
 	return Injected{}, fmt.Errorf("CDI device %q: %w: it names no device of a claim", id, gpu.ErrInvalid)

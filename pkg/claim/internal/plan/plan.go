@@ -9,27 +9,29 @@ import (
 )
 
 // Make decides how a claim uses the devices that were allocated to it. Conflicts with other
-// claims are found later, by [Against]. With an error the plan has the allocated devices.
+// claims are found later, by [Against].
 func Make(a Allocation, in Inputs) (Plan, error) {
 	requests := make([]deviceRequest, len(a.requests))
 	for i, d := range a.requests {
 		d, err := in.resolve(d)
 		if err != nil {
-			return a.Plan(), d.wrap(err)
+			return Plan{}, d.wrap(err)
 		}
 		requests[i] = d
 	}
 	planned := Plan{Claim: a.Claim}
 	for _, d := range requests {
-		device, err := in.use(d, requests)
-		if err == nil {
+		device := d.device
+		device.UUID = d.gpu.UUID
+		var err error
+		if device.Terms, err = in.terms(d, requests); err == nil {
 			err = in.checkCombination(device, planned.Devices)
 		}
 		if err == nil {
-			err = in.checkUse(d, d.sharingOf(device), use.ComputeMode)
+			err = in.checkUse(d, d.sharingOn(device.Terms), use.ComputeMode)
 		}
 		if err != nil {
-			return a.Plan(), d.wrap(err)
+			return Plan{}, d.wrap(err)
 		}
 		planned.Devices = append(planned.Devices, device)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/share"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
@@ -20,10 +21,10 @@ func (d deviceRequest) hasNamespaces() bool {
 
 // namespaceName returns the name of the MPS namespace for the clients of a device. No
 // other claim has it, before or later.
-func namespaceName(claim types.UID, d Device) string {
+func namespaceName(claim types.UID, shareID *types.UID, t share.Terms) string {
 	id := claim
-	if d.Share != nil && d.ShareID != nil {
-		id = *d.ShareID
+	if t.Share != nil && shareID != nil {
+		id = *shareID
 	}
 	return strings.ToLower(strings.ReplaceAll(string(id), "-", ""))
 }
@@ -46,10 +47,10 @@ func (p Plan) following(others []Holder) (Plan, error) {
 		}
 		namespace := ""
 		if namespaces {
-			namespace = namespaceName(p.Claim.UID, device)
+			namespace = namespaceName(p.Claim.UID, device.ShareID, device.Terms)
 		}
 		p.Devices[i] = device.inNamespace(namespace)
-		if _, held := p.Devices[i].holdsCompute(); !held {
+		if _, held := holdsCompute(p.Devices[i].Terms); !held {
 			return p, Refuse(fmt.Errorf("device %s: require: %w with MPS shares that were prepared without namespaces; they hold compute less strictly than the ShareConfig requires; see %s",
 				device.Name, gpu.ErrInUse, gpu.Page("docs/user/events.md#when-a-share-does-not-start")), "holder", holder.Claim)
 		}

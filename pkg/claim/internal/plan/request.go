@@ -79,8 +79,8 @@ func (d deviceRequest) uuid() string {
 	if !d.name.IsPartition() {
 		return d.gpu.UUID
 	}
-	if there := PartitionsAt(d.gpu.MIG, d.name); len(there) == 1 {
-		return there[0].UUID
+	if present := PartitionsAt(d.gpu.MIG, d.name); len(present) == 1 {
+		return present[0].UUID
 	}
 	return ""
 }

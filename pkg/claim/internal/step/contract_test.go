@@ -62,9 +62,7 @@ func until(t *testing.T, n *node, index int) *prepared {
 	for i := range c.w.Journal {
 		e := &c.w.Journal[i]
 		s, err := n.list.Find(e.Step)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if e.Step == c.s.Name() {
 			c.e, c.before = e, n.String()
 			return c
@@ -283,9 +281,7 @@ func TestContainersGetWhatTheStepsOfTheirDeviceAdd(t *testing.T) {
 	c := until(t, n, len(n.list)-1)
 	for _, d := range append(c.w.Devices, plan.Device{Name: kindtest.Name("gpu-3b-00")}) {
 		var got gpu.Injection
-		if err := c.list.Inject(t.Context(), c.w.Record, d, &got); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.list.Inject(t.Context(), c.w.Record, d, &got))
 		var want gpu.Injection
 		if d.MPS != nil {
 			pipe, shm := "/pipe/"+d.Name.String(), "/shm/"+d.Name.String()
@@ -355,9 +351,7 @@ func TestAStepOfOtherSettingsCannotBeDoneAndLeavesLostClaimsAlone(t *testing.T) 
 	list := New(ports.Node{})
 	for _, e := range list.Lost(lost) {
 		s, err := list.Find(e.Step)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := s.Undo(t.Context(), Work{}, e); err != nil {
 			t.Errorf("undo lost %s: %v", e.Step, err)
 		}

@@ -24,7 +24,7 @@ import (
 // milliseconds between Note and Do, or after a crash in between, is taken for the
 // claim's.
 //
-// Claims that have shares of one MIG device have its partition in common. The first
+// Claims that share a MIG device use one partition. The first
 // one makes it, each of the others takes over the result from the journals before it,
 // and the last one destroys it, even if another one has made it. If the node keeps
 // partitions, the last one leaves it with its record; see [keptPartition].
@@ -72,7 +72,7 @@ func (s createPartition) Note(ctx context.Context, w Work, e journal.Entry) (jso
 	if err != nil {
 		return nil, err
 	}
-	there := plan.PartitionsAt(mig, name)
+	present := plan.PartitionsAt(mig, name)
 	var known []journal.Partition
 	if len(e.Result) > 0 {
 		own, err := e.Partition()
@@ -81,14 +81,14 @@ func (s createPartition) Note(ctx context.Context, w Work, e journal.Entry) (jso
 		}
 		known = append(known, own)
 	}
-	if len(known) > 0 && isAmong(known[0], there) {
-		return found(known[0].Found, there[indexAmong(known[0], there)])
+	if p, ok := findAmong(known, present); ok {
+		return journal.Encode(p)
 	}
 	if len(known) == 0 && s.Static {
-		if len(there) != 1 || there[0].UUID == "" {
+		if len(present) != 1 || present[0].UUID == "" {
 			return nil, fmt.Errorf("%w: no administrator has made %s@%d on %s, or not any more", gpu.ErrNotFound, name.Profile, name.Start, plan.Describe(name.Address))
 		}
-		return found(true, there[0])
+		return journal.Encode(partitionOf(present[0], true))
 	}
 	shared, err := partitionsOfOthers(ctx, w.Others, name)
 	if err != nil {
@@ -102,16 +102,14 @@ func (s createPartition) Note(ctx context.Context, w Work, e journal.Entry) (jso
 	if kept != nil {
 		known = append(known, kept.Partition)
 	}
-	for _, k := range known {
-		if isAmong(k, there) {
-			return found(k.Found, there[indexAmong(k, there)])
-		}
+	if p, ok := findAmong(known, present); ok {
+		return journal.Encode(p)
 	}
 	for _, k := range known {
 		switch {
 		case k.Found && k.UUID != "":
 			return nil, fmt.Errorf("%w: MIG device %s, %s@%d on %s, is gone; an administrator has to make it again", gpu.ErrNotFound, k.UUID, name.Profile, name.Start, plan.Describe(name.Address))
-		case !k.Found && (k.UUID == "" || isHalf(k, there)):
+		case !k.Found && (k.UUID == "" || isHalf(k, present)):
 			return journal.Encode(journal.Partition{}) // it may be half made
 		}
 	}
@@ -131,7 +129,7 @@ func (s createPartition) Do(ctx context.Context, _ Work, e journal.Entry) (json.
 	if err != nil {
 		return nil, err
 	}
-	made := describe(false, p)
+	made := partitionOf(p, false)
 	result, err := journal.Encode(made)
 	if err != nil || !s.keeps(name) {
 		return result, err
@@ -159,9 +157,9 @@ func (s createPartition) Undo(ctx context.Context, w Work, e journal.Entry) erro
 		if err != nil {
 			return err
 		}
-		there := plan.PartitionsAt(mig, name)
-		for _, p := range there {
-			if p.UUID != result.UUID && !isHalf(result, there) {
+		present := plan.PartitionsAt(mig, name)
+		for _, p := range present {
+			if p.UUID != result.UUID && !isHalf(result, present) {
 				klog.FromContext(ctx).Info("The partition is gone and another in its place, which stays", "step", s.Name(), "device", e.Device, "uuid", result.UUID, "other", describePartition(p))
 				return nil
 			}
@@ -242,18 +240,21 @@ func describePartition(p gpu.Partition) string {
 	return fmt.Sprintf("MIG instance %s@%d (GPU instance %d %s)", p.Profile, p.Placement.Start, p.GPUInstanceID, p.UUID)
 }
 
-func isAmong(p journal.Partition, there []gpu.Partition) bool {
-	return p.UUID != "" && indexAmong(p, there) >= 0
-}
-
-func indexAmong(p journal.Partition, there []gpu.Partition) int {
-	return slices.IndexFunc(there, func(t gpu.Partition) bool { return t.UUID == p.UUID })
+// findAmong returns the first of the known partitions that is present, as it is now.
+func findAmong(known []journal.Partition, present []gpu.Partition) (journal.Partition, bool) {
+	for _, k := range known {
+		i := slices.IndexFunc(present, func(p gpu.Partition) bool { return p.UUID == k.UUID })
+		if k.UUID != "" && i >= 0 {
+			return partitionOf(present[i], k.Found), true
+		}
+	}
+	return journal.Partition{}, false
 }
 
 // isHalf reports whether the partition is there without its compute instance, which
 // another program has destroyed.
-func isHalf(p journal.Partition, there []gpu.Partition) bool {
-	return p.UUID != "" && len(there) == 1 && there[0].UUID == "" && there[0].GPUInstanceID == p.GPUInstance
+func isHalf(p journal.Partition, present []gpu.Partition) bool {
+	return p.UUID != "" && len(present) == 1 && present[0].UUID == "" && present[0].GPUInstanceID == p.GPUInstance
 }
 
 // partitionsOfOthers returns what other claims know of the partition of a device that
@@ -277,8 +278,6 @@ func partitionsOfOthers(ctx context.Context, others *journal.Others, device kind
 	return known, nil
 }
 
-func describe(found bool, p gpu.Partition) journal.Partition {
+func partitionOf(p gpu.Partition, found bool) journal.Partition {
 	return journal.Partition{Found: found, UUID: p.UUID, GPUInstance: p.GPUInstanceID, ComputeInstance: p.ComputeInstanceID}
 }
-
-func found(by bool, p gpu.Partition) (json.RawMessage, error) { return journal.Encode(describe(by, p)) }

@@ -152,10 +152,10 @@ func (l List) SwitchedModes(ctx context.Context) (map[gpu.PCIAddress]bool, error
 }
 
 // hasPartitions reports whether another claim has partitions of the GPU.
-func hasPartitions(ctx context.Context, on kind.Name, others *journal.Others) (bool, error) {
+func hasPartitions(ctx context.Context, device kind.Name, others *journal.Others) (bool, error) {
 	holders, err := others.List(ctx)
 	return slices.ContainsFunc(holders, func(h journal.Holder) bool {
-		return slices.ContainsFunc(h.Names(), func(n kind.Name) bool { return n.Address == on.Address && n.IsPartition() })
+		return slices.ContainsFunc(h.Names(), func(n kind.Name) bool { return n.Address == device.Address && n.IsPartition() })
 	}), err
 }
 

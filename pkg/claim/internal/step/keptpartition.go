@@ -33,9 +33,9 @@ func (p keptPartition) isOf(boot string) bool { return p.BootID == boot }
 // isThere reports whether the partition of the device exists, and whether it is whole: whether
 // it has its compute instance.
 func (p keptPartition) isThere(mig gpu.MIG, device kind.Name) (there, whole bool) {
-	found := plan.PartitionsAt(mig, device)
-	whole = isAmong(p.Partition, found)
-	return whole || isHalf(p.Partition, found), whole
+	present := plan.PartitionsAt(mig, device)
+	_, whole = findAmong([]journal.Partition{p.Partition}, present)
+	return whole || isHalf(p.Partition, present), whole
 }
 
 // keptPartitions are the partitions that stay without claims. A partition whose record cannot
@@ -68,8 +68,8 @@ func (k keptPartitions) keep(device kind.Name, p journal.Partition) error {
 	return k.records.write(device, keptPartition{BootID: k.records.boot, Partition: p})
 }
 
-// on returns the recorded partitions of a GPU by their devices.
-func (k keptPartitions) on(ctx context.Context, address gpu.PCIAddress) (map[kind.Name]keptPartition, error) {
+// recorded returns the recorded partitions of a GPU by their devices.
+func (k keptPartitions) recorded(ctx context.Context, address gpu.PCIAddress) (map[kind.Name]keptPartition, error) {
 	devices, _, err := k.records.devices()
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (k keptPartitions) on(ctx context.Context, address gpu.PCIAddress) (map[kin
 
 // isAnyThere reports whether a recorded partition of a GPU exists.
 func (k keptPartitions) isAnyThere(ctx context.Context, mig gpu.MIG, address gpu.PCIAddress) (bool, error) {
-	kept, err := k.on(ctx, address)
+	kept, err := k.recorded(ctx, address)
 	for name, p := range kept {
 		if there, _ := p.isThere(mig, name); there {
 			return true, nil
@@ -107,7 +107,7 @@ func (k keptPartitions) isAnyThere(ctx context.Context, mig gpu.MIG, address gpu
 func (k keptPartitions) Clean(ctx context.Context, w Work) error {
 	names := w.Names()
 	for _, name := range names {
-		kept, err := k.on(ctx, name.Address)
+		kept, err := k.recorded(ctx, name.Address)
 		if err != nil {
 			return err
 		}
@@ -147,7 +147,7 @@ func (k keptPartitions) Leftovers(context.Context) ([]kind.Name, error) {
 // instance: the inventory knows a partition that stays by its UUID, and would take the rest
 // of one for an administrator's. The next claim creates the partition again.
 func (k keptPartitions) Sweep(ctx context.Context, device kind.Name, others *journal.Others) (swept bool, err error) {
-	kept, err := k.on(ctx, device.Address)
+	kept, err := k.recorded(ctx, device.Address)
 	if err != nil || len(kept) == 0 {
 		return false, err
 	}

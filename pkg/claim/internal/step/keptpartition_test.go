@@ -24,14 +24,12 @@ func TestAKeptPartitionOfAnotherBootIsNotThisDrivers(t *testing.T) {
 	for boot, want := range map[string]int{"boot-0": 0, s.records.boot: 1} {
 		of := s
 		of.records.boot = boot
-		if err := of.keep(device, journal.Partition{UUID: "MIG-1"}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, of.keep(device, journal.Partition{UUID: "MIG-1"}))
 		uuids, err := n.list.KeptPartitions(t.Context())
 		if err != nil || len(uuids) != want {
 			t.Errorf("recorded in boot %s: %v, %v; want %d", boot, uuids, err, want)
 		}
-		names, err := s.on(t.Context(), device.Address)
+		names, err := s.recorded(t.Context(), device.Address)
 		if err != nil || len(names) != want {
 			t.Errorf("recorded in boot %s: %v, %v; want %d", boot, names, err, want)
 		}
@@ -42,9 +40,7 @@ func TestAKeptPartitionOfAnotherBootIsNotThisDrivers(t *testing.T) {
 func TestAStrangeRecordStopsNoClaimAndIsReportedByASweep(t *testing.T) {
 	n := newNode(t)
 	for _, records := range []*store.Store{n.keptRecords, n.modeRecords, n.sliceRecords, n.computeRecords} {
-		if err := records.Write("strange", []byte(`{}`)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, records.Write("strange", []byte(`{}`)))
 	}
 	w := Work{Record: needsAll(t, n, "uid-a"), Others: n.journal.Others("uid-a")}
 	if err := n.list.Clean(t.Context(), w); err != nil {

@@ -80,7 +80,7 @@ func (s limitMemory) close(match func(plan.Injected) bool) (closed bool, err err
 		return false, err
 	}
 	for _, id := range ids {
-		if of, err := plan.ParseInjectionID(id); err != nil || !match(of) {
+		if injected, err := plan.ParseInjectionID(id); err != nil || !match(injected) {
 			continue
 		}
 		if err := s.Folder.Close(id); err != nil {
@@ -112,8 +112,8 @@ func (s limitMemory) Leftovers(context.Context) ([]kind.Name, error) {
 	ids, err := s.Folder.Devices()
 	var devices []kind.Name
 	for _, id := range ids {
-		if of, err := plan.ParseInjectionID(id); err == nil {
-			devices = append(devices, of.Device)
+		if injected, err := plan.ParseInjectionID(id); err == nil {
+			devices = append(devices, injected.Device)
 		}
 	}
 	slices.SortFunc(devices, kind.Compare)

@@ -35,8 +35,8 @@ func New(parts ports.Node) List {
 
 // find returns the step of a type; false if this node does not support it.
 func find[S Step](l List) (s S, ok bool) {
-	for _, any := range l {
-		if s, ok = any.(S); ok {
+	for _, item := range l {
+		if s, ok = item.(S); ok {
 			return s, true
 		}
 	}

@@ -46,9 +46,7 @@ func newNode(t *testing.T) *node {
 	t.Helper()
 	open := func(name string) *store.Store {
 		s, err := store.Open(filepath.Join(t.TempDir(), name), store.Unsynced{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return s
 	}
 	n := &node{
@@ -260,4 +258,11 @@ func (f limitFolder) Devices() ([]string, error) { return slices.Sorted(maps.Key
 
 func limitHook(device string, address gpu.PCIAddress, bytes uint64, containers int) (gpu.Hook, error) {
 	return gpu.Hook{Path: "/hook", Args: []string{"hook", device, address.String(), fmt.Sprint(bytes), fmt.Sprint(containers)}}, nil
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -43,8 +43,8 @@ func (k keptPartitions) openers(ctx context.Context, name kind.Name, others *jou
 	}
 	var nodes []string
 	for _, p := range plan.PartitionsAt(mig, name) {
-		of, unread := k.CapabilityNodes(g.GPU, p.GPUInstanceID, p.ComputeInstanceID)
-		nodes, err = append(nodes, of...), errors.Join(err, unread)
+		more, unread := k.CapabilityNodes(g.GPU, p.GPUInstanceID, p.ComputeInstanceID)
+		nodes, err = append(nodes, more...), errors.Join(err, unread)
 	}
 	subject := "it"
 	open, unread := k.Openers(nodes)

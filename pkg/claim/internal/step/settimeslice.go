@@ -33,16 +33,16 @@ func newSetTimeSlice(parts ports.Node) Step {
 	if parts.TimeSlicing == nil {
 		return unsupported{setTimeSlice{}}
 	}
-	slices, standard := parts.TimeSlicing.Slices, gpu.TimeSliceDefault
-	b := newSetting(stepSetTimeSlice, "time slice", parts.TimeSlicing.Intervals, parts.BootID, func(ctx context.Context, address gpu.PCIAddress, before gpu.TimeSlice) (bool, error) {
-		if err := slices.SetTimeSlice(ctx, address, before); err != nil {
+	timeSlices, standard := parts.TimeSlicing.Slices, gpu.TimeSliceDefault
+	restored := newSetting(stepSetTimeSlice, "time slice", parts.TimeSlicing.Intervals, parts.BootID, func(ctx context.Context, address gpu.PCIAddress, before gpu.TimeSlice) (bool, error) {
+		if err := timeSlices.SetTimeSlice(ctx, address, before); err != nil {
 			return false, err
 		}
 		klog.FromContext(ctx).Info("Restored the time slice", "device", kind.Whole(address), "to", before)
 		return true, nil
 	})
-	b.unreadable = &standard
-	return setTimeSlice{slices: slices, setting: b}
+	restored.unreadable = &standard
+	return setTimeSlice{slices: timeSlices, setting: restored}
 }
 
 func (setTimeSlice) Name() string { return stepSetTimeSlice }

@@ -26,7 +26,7 @@ type setting[V comparable] struct {
 	// restore sets the original value, and reports false if the setting has to stay for now.
 	restore func(ctx context.Context, address gpu.PCIAddress, before V) (restored bool, err error)
 	// needed reports whether another claim needs the current value of the setting.
-	needed func(ctx context.Context, on kind.Name, others *journal.Others) (bool, error)
+	needed func(ctx context.Context, device kind.Name, others *journal.Others) (bool, error)
 	// unreadable is the original value if the record cannot be read. If it is nil, the
 	// setting is left unchanged then.
 	unreadable *V
@@ -49,8 +49,8 @@ func (o original[V]) isOf(boot string) bool { return o.BootID == boot || o.Lasts
 func newSetting[V comparable](step, subject string, records *store.Store, boot string, restore func(context.Context, gpu.PCIAddress, V) (bool, error)) setting[V] {
 	return setting[V]{
 		step: step, originals: bootRecords[original[V]]{store: records, boot: boot, subject: subject}, restore: restore,
-		needed: func(ctx context.Context, on kind.Name, others *journal.Others) (bool, error) {
-			last, err := others.IsLastUser(ctx, step, on)
+		needed: func(ctx context.Context, device kind.Name, others *journal.Others) (bool, error) {
+			last, err := others.IsLastUser(ctx, step, device)
 			return !last, err
 		},
 	}
@@ -78,23 +78,23 @@ func (s setting[V]) save(ctx context.Context, address gpu.PCIAddress, before V, 
 // revert restores the setting if claims have changed it and no other claim needs it. On a
 // GPU that does not have the setting now, because its MIG mode has changed, it does nothing.
 func (s setting[V]) revert(ctx context.Context, address gpu.PCIAddress, others *journal.Others) error {
-	on := kind.Whole(address)
+	device := kind.Whole(address)
 	o, err := s.saved(ctx, address)
 	if err != nil || o == nil {
 		return err
 	}
-	if needed, err := s.needed(ctx, on, others); err != nil || needed {
+	if needed, err := s.needed(ctx, device, others); err != nil || needed {
 		return err
 	}
 	restored, err := s.restore(ctx, address, o.Before)
 	switch {
 	case errors.Is(err, gpu.ErrNotSupported):
-		klog.FromContext(ctx).V(2).Info("A setting stays as it is for now", "step", s.step, "device", on, "err", err)
+		klog.FromContext(ctx).V(2).Info("A setting stays as it is for now", "step", s.step, "device", device, "err", err)
 		return nil
 	case err != nil || !restored:
 		return err
 	}
-	return s.originals.delete(on)
+	return s.originals.delete(device)
 }
 
 // Leftovers returns the GPUs whose setting claims have changed.
@@ -104,16 +104,16 @@ func (s setting[V]) Leftovers(context.Context) ([]kind.Name, error) {
 }
 
 // Sweep restores the setting of a GPU unless a claim needs it.
-func (s setting[V]) Sweep(ctx context.Context, on kind.Name, others *journal.Others) (bool, error) {
-	err := s.revert(ctx, on.Address, others)
+func (s setting[V]) Sweep(ctx context.Context, device kind.Name, others *journal.Others) (bool, error) {
+	err := s.revert(ctx, device.Address, others)
 	if errors.Is(err, gpu.ErrInUse) {
-		klog.FromContext(ctx).V(2).Info("A setting stays as it is for now", "step", s.step, "device", on, "err", err)
+		klog.FromContext(ctx).V(2).Info("A setting stays as it is for now", "step", s.step, "device", device, "err", err)
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	o, err := s.saved(ctx, on.Address)
+	o, err := s.saved(ctx, device.Address)
 	return o == nil && err == nil, err
 }
 
@@ -136,8 +136,8 @@ func (s setting[V]) changedGPUs(ctx context.Context) (map[gpu.PCIAddress]bool, e
 		return nil, err
 	}
 	gpus := make(map[gpu.PCIAddress]bool, len(originals))
-	for on := range originals {
-		gpus[on.Address] = true
+	for device := range originals {
+		gpus[device.Address] = true
 	}
 	return gpus, nil
 }
