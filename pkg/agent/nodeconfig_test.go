@@ -363,7 +363,7 @@ func TestPrintSlicesRefusesFilesThatAreNotValid(t *testing.T) {
 
 func TestUnknownAttributesAreAProblemOfTheConfiguration(t *testing.T) {
 	c := testConfig()
-	a := &agent{Config: c, knowledge: knowledge{state: state.New(state.Features{})}}
+	a := &agent{Config: c, knowledge: knowledge{state: state.New(state.Fixed{})}}
 	c.newNodeConfig(nil, &a.state.Configuration).SetNode(cluster.Node{}, nil)
 	if err := a.configProblem(); err != nil {
 		t.Errorf("a node without a problem has %v", err)

@@ -41,7 +41,7 @@ func printSlices(ctx context.Context, c *Config, hw *hardware, w, problems io.Wr
 	if err != nil {
 		return fmt.Errorf("read the GPUs: %w", err)
 	}
-	known := state.New(state.Features{NoMemoryLimits: c.checkMemoryLimits(hw)})
+	known := state.New(state.Fixed{NoMemoryLimits: c.checkMemoryLimits(hw)})
 	known.Hardware.Set(state.HardwareOf(node))
 	config, err := c.unlabelled(known)
 	if err != nil {

@@ -99,7 +99,7 @@ type knowledge struct {
 
 // newKnowledge returns the state of the node before its writers run.
 func newKnowledge(c *Config, h host) knowledge {
-	known := state.New(state.Features{NoMemoryLimits: h.limits.err, Node: c.NodeName})
+	known := state.New(state.Fixed{NoMemoryLimits: h.limits.err, Node: c.NodeName})
 	k := knowledge{
 		state:      known,
 		nodeConfig: c.newNodeConfig(h.home.NodeConfig, &known.Configuration),

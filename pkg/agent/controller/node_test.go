@@ -80,7 +80,7 @@ func (c claims) KeptPartitions(context.Context) (map[string]bool, error) {
 }
 
 func newNode(p parts) *node {
-	s := state.New(state.Features{})
+	s := state.New(state.Fixed{})
 	if p.Claims == nil {
 		p.Claims = func() (claimed, error) { return claimed{}, nil }
 	}

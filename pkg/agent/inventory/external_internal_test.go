@@ -38,7 +38,7 @@ func (l *lister) ExternalAllocations(context.Context) ([]gpu.ExternalAllocation,
 func TestAnExternalAllocationEndsWhenTheKubeletLeavesItOutForAWhile(t *testing.T) {
 	one, two := gpu.ExternalAllocation{Device: "GPU-1", Pod: "team/one"}, gpu.ExternalAllocation{Device: "GPU-2", Pod: "team/two"}
 	synctest.Test(t, func(t *testing.T) {
-		kubelet, s := &lister{}, state.New(state.Features{})
+		kubelet, s := &lister{}, state.New(state.Fixed{})
 		kubelet.list(one, two)
 		i := New(Options{State: s, Hardware: still{}, External: kubelet, Clock: clock.RealClock{}})
 		ctx, cancel := context.WithCancel(t.Context())

@@ -40,7 +40,7 @@ func TestADeviceIsContestedUntilNoClaimHoldsIt(t *testing.T) {
 		name := kind.Whole(gpu.PCIAddress{Bus: uint8(i)})
 		held = append(held, claim.Claim{Ref: claim.Ref{UID: uid}, Devices: []claim.Device{{Name: name}, {Name: kindtest.Name("node-gpus")}}})
 	}
-	s := state.New(state.Features{})
+	s := state.New(state.Fixed{})
 	c := ledger.New(claims{held: func() ([]claim.Claim, error) { return held, failed }}, &s.Claimed, clock.RealClock{})
 	want := func(when string, devices map[uint8]string) {
 		t.Helper()

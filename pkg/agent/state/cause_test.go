@@ -14,7 +14,7 @@ func TestACauseIsKnownOnceTheGPUsAre(t *testing.T) {
 	since := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	at := func(bus uint8) gpu.PCIAddress { return gpu.PCIAddress{Bus: bus} }
 	silent := at(3)
-	s := state.New(state.Features{})
+	s := state.New(state.Fixed{})
 	want := func(when string, address gpu.PCIAddress, value string, first time.Time, known bool) {
 		t.Helper()
 		v, f, k := s.Snapshot().CauseAt(address)

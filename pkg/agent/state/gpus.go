@@ -64,7 +64,7 @@ func (s Snapshot) Node() gpu.Node {
 // described returns a GPU without the changes of claims, and with what the node supports.
 func (s Snapshot) described(sighting Sighting) gpu.GPU {
 	g := sighting.unclaimed()
-	if why := s.Features.NoMemoryLimits; g.MemoryLimits && why != nil {
+	if why := s.Fixed.NoMemoryLimits; g.MemoryLimits && why != nil {
 		g.MemoryLimits, g.NoMemoryLimits = false, why.Error()
 	}
 	return g
@@ -91,7 +91,7 @@ func (s Snapshot) known(sighting Sighting) use.GPU {
 // refusal returns why claims are refused on a GPU, and what to do: the remedy of the cause
 // with that value.
 func (s Snapshot) refusal(address gpu.PCIAddress, message, value string) string {
-	c := cause.Unhealthy(value).For(s.Features.Node, address.DeviceName(), address.String())
+	c := cause.Unhealthy(value).For(s.Fixed.Node, address.DeviceName(), address.String())
 	return fmt.Sprintf("%s; recreate the pod, so that it gets another GPU; the administrator's remedy: %s", message, c.Admin)
 }
 
