@@ -22,7 +22,7 @@ func TestTheConflictsOfAHeldDeviceAreConditionsOfItsClaim(t *testing.T) {
 	p := newTestPlugin(fake.NewClientset(testNode(), allocated("one")), c)
 	c.strangers = []claim.Stranger{{Device: kindtest.Name("gpu-1b-00"), Claims: []types.UID{"uid-one"}, PID: 4711}}
 	conflicts := []Conflict{ConflictDevicePlugin, ConflictOtherDriver}
-	p.conflicts = func(_ context.Context, device kind.Name) []Conflict {
+	p.Conflicts = func(_ context.Context, device kind.Name) []Conflict {
 		if device != kindtest.Name("gpu-1b-00") {
 			t.Errorf("conflicts of %q", device)
 		}

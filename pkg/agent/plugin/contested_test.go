@@ -63,7 +63,7 @@ func TestStrangersAreCountedAndInTheConditionsOfTheClaim(t *testing.T) {
 	c.strangers = []claim.Stranger{{Device: kindtest.Name("gpu-1b-00"), Claims: []types.UID{"uid-one"}, PID: 4711}}
 	heard := hear(p)
 	p.reconcile(t.Context())
-	if got := observations(p.observer)["strangers gpu-1b-00"]; got != 1 {
+	if got := observations(p.Observer)["strangers gpu-1b-00"]; got != 1 {
 		t.Errorf("gpu_dra_foreign_processes is %v, want 1", got)
 	}
 	if diff := cmp.Diff(c.strangers, heard.strangers); diff != "" {
@@ -98,7 +98,7 @@ func TestStrangersAreCountedAndInTheConditionsOfTheClaim(t *testing.T) {
 	c.strangers = nil
 	c.checked = []kind.Name{kindtest.Name("gpu-1b-00")}
 	p.reconcile(t.Context())
-	if n, found := observations(p.observer)["strangers gpu-1b-00"]; found {
+	if n, found := observations(p.Observer)["strangers gpu-1b-00"]; found {
 		t.Errorf("%d strangers after the process has ended", n)
 	}
 	if len(heard.strangers) != 0 || len(heard.checked) != 1 {
@@ -132,7 +132,7 @@ func TestForeignProcessesAreAsNewAsTheQuestion(t *testing.T) {
 	c := holding("one", "gone", "other")
 	p := newTestPlugin(fake.NewClientset(testNode(), allocated("one")), c)
 	clock := testclock.NewFakeClock(testTime)
-	p.clock, p.interval, p.asked = clock, time.Hour, make(chan chan struct{})
+	p.Clock, p.ReconcileInterval, p.asked = clock, time.Hour, make(chan chan struct{})
 	heard := hear(p)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

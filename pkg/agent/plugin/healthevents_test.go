@@ -73,7 +73,7 @@ func newFailing(c *claims, objects ...runtime.Object) *failing {
 // restart replaces the agent by another one.
 func (f *failing) restart() {
 	f.healthEvents = newHealthEvents(Options{
-		DriverName: testDriver, NodeName: "node", Client: f.client, Claims: f.claims, Clock: f.clock, Reports: f.records,
+		Place: Place{DriverName: testDriver}, NodeName: "node", Client: f.client, Claims: f.claims, Clock: f.clock, Reports: f.records,
 		Cause: func(address gpu.PCIAddress) (string, time.Time, bool) {
 			if address.DeviceName() != "gpu-1b-00" {
 				return "", time.Time{}, !f.unknown
@@ -192,7 +192,7 @@ func TestAnEventSaysWhatFailsWhatFollowsAndWhatToDo(t *testing.T) {
 // The API server refuses longer notes and names.
 func TestEventsOfEveryCauseFitTheAPI(t *testing.T) {
 	f := newFailing(&claims{})
-	f.node = strings.Repeat("n", validation.DNS1123SubdomainMaxLength)
+	f.NodeName = strings.Repeat("n", validation.DNS1123SubdomainMaxLength)
 	address := gpu.PCIAddress{Domain: 0xffffffff, Bus: 0xff, Device: 0x1f}
 	for _, c := range cause.All() {
 		note := f.failure(reportedCause{Value: c.Value}, address).note
@@ -385,7 +385,7 @@ func TestEventsFollowAChangeOfHealth(t *testing.T) {
 	})
 	values := make(chan string, 1)
 	values <- ""
-	f.cause = func(gpu.PCIAddress) (string, time.Time, bool) {
+	f.Cause = func(gpu.PCIAddress) (string, time.Time, bool) {
 		value := <-values
 		values <- value
 		return value, testTime, true

@@ -52,9 +52,9 @@ func TestContainersWithoutTheirLimitAreCountedAndInTheConditionsOfTheClaim(t *te
 			}
 			held.limitChecks, held.limitsErr = c.checks, c.err
 			p := newTestPlugin(fake.NewClientset(testNode(), allocated("one"), allocated("two"), allocated("whole")), held)
-			p.observer.UnlimitedContainers(map[string]int{"gpu-1b-00": 7}) // of the last round
+			p.Observer.UnlimitedContainers(map[string]int{"gpu-1b-00": 7}) // of the last round
 			p.reconcile(t.Context())
-			if got, found := observations(p.observer)["unlimited gpu-1b-00"]; found != (c.count >= 0) || found && got != c.count {
+			if got, found := observations(p.Observer)["unlimited gpu-1b-00"]; found != (c.count >= 0) || found && got != c.count {
 				t.Errorf("gpu_dra_unlimited_containers is %v (found: %t), want %v", got, found, c.count)
 			}
 			// The condition is written once, and goes when its reason has gone.
