@@ -50,12 +50,9 @@ func TestAFaultOutlivesTheAgentUntilTheGPUIsReset(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	a := n.start(t)
-	sim, err := nvmlsim.Open(n.SimState)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sim := n.sim(t)
 	nothing := func() error { return nil }
-	failed := func(d state.DeviceHealth) bool { return d.Reason == "xid-119" }
+	failed := func(d state.DeviceHealth) bool { return d.Cause == "xid-119" }
 	a.device(t, "gpu-43-00", failed, func() error { return sim.ReportXID(1, 119) })
 	n.mustStop(t, a)
 
@@ -72,46 +69,6 @@ func TestAFaultOutlivesTheAgentUntilTheGPUIsReset(t *testing.T) {
 	}
 	a = n.start(t)
 	a.device(t, "gpu-43-00", func(d state.DeviceHealth) bool { return d.Healthy }, nothing)
-	n.mustStop(t, a)
-	n.wantNothing(t)
-}
-
-func TestAGPUThatHangsFromTheStartHoldsUpNoOther(t *testing.T) {
-	t.Parallel()
-	claim := claimFor("one", "gpu-43-00")
-	n := newNode(t, claim)
-	n.mustStop(t, n.start(t))
-	sim, err := nvmlsim.Open(n.SimState)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sim.HangGPU(3); err != nil {
-		t.Fatal(err)
-	}
-	// The hanging calls end with the test.
-	t.Cleanup(func() {
-		if err := sim.ClearFaults(); err != nil {
-			t.Error(err)
-		}
-	})
-	nothing := func() error { return nil }
-	healthy := func(d state.DeviceHealth) bool { return d.Healthy }
-
-	a := n.start(t)
-	a.device(t, "gpu-43-00", healthy, nothing)
-	if devices := a.controller.Devices(); len(devices) != 7 {
-		t.Errorf("%d devices with one that hangs: %+v", len(devices), devices)
-	}
-	if got := a.prepare(t, claim)["uid-one"]; got.Error != "" {
-		t.Error(got.Error)
-	}
-	if err := a.kubelet.Unprepare(t.Context(), claim); err != nil {
-		t.Error(err)
-	}
-	if err := sim.ClearFaults(); err != nil {
-		t.Fatal(err)
-	}
-	a.device(t, "gpu-61-00", healthy, nothing)
 	n.mustStop(t, a)
 	n.wantNothing(t)
 }
@@ -140,14 +97,9 @@ func TestAFaultIsAnEventOfTheClaimAndItsPods(t *testing.T) {
 		}
 	}
 	a := n.start(t)
-	if got := a.prepare(t, claim)["uid-one"]; got.Error != "" {
-		t.Fatal(got.Error)
-	}
-	sim, err := nvmlsim.Open(n.SimState)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.device(t, "gpu-43-00", func(d state.DeviceHealth) bool { return d.Reason == "xid-119" }, func() error { return sim.ReportXID(1, 119) })
+	a.mustPrepare(t, claim)
+	sim := n.sim(t)
+	a.device(t, "gpu-43-00", func(d state.DeviceHealth) bool { return d.Cause == "xid-119" }, func() error { return sim.ReportXID(1, 119) })
 	want(v1alpha1.ReasonGPUUnhealthy)
 	a.device(t, "gpu-43-00", func(d state.DeviceHealth) bool { return strings.Contains(d.Message, "requests a reset") },
 		func() error { return sim.SetRecovery(1, nvmlsim.RecoveryGPUReset) })
@@ -157,9 +109,7 @@ func TestAFaultIsAnEventOfTheClaimAndItsPods(t *testing.T) {
 	}
 	a = n.start(t)
 	want(v1alpha1.ReasonGPUHealthy)
-	if err := a.kubelet.Unprepare(t.Context(), claim); err != nil {
-		t.Error(err)
-	}
+	a.unprepare(t, claim)
 	n.mustStop(t, a)
 	n.wantNothing(t)
 }

@@ -29,10 +29,7 @@ func TestAGPUThatHangsHoldsUpNoClaimForAnother(t *testing.T) {
 				}
 			}
 			hang := func() *nvmlsim.Sim {
-				sim, err := nvmlsim.Open(n.SimState)
-				if err != nil {
-					t.Fatal(err)
-				}
+				sim := n.sim(t)
 				if err := sim.HangGPU(1); err != nil {
 					t.Fatal(err)
 				}
@@ -73,45 +70,6 @@ func TestAGPUThatHangsHoldsUpNoClaimForAnother(t *testing.T) {
 	}
 }
 
-func TestAClaimIsNotReadyWithoutTheNodesThatCUDANeeds(t *testing.T) {
-	t.Parallel()
-	claim := claimFor("one", "gpu-1b-00")
-	n := newNode(t, claim)
-	a := n.start(t)
-	n.published(t)
-	// Otherwise a scan creates the nodes.
-	if err := os.WriteFile(filepath.Join(n.SimState, "proc/driver/nvidia/params"), []byte("ModifyDeviceFiles: 0\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	for node, remedy := range map[string]string{"nvidia-uvm": "nvidia-modprobe", "nvidia0": "nvidia-smi"} {
-		path := filepath.Join(n.SimState, "dev", node)
-		if err := os.Rename(path, path+".gone"); err != nil {
-			t.Fatal(err)
-		}
-		// The agent tries again until it has to answer, 4 seconds before the end.
-		ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
-		results, err := a.kubelet.Prepare(ctx, claim)
-		cancel()
-		if err != nil {
-			t.Fatal(err)
-		}
-		result := results["uid-one"]
-		if !strings.Contains(result.Error, "/dev/"+node) || !strings.Contains(result.Error, remedy) {
-			t.Errorf("without %s: %q, want the node and %q", node, result.Error, remedy)
-		}
-		if left := n.left(t); len(left) != 0 {
-			t.Errorf("left behind: %q", left)
-		}
-		if err := os.Rename(path+".gone", path); err != nil {
-			t.Fatal(err)
-		}
-		a.device(t, "gpu-1b-00", func(d state.DeviceHealth) bool { return d.Healthy }, func() error { a.inventory.RequestScan(); return nil })
-	}
-	if result := a.prepare(t, claim)["uid-one"]; result.Error != "" {
-		t.Errorf("with all nodes: %s", result.Error)
-	}
-}
-
 func TestAGPUWithoutADeviceNodeIsTaintedUntilTheNodeExists(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -128,7 +86,7 @@ func TestAGPUWithoutADeviceNodeIsTaintedUntilTheNodeExists(t *testing.T) {
 	scan := func() error { a.inventory.RequestScan(); return nil }
 	for _, name := range []string{"gpu-1b-00", "gpu-df-00"} {
 		a.device(t, name, func(d state.DeviceHealth) bool {
-			return d.Reason == "device-node-missing" && strings.Contains(d.Message, "the kernel module nvidia-uvm is not loaded")
+			return d.Cause == "device-node-missing" && strings.Contains(d.Message, "the kernel module nvidia-uvm is not loaded")
 		}, scan)
 	}
 	n.waitTaint(t, "gpu-1b-00", "device-node-missing")

@@ -91,9 +91,7 @@ func TestANodeChangesItsConfigurationUnderAClaim(t *testing.T) {
 		}
 	}
 	n.shows(t, slots(8))
-	if got := a.prepare(t, claim)["uid-small"]; got.Error != "" {
-		t.Fatal(got.Error)
-	}
+	a.mustPrepare(t, claim)
 
 	n.pick(t, "training")
 	n.shows(t, func(devices map[string]resourceapi.Device) bool {
@@ -139,9 +137,7 @@ func TestASmallShareIsPreparedAfterTheSmallestIsRaised(t *testing.T) {
 	n.pick(t, "inference")
 	a := n.start(t)
 	n.offers(t, func(devices []string) bool { return len(devices) == 64 })
-	if got := a.prepare(t, claim)["uid-small"]; got.Error != "" {
-		t.Error(got.Error)
-	}
+	a.mustPrepare(t, claim)
 }
 
 const layouts = `
@@ -175,21 +171,6 @@ func TestANodeChangesItsLayout(t *testing.T) {
 	a.reports(t, `layouts.yaml is not followed: invalid: version "v2"`)
 	n.setLabels(t, map[string]string{v1alpha1.LabelConfig: "halves"})
 	n.offers(t, count(16))
-}
-
-// The standard layout is unknown until its file is read. The node then offers nothing rather
-// than other devices.
-func TestALayoutThatIsMissingAtTheStart(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	n.nameSlices(t)
-	n.Offer, n.Layout = "share,mig", "halves"
-	n.MIGLayouts = n.write(t, "layouts.yaml", "")
-	a := n.start(t)
-	a.reports(t, `MIG configuration "halves": not found; known are: none`)
-	n.offers(t, func(devices []string) bool { return len(devices) == 0 })
-	n.write(t, "layouts.yaml", layouts)
-	n.offers(t, func(devices []string) bool { return len(devices) == 16 })
 }
 
 // installed makes the node's agents pods of a DaemonSet.
@@ -232,12 +213,8 @@ func TestARestartWithAWrongWord(t *testing.T) {
 			}
 			a := n.start(t)
 			n.offers(t, halves)
-			if got := a.prepare(t, claim)["uid-one"]; got.Error != "" {
-				t.Fatal(got.Error)
-			}
-			if err := a.kubelet.Unprepare(t.Context(), claim); err != nil {
-				t.Fatal(err)
-			}
+			a.mustPrepare(t, claim)
+			a.unprepare(t, claim)
 			kept := n.uuids(t)
 			n.mustStop(t, a)
 
@@ -271,20 +248,6 @@ func (n *node) forgetSlices(t *testing.T) {
 	if err := n.client.ResourceV1().ResourceSlices().DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// Without a record, a node with a label is never the standard.
-func TestALabelThatCannotBeFollowedAtTheFirstStart(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	n.nameSlices(t)
-	n.setConfigs(t, "isolated: {ofer: []}")
-	n.pick(t, "isolated")
-	a := n.start(t)
-	a.reports(t, `configuration "isolated": invalid: unknown field "ofer"; meanwhile the node offers only devices that claims hold`)
-	n.offers(t, func(devices []string) bool { return len(devices) == 0 })
-	n.setConfigs(t, "isolated: {offer: []}")
-	n.offers(t, func(devices []string) bool { return len(devices) == 8 })
 }
 
 // The record of an idle node outlives a restart, and goes when the release is uninstalled.

@@ -101,9 +101,7 @@ func TestViewersReadWhatClaimsUse(t *testing.T) {
 	n.admitViewers(t)
 	a := n.start(t)
 	a.publishes(t)
-	if got := a.prepare(t, c)[string(c.UID)]; got.Error != "" {
-		t.Fatal(got.Error)
-	}
+	a.mustPrepare(t, c)
 	got := ask(t, a.handler(), agentv1.PathClaims, "good")
 	var r agentv1.Report
 	if err := json.Unmarshal(got.Body.Bytes(), &r); err != nil || got.Code != http.StatusOK {
