@@ -187,7 +187,7 @@ func TestTheSchedulerAllocates(t *testing.T) {
 			want:   "a 1b-00\nb 43-00\nc does not fit",
 		},
 		"a GPU with a taint is passed over": {
-			catalog: sharing(), node: h100(t, 2), conditions: catalog.Conditions{{Bus: 0x1b}: {Unhealthy: "xid-79"}},
+			catalog: sharing(), node: h100(t, 2), conditions: catalog.Conditions{{Bus: 0x1b}: {Cause: "xid-79"}},
 			claims: []resourceapi.DeviceClaim{claim(""), claim("")},
 			want:   "a 43-00 81559Mi\nb does not fit",
 		},

@@ -305,7 +305,7 @@ func TestDevicesFillAsFewSlicesAsTaintsAllow(t *testing.T) {
 func TestAnUnhealthyGPUKeepsItsPlaceAndGetsATaint(t *testing.T) {
 	node := h100(t, 8)
 	healthy := devices(t, sharing(), node, nil)
-	sick := devices(t, sharing(), node, catalog.Conditions{node.GPUs[2].Address: {Unhealthy: "xid-79"}})
+	sick := devices(t, sharing(), node, catalog.Conditions{node.GPUs[2].Address: {Cause: "xid-79"}})
 	for i := range healthy {
 		want := healthy[i]
 		if i == 2 {

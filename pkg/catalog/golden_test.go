@@ -73,7 +73,7 @@ func goldenCases() map[string]goldenCase {
 		"mig-timeslice-dgx-h100": {catalog: slicing(mig), model: "dgx-h100", limit: bothLimit, base: "mig-dgx-h100"},
 		"faults": {
 			catalog: sharing(), model: "dgx-h100", limit: wholeLimit + 300, base: "dgx-h100",
-			conditions: catalog.Conditions{{Bus: 0x43}: {Unhealthy: "xid-74"}, {Bus: 0x61}: {Unhealthy: "lost"}},
+			conditions: catalog.Conditions{{Bus: 0x43}: {Cause: "xid-74"}, {Bus: 0x61}: {Cause: "lost"}},
 			change: func(node *gpu.Node) {
 				node.GPUs[1].Links[0].Active = false
 				node.GPUs[2].MIG.Enabled = true

@@ -377,7 +377,7 @@ func TestManyGPUsAndManyParts(t *testing.T) {
 
 func TestAnUnhealthyGPUTaintsItsParts(t *testing.T) {
 	node := first(t, 2, "dgx-h100")
-	for _, device := range devices(t, listed(t, "3g.40gb"), node, catalog.Conditions{node.GPUs[1].Address: {Unhealthy: "xid-79"}}) {
+	for _, device := range devices(t, listed(t, "3g.40gb"), node, catalog.Conditions{node.GPUs[1].Address: {Cause: "xid-79"}}) {
 		name, err := kind.Parse(device.Name)
 		if err != nil {
 			t.Fatal(err)

@@ -85,7 +85,7 @@ func TestTheSchedulerAllocatesMonitoring(t *testing.T) {
 		"with shares": watched(sharing()), "with counters": watched(slicing(sharing())),
 	} {
 		t.Run(name, func(t *testing.T) {
-			node := schedulable(t, c, full, catalog.Conditions{full.GPUs[0].Address: {Unhealthy: "xid-79"}})
+			node := schedulable(t, c, full, catalog.Conditions{full.GPUs[0].Address: {Cause: "xid-79"}})
 			want := "a node-gpus\nb node-gpus\nc does not fit"
 			if diff := cmp.Diff(want, allocateAll(t, node, []resourceapi.DeviceClaim{monitoring, monitoring, claim("")})); diff != "" {
 				t.Errorf("on an unhealthy node (-want +got):\n%s", diff)

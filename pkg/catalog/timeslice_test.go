@@ -151,7 +151,7 @@ func TestTimeSlicesTakeAllCountersOfTheGPU(t *testing.T) {
 func TestATaintOnAGPUIsOnItsTimeSlicesToo(t *testing.T) {
 	node := h100(t, 2)
 	var marked []string
-	for _, device := range devices(t, slicing(sharing()), node, catalog.Conditions{node.GPUs[1].Address: {Unhealthy: "xid-79"}}) {
+	for _, device := range devices(t, slicing(sharing()), node, catalog.Conditions{node.GPUs[1].Address: {Cause: "xid-79"}}) {
 		if len(device.Taints) > 0 {
 			marked = append(marked, device.Name)
 		}

@@ -89,11 +89,11 @@ func (c *Controller) Run(ctx context.Context, publish PublishFunc) {
 // the version of the API server is known: the server does not answer, and would accept
 // nothing. It returns an error if publishing fails.
 func (c *Controller) publishDue(ctx context.Context, now state.Snapshot, publish PublishFunc) error {
-	node, describe := now.Node(), now.Catalog(c.options.Settings)
-	resources, failed := describe.Resources(node, now.Claimed.Held), now.Features.Err
+	node, devices := now.Node(), now.Catalog(c.options.Settings)
+	resources, failed := devices.Resources(node, now.Claimed.Held), now.Features.Err
 	due := failed == nil && c.due(now, resources)
-	c.warnTooOld(ctx, now, describe)
-	c.logWithheld(ctx, describe.Withheld(node))
+	c.warnTooOld(ctx, now, devices)
+	c.logWithheld(ctx, devices.Withheld(node))
 	c.logMemoryLimits(ctx, node)
 
 	var unpublished error
@@ -169,9 +169,9 @@ func (c *Controller) enter(ctx context.Context, now state.Snapshot, failed, err 
 }
 
 // warnTooOld logs once why the node does not offer everything that it could.
-func (c *Controller) warnTooOld(ctx context.Context, now state.Snapshot, describe catalog.Catalog) {
+func (c *Controller) warnTooOld(ctx context.Context, now state.Snapshot, devices catalog.Catalog) {
 	old := now.Features.OldVersion
-	if old == "" || c.warned || !describe.WantsCounters() {
+	if old == "" || c.warned || !devices.WantsCounters() {
 		return
 	}
 	c.warned = true

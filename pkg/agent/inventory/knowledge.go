@@ -253,7 +253,7 @@ func (k *knowledge) conditions() state.Conditions {
 	for _, uuid := range k.faulty() {
 		f := k.faults[uuid]
 		c.Faults = append(c.Faults, state.Fault{
-			UUID: uuid, Address: f.Address, Value: f.Causes[0].Value, Since: f.Causes[0].First,
+			UUID: uuid, Address: f.Address, Cause: f.Causes[0].Cause, Since: f.Causes[0].First,
 			Message: messages(f.Causes), Decisive: decisive(f.Causes),
 		})
 	}
@@ -262,7 +262,7 @@ func (k *knowledge) conditions() state.Conditions {
 		if _, faulty := k.faults[uuid]; k.nodes[uuid] != nil && !faulty {
 			missing := newCause("device-node-missing")
 			c.Faults = append(c.Faults, state.Fault{
-				UUID: uuid, Address: address.String(), Value: missing.Value, Decisive: missing.Value,
+				UUID: uuid, Address: address.String(), Cause: missing.Cause, Decisive: missing.Cause,
 				Message: fmt.Sprintf("%s: %s", missing.text(), k.nodes[uuid]),
 			})
 		}

@@ -140,7 +140,7 @@ func (h *healthEvents) reportFault(ctx context.Context, r report, address gpu.PC
 			since = h.Clock.Now()
 		}
 		// The record of the time comes first: the names of the events follow from it.
-		i, r.Causes = len(r.Causes), append(r.Causes, reportedCause{Value: value, Since: since.Round(0).UTC()})
+		i, r.Causes = len(r.Causes), append(r.Causes, reportedCause{Cause: value, Since: since.Round(0).UTC()})
 		if err := h.reports.write(r); err != nil {
 			return err
 		}

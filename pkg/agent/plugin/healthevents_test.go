@@ -195,7 +195,7 @@ func TestEventsOfEveryCauseFitTheAPI(t *testing.T) {
 	f.NodeName = strings.Repeat("n", validation.DNS1123SubdomainMaxLength)
 	address := gpu.PCIAddress{Domain: 0xffffffff, Bus: 0xff, Device: 0x1f}
 	for _, c := range cause.All() {
-		note := f.failure(reportedCause{Value: c.Value}, address).note
+		note := f.failure(reportedCause{Cause: c.Value}, address).note
 		if len(note) > 1024 || strings.Contains(note, "NODE") || strings.Contains(note, "ADDRESS") {
 			t.Errorf("%s: %d bytes: %s", c.Code, len(note), note)
 		}

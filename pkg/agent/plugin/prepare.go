@@ -117,7 +117,7 @@ func each[T any](items []T, do func(int, T)) {
 func kindsOf(devices []claim.Device) string {
 	var kinds []string
 	for _, d := range devices {
-		label := d.Name.Kind.Label()
+		label := string(d.Name.Kind)
 		if d.Terms.Memory() != 0 && d.Name.Kind.Takes() == kind.TakesMemory {
 			label += "-share"
 		}

@@ -25,9 +25,9 @@ type DeviceHealth struct {
 	// UUID of its GPU; empty for a device that is all GPUs.
 	UUID    string
 	Healthy bool
-	// Reason is the value of the taint of an unhealthy device, such as "xid-79" or
+	// Cause is the value of the taint of an unhealthy device, such as "xid-79" or
 	// "lost". It is empty if the device is healthy.
-	Reason string
+	Cause string
 	// Message says the same in a sentence.
 	Message string
 }
@@ -77,7 +77,7 @@ func (s Snapshot) known(sighting Sighting) use.GPU {
 	g.MPSNamespaces = s.Conditions.MPSNamespaces && !g.MIG.Enabled
 	g.External = s.Conditions.External
 	g.Cordoned = slices.Contains(s.Conditions.Cordoned, g.Address.DeviceName())
-	g.Unhealthy, _ = s.problem(sighting)
+	g.Cause, _ = s.problem(sighting)
 	switch f, faulty := s.fault(g.UUID); {
 	case faulty:
 		g.Fault = s.refusal(g.Address, f.Message, f.Decisive)
@@ -159,8 +159,8 @@ func (s Snapshot) Health() []DeviceHealth {
 	devices := []DeviceHealth{}
 	for _, sighting := range s.Hardware.GPUs {
 		d := DeviceHealth{Name: kind.Whole(sighting.GPU.Address), UUID: sighting.GPU.UUID}
-		d.Reason, d.Message = s.problem(sighting)
-		d.Healthy = d.Reason == ""
+		d.Cause, d.Message = s.problem(sighting)
+		d.Healthy = d.Cause == ""
 		devices = append(devices, d)
 	}
 	return devices
@@ -171,7 +171,7 @@ func (s Snapshot) Health() []DeviceHealth {
 func (s Snapshot) problem(sighting Sighting) (value, message string) {
 	var values, all []string
 	if f, faulty := s.fault(sighting.GPU.UUID); faulty {
-		values, all = append(values, f.Value), append(all, f.Message)
+		values, all = append(values, f.Cause), append(all, f.Message)
 	}
 	if sighting.Err != nil {
 		value := use.Silence(sighting.Err)
@@ -197,7 +197,7 @@ func (s Snapshot) CauseAt(address gpu.PCIAddress) (value string, since time.Time
 	}
 	for _, f := range s.Conditions.Faults {
 		if f.Address == address.String() {
-			return f.Value, f.Since, true
+			return f.Cause, f.Since, true
 		}
 	}
 	if !s.Hardware.Succeeded || s.Hardware.Err != nil {
@@ -215,7 +215,7 @@ func (s Snapshot) CauseAt(address gpu.PCIAddress) (value string, since time.Time
 // of them answers.
 func (s Snapshot) AllGPUs(name kind.Name) DeviceHealth {
 	if len(s.Answering()) == 0 {
-		return DeviceHealth{Name: name, Reason: use.Silence(gpu.ErrLost), Message: "no GPU of the node answers"}
+		return DeviceHealth{Name: name, Cause: use.Silence(gpu.ErrLost), Message: "no GPU of the node answers"}
 	}
 	return DeviceHealth{Name: name, Healthy: true}
 }

@@ -16,7 +16,7 @@ import (
 // It takes the place of the limit that MPS has for each client. The shares of all containers together have no more
 // memory than the claim.
 func (in Inputs) limit(device *Device, d deviceRequest) error {
-	if device.Share == nil || device.Share.Memory == 0 || !use.HasMemoryLimits(d.gpu.GPU, use.Use{Device: d.name}) {
+	if device.Share == nil || device.Share.Memory == 0 || !use.HasMemoryLimits(d.gpu.GPU, d.name) {
 		return nil
 	}
 	containers := 1

@@ -90,7 +90,7 @@ func (in Inputs) useShare(device *Device, d deviceRequest, all []deviceRequest) 
 // if the GPU has none now, because the scheduler may allocate some at any time. MIG
 // devices have no compute mode of this kind.
 func (in Inputs) checkPlain(d deviceRequest) error {
-	if !in.ExclusiveCompute || d.name.IsPartition() || d.share.Whole || !(use.State{GPU: d.gpu, MPS: in.MPS}).HoldsSharesByMPS() {
+	if !in.ExclusiveCompute || d.name.IsPartition() || d.share.Whole || !in.MPS || !d.gpu.MPSLimits() {
 		return nil
 	}
 	return fmt.Errorf("strategy Plain: %w: the node keeps its GPUs in %s while they have MPS shares (--exclusive-compute), and other processes cannot use them then; see %s",
@@ -194,11 +194,11 @@ func (in Inputs) checkMultiUser() error {
 }
 
 // checkUse returns an error if the GPU does not admit the sharing for one of the
-// causes.
-func (in Inputs) checkUse(d deviceRequest, sharing use.Sharing, causes ...use.Cause) error {
-	for _, problem := range use.Check(use.State{GPU: d.gpu, MPS: in.MPS}, use.Use{Device: d.name, Sharing: sharing}) {
+// aspects.
+func (in Inputs) checkUse(d deviceRequest, sharing use.Sharing, aspects ...use.Aspect) error {
+	for _, problem := range use.Check(d.gpu, in.MPS, d.name, sharing) {
 		switch {
-		case !slices.Contains(causes, problem.Cause):
+		case !slices.Contains(aspects, problem.Aspect):
 		case problem.Pod != "":
 			return Refuse(problem.Err, "pod", problem.Pod)
 		default:
