@@ -254,11 +254,9 @@ func (m *mixture) check(claim string) {
 			case exclusive[name] > 1:
 				m.Fatalf("%s has two owners\n%s", name, m.node)
 			}
-			for other := range memory {
-				if name != other && name.Kind == kind.MIG && other.Kind == kind.MIG && m.overlap(g, name, other) {
-					m.Fatalf("%s and %s overlap\n%s", name, other, m.node)
-				}
-			}
+		}
+		if parts := slices.Collect(maps.Keys(memory)); kinds[kind.MIG] && len(kinds) == 1 && !hardwareAdmits(g, parts) {
+			m.Fatalf("the hardware does not admit %v together\n%s", parts, m.node)
 		}
 		// After a change to fewer slots or less compute, the GPU gets no more claims.
 		granted := slices.ContainsFunc(m.claims[claim], func(h holding) bool { return h.name.Address == g.Address })
@@ -266,12 +264,6 @@ func (m *mixture) check(claim string) {
 			m.Fatalf("GPU at %s is in use as %v, with %d percent of compute, %d slots and %d seats\n%s", g.Address, slices.Collect(maps.Keys(kinds)), compute, slots, seats, m.node)
 		}
 	}
-}
-
-func (m *mixture) overlap(g gpu.GPU, a, b kind.Name) bool {
-	_, pa, _ := a.FindIn(g.MIG)
-	_, pb, _ := b.FindIn(g.MIG)
-	return pa.Overlaps(pb)
 }
 
 // hasCapacity reports whether the device certainly has the wanted capacity: its GPU
