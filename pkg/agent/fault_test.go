@@ -46,33 +46,6 @@ func (r *running) device(t *testing.T, name string, is func(state.DeviceHealth) 
 	}
 }
 
-func TestAFaultOutlivesTheAgentUntilTheGPUIsReset(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	a := n.start(t)
-	sim := n.sim(t)
-	nothing := func() error { return nil }
-	failed := func(d state.DeviceHealth) bool { return d.Cause == "xid-119" }
-	a.device(t, "gpu-43-00", failed, func() error { return sim.ReportXID(1, 119) })
-	n.mustStop(t, a)
-
-	// A restart does not end a fault, although the driver requests no action.
-	a = n.start(t)
-	a.device(t, "gpu-43-00", failed, nothing)
-	a.device(t, "gpu-43-00", func(d state.DeviceHealth) bool {
-		return failed(d) && strings.Contains(d.Message, "the driver requests a reset")
-	}, func() error { return sim.SetRecovery(1, nvmlsim.RecoveryGPUReset) })
-	n.mustStop(t, a)
-
-	if err := sim.ResetGPU(1); err != nil {
-		t.Fatal(err)
-	}
-	a = n.start(t)
-	a.device(t, "gpu-43-00", func(d state.DeviceHealth) bool { return d.Healthy }, nothing)
-	n.mustStop(t, a)
-	n.wantNothing(t)
-}
-
 func TestAFaultIsAnEventOfTheClaimAndItsPods(t *testing.T) {
 	t.Parallel()
 	claim := claimFor("one", "gpu-43-00")

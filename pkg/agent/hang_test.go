@@ -13,60 +13,39 @@ import (
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
-	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
 func TestAGPUThatHangsHoldsUpNoClaimForAnother(t *testing.T) {
 	t.Parallel()
-	for _, when := range []string{"from the start", "later"} {
-		t.Run(when, func(t *testing.T) {
-			bad, good := claimFor("bad", "gpu-43-00"), claimFor("good", "gpu-1b-00")
-			n := newNode(t, bad, good)
-			if when == "from the start" {
-				// The simulated node is there before the agent.
-				if err := n.hardware(t).close(); err != nil {
-					t.Fatal(err)
-				}
-			}
-			hang := func() *nvmlsim.Sim {
-				sim := n.sim(t)
-				if err := sim.HangGPU(1); err != nil {
-					t.Fatal(err)
-				}
-				return sim
-			}
-			var sim *nvmlsim.Sim
-			if when == "from the start" {
-				sim = hang()
-			}
-			a := n.start(t)
-			if sim == nil {
-				n.published(t)
-				sim = hang()
-			}
-			t.Cleanup(func() { _ = sim.ClearFaults() })
+	bad, good := claimFor("bad", "gpu-43-00"), claimFor("good", "gpu-1b-00")
+	n := newNode(t, bad, good)
+	a := n.start(t)
+	n.published(t)
+	sim := n.sim(t)
+	if err := sim.HangGPU(1); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sim.ClearFaults() })
 
-			// A claim for the GPU that hangs waits, and holds the GPU's lock.
-			ctx, cancel := context.WithCancel(t.Context())
-			waits := make(chan struct{})
-			go func() {
-				defer close(waits)
-				_, _ = a.kubelet.Prepare(ctx, bad)
-			}()
-			t.Cleanup(func() {
-				cancel()
-				<-waits
-			})
-			limited, done := context.WithTimeout(t.Context(), 30*time.Second)
-			defer done()
-			results, err := a.kubelet.Prepare(limited, good)
-			if err != nil || results["uid-good"].Error != "" {
-				t.Fatalf("prepare: %v, %v", results, err)
-			}
-			if err := a.kubelet.Unprepare(limited, good); err != nil {
-				t.Errorf("unprepare: %v", err)
-			}
-		})
+	// A claim for the GPU that hangs waits, and holds the GPU's lock.
+	ctx, cancel := context.WithCancel(t.Context())
+	waits := make(chan struct{})
+	go func() {
+		defer close(waits)
+		_, _ = a.kubelet.Prepare(ctx, bad)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-waits
+	})
+	limited, done := context.WithTimeout(t.Context(), 30*time.Second)
+	defer done()
+	results, err := a.kubelet.Prepare(limited, good)
+	if err != nil || results["uid-good"].Error != "" {
+		t.Fatalf("prepare: %v, %v", results, err)
+	}
+	if err := a.kubelet.Unprepare(limited, good); err != nil {
+		t.Errorf("unprepare: %v", err)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	ktesting "k8s.io/client-go/testing"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
@@ -125,21 +126,6 @@ func TestANodeChangesItsConfigurationUnderAClaim(t *testing.T) {
 	n.offers(t, func(devices []string) bool { return len(devices) > 100 })
 }
 
-// A share that was allocated before the smallest share was raised is prepared: the pod
-// was promised it.
-func TestASmallShareIsPreparedAfterTheSmallestIsRaised(t *testing.T) {
-	t.Parallel()
-	claim := shareFor("small", "gpu-1b-00", "2Gi", "0")
-	n := newNode(t, claim)
-	n.nameSlices(t)
-	n.Supervisor = ""
-	n.setConfigs(t, pools)
-	n.pick(t, "inference")
-	a := n.start(t)
-	n.offers(t, func(devices []string) bool { return len(devices) == 64 })
-	a.mustPrepare(t, claim)
-}
-
 const layouts = `
 version: v1
 mig-configs:
@@ -188,58 +174,44 @@ func (n *node) installed(t *testing.T) {
 // is uninstalled leaves nothing.
 func TestARestartWithAWrongWord(t *testing.T) {
 	t.Parallel()
-	for name, tc := range map[string]struct {
-		configs, layouts string
-		reports          string
-	}{
-		"in a layout of other nodes":        {pools, strings.Replace(layouts, "1g.10gb: 7", "1g.10gb: seven", 1), `MIG configuration "sevenths", entry 1`},
-		"in a configuration of other nodes": {strings.Replace(pools, "offer: []", "ofer: []", 1), layouts, `configuration "training": invalid: unknown field "ofer"; this node does not use it`},
-		"in its layout":                     {pools, strings.Replace(layouts, "3g.40gb: 2", "3g.40gb: 3", 1), `3 MIG devices 3g.40gb do not fit; 2 do; the node still offers "mig" with the layout "halves"`},
-		"in its configuration":              {pools + "isolated: {ofer: [mig]}", layouts, `unknown field "ofer"; the node still offers "mig"`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const isolated = "isolated: {offer: [mig], mig: {layout: halves, keep: true}}\n"
-			claim := claimFor("one", "gpu-1b-00-mig-3g-40gb-0")
-			n := newNode(t, claim)
-			n.nameSlices(t)
-			n.installed(t)
-			n.Supervisor = ""
-			n.setConfigs(t, pools+isolated)
-			n.MIGLayouts = n.write(t, "layouts.yaml", layouts)
-			n.pick(t, "isolated")
-			halves := func(devices []string) bool {
-				return len(devices) == 16 && !slices.ContainsFunc(devices, func(d string) bool { return !strings.Contains(d, "-mig-3g-40gb-") })
-			}
-			a := n.start(t)
-			n.offers(t, halves)
-			a.mustPrepare(t, claim)
-			a.unprepare(t, claim)
-			kept := n.uuids(t)
-			n.mustStop(t, a)
-
-			if !strings.Contains(tc.configs, "isolated") {
-				tc.configs += isolated
-			}
-			n.setConfigs(t, tc.configs)
-			n.write(t, "layouts.yaml", tc.layouts)
-			n.forgetSlices(t)
-			a = n.start(t)
-			a.reports(t, tc.reports)
-			n.offers(t, halves)
-			if _, err := a.Recover(t.Context()); err != nil {
-				t.Error(err)
-			}
-			if got := n.uuids(t); len(kept) != 1 || !slices.Equal(got, kept) {
-				t.Errorf("MIG devices %q, want %q, which are kept", got, kept)
-			}
-
-			n.setConfigs(t, pools+isolated)
-			n.write(t, "layouts.yaml", layouts)
-			a.reports(t, "")
-			n.offers(t, halves)
-		})
+	const isolated = "isolated: {offer: [mig], mig: {layout: halves, keep: true}}\n"
+	claim := claimFor("one", "gpu-1b-00-mig-3g-40gb-0")
+	n := newNode(t, claim)
+	n.nameSlices(t)
+	n.installed(t)
+	n.admitViewers(t)
+	n.Supervisor = ""
+	n.setConfigs(t, pools+isolated)
+	n.MIGLayouts = n.write(t, "layouts.yaml", layouts)
+	n.pick(t, "isolated")
+	halves := func(devices []string) bool {
+		return len(devices) == 16 && !slices.ContainsFunc(devices, func(d string) bool { return !strings.Contains(d, "-mig-3g-40gb-") })
 	}
+	a := n.start(t)
+	n.offers(t, halves)
+	a.mustPrepare(t, claim)
+	a.unprepare(t, claim)
+	kept := n.uuids(t)
+	n.mustStop(t, a)
+
+	n.setConfigs(t, pools+"isolated: {ofer: [mig]}")
+	n.forgetSlices(t)
+	a = n.start(t)
+	a.reports(t, `unknown field "ofer"; the node still offers "mig"`)
+	if got := ask(t, a.handler(), agentv1.PathNode, "good"); !strings.Contains(got.Body.String(), "the node still offers") {
+		t.Errorf("viewers read %s, want the mistake", got.Body)
+	}
+	n.offers(t, halves)
+	if _, err := a.Recover(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := n.uuids(t); len(kept) != 1 || !slices.Equal(got, kept) {
+		t.Errorf("MIG devices %q, want %q, which are kept", got, kept)
+	}
+
+	n.setConfigs(t, pools+isolated)
+	a.reports(t, "")
+	n.offers(t, halves)
 }
 
 // forgetSlices deletes the slices of an agent that has ended.

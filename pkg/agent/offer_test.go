@@ -15,8 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	ktesting "k8s.io/client-go/testing"
-
-	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 )
 
 // offers waits until the node's pool is complete and its devices are as wanted.
@@ -54,11 +52,6 @@ func (n *node) shows(t *testing.T, wanted func(devices map[string]resourceapi.De
 	}
 }
 
-func (n *node) label(t *testing.T, offer string) {
-	t.Helper()
-	n.setLabels(t, map[string]string{v1alpha1.LabelOffer: offer})
-}
-
 func (n *node) setLabels(t *testing.T, labels map[string]string) {
 	t.Helper()
 	object, err := n.client.CoreV1().Nodes().Get(t.Context(), n.NodeName, metav1.GetOptions{})
@@ -87,15 +80,4 @@ func (n *node) nameSlices(t *testing.T) {
 		}
 		return false, nil, nil
 	})
-}
-
-func TestAgentFollowsTheNodesLabel(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	n.nameSlices(t)
-	n.label(t, "share.mig")
-	n.start(t)
-	n.offers(t, func(devices []string) bool { return len(devices) == 112 })
-	n.label(t, "")
-	n.offers(t, func(devices []string) bool { return len(devices) == 8 })
 }

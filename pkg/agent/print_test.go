@@ -4,7 +4,6 @@ package agent
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -12,8 +11,6 @@ import (
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
-	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -110,29 +107,5 @@ func TestPrintSlicesNamesUnknownAttributes(t *testing.T) {
 	}
 	if complaints.String() != "--attributes: colour\n" || !strings.Contains(out.String(), "gpu-3b-00") {
 		t.Errorf("problems %q, slices %s", complaints.String(), out.String())
-	}
-}
-
-func TestPrintingIsAListThatKubectlReads(t *testing.T) {
-	t.Parallel()
-	text, _, err := printed(t, "t4", "share")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var list corev1.List
-	if err := json.Unmarshal([]byte(text), &list); err != nil {
-		t.Fatal(err)
-	}
-	if list.Kind != "List" || list.APIVersion != "v1" || len(list.Items) != 1 {
-		t.Fatalf("a %s of %s with %d items, want a List of v1 with 1", list.Kind, list.APIVersion, len(list.Items))
-	}
-	var slice resourceapi.ResourceSlice
-	decoder := json.NewDecoder(bytes.NewReader(list.Items[0].Raw))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&slice); err != nil {
-		t.Fatal(err)
-	}
-	if want := "00000-gpu.nvidia.com-node-1-xxxxx"; slice.Kind != "ResourceSlice" || slice.APIVersion != "resource.k8s.io/v1" || slice.Name != want {
-		t.Errorf("the item is %s %s %q, want a ResourceSlice %q", slice.APIVersion, slice.Kind, slice.Name, want)
 	}
 }

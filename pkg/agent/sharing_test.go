@@ -100,52 +100,6 @@ func reported(t *testing.T, n *node, claim *resourceapi.ResourceClaim) v1alpha1.
 	return data
 }
 
-func TestAgentHoldsEachShareToItsLimits(t *testing.T) {
-	t.Parallel()
-	small := shareFor("small", "gpu-1b-00", "10Gi", "25")
-	large := with(shareFor("large", "gpu-1b-00", "30Gi", "0"), `"kind":"ShareConfig","processes":2`)
-	n := newNode(t, small, large)
-	s := n.supervise(t)
-	a := n.start(t)
-	a.mustPrepare(t, small, large)
-
-	const daemon = "/run/gpu-mps-supervisor/daemons/gpu-1b-00"
-	mounted := []string{daemon + "/pipe on " + daemon + "/pipe", daemon + "/shm on /dev/shm"}
-	for claim, limits := range map[*resourceapi.ResourceClaim][]string{
-		small: {"CUDA_MPS_PIPE_DIRECTORY=" + daemon + "/pipe", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=10240M"},
-		// A half of 30 of 79 Gi each, and of the memory less a context.
-		large: {"CUDA_MPS_PIPE_DIRECTORY=" + daemon + "/pipe", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=18", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=15360M"},
-	} {
-		device, got := n.injected(t, claim)
-		if want := string(claim.UID) + "-gpu-1b-00_share-" + claim.Name; device != want {
-			t.Errorf("CDI device %s, want %s", device, want)
-		}
-		if diff := cmp.Diff(append(limits, mounted...), got); diff != "" {
-			t.Errorf("%s: environment and mounts (-want +got):\n%s", claim.Name, diff)
-		}
-	}
-	if d := s.daemon("gpu-1b-00"); d.GetThreadPercentage() != 25 || !slices.Equal(d.GetMemoryLimits(), []uint64{15360 << 20}) {
-		t.Errorf("the daemon's ceilings are %v, want those of the largest process: 25 percent, 15360Mi", d)
-	}
-	data := reported(t, n, large)
-	if data.Share == nil || data.Share.Strategy != "MPS" || data.Share.Memory.String() != "30Gi" || data.Share.MemoryLimit.String() != "15Gi" ||
-		data.Share.Processes != 2 || data.Share.ThreadPercentage != 18 || data.Share.Enforcement != "cooperative" {
-		t.Errorf("status.devices says %+v of the share", data.Share)
-	}
-
-	a.unprepare(t, large)
-	if d := s.daemon("gpu-1b-00"); !slices.Equal(d.GetMemoryLimits(), []uint64{10240 << 20}) {
-		t.Errorf("the daemon's ceilings are %v, want those of the share that is left", d)
-	}
-	a.unprepare(t, small)
-	if names := s.names(); len(names) != 0 {
-		t.Errorf("daemons left behind: %q", names)
-	}
-	if left := n.left(t); len(left) != 0 {
-		t.Errorf("left behind: %q", left)
-	}
-}
-
 func TestAgentHoldsEachShareByANamespaceOfItsDaemon(t *testing.T) {
 	t.Parallel()
 	small := shareFor("small", "gpu-1b-00", "10Gi", "25")

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -69,28 +68,6 @@ func TestViewersReadTheFactsAboutTheNode(t *testing.T) {
 	}
 	if got := ask(t, a.handler(), agentv1.PathNode, ""); got.Code != http.StatusUnauthorized {
 		t.Errorf("without a token: %d", got.Code)
-	}
-}
-
-func TestViewersReadWhyALabelIsNotFollowed(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	n.nameSlices(t)
-	n.admitViewers(t)
-	n.setConfigs(t, pools)
-	n.pick(t, "learning")
-	a := n.start(t)
-	const problem = "gpu.nvidia.com/config=learning is not followed: not found: there is no such configuration; known are: development, inference, training"
-	a.reports(t, problem)
-	got := ask(t, a.handler(), agentv1.PathNode, "good")
-	var node agentv1.Node
-	if err := json.Unmarshal(got.Body.Bytes(), &node); err != nil || !strings.Contains(node.ConfigProblem, problem) {
-		t.Errorf("%d %v: %s, want %s", got.Code, err, got.Body, problem)
-	}
-	n.pick(t, "training")
-	a.reports(t, "")
-	if got := ask(t, a.handler(), agentv1.PathNode, "good"); got.Code != http.StatusOK || strings.Contains(got.Body.String(), "configProblem") {
-		t.Errorf("a label that is followed: %d %s", got.Code, got.Body)
 	}
 }
 

@@ -10,16 +10,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
@@ -34,16 +28,6 @@ func TestTheFirstRoundFindsTheDevicesOfAClaimThatTheAPIHasForgotten(t *testing.T
 	p.reconcile(t.Context())
 	if diff := cmp.Diff([]types.UID{"uid-gone"}, heard.contested); diff != "" {
 		t.Errorf("contested (-want +got):\n%s", diff)
-	}
-}
-
-func TestAnotherAPIServerMakesNoDeviceContested(t *testing.T) {
-	c := holding("gone")
-	p := newTestPlugin(fake.NewClientset(), c)
-	heard := hear(p)
-	p.reconcile(t.Context())
-	if len(heard.contested) != 0 {
-		t.Errorf("an API server without the node makes %q contested", heard.contested)
 	}
 }
 
@@ -79,22 +63,6 @@ func TestStrangersAreCountedAndInTheConditionsOfTheClaim(t *testing.T) {
 	if other := p.status.wanted["uid-two"]; other == nil || len(other.devices[0].more) != 0 {
 		t.Errorf("the status of the other claim is %+v, want no condition", other)
 	}
-	// The condition is written once, and goes with the process.
-	entry := resourceapi.AllocatedDeviceStatus{Driver: testDriver, Pool: "node", Device: "gpu-1b-00"}
-	entry.Conditions = append(entry.Conditions, status.devices[0].conditions()...)
-	if types := []string{entry.Conditions[0].Type, entry.Conditions[1].Type}; !cmp.Equal(types, []string{ConditionReady, v1alpha1.ConditionForeignProcess}) {
-		t.Errorf("conditions %q", types)
-	}
-	status.devices[0].data = nil
-	entry.Conditions = append(entry.Conditions, metav1.Condition{Type: "example.com/Watched", Status: metav1.ConditionTrue})
-	if !status.devices[0].matches(entry, testDriver) {
-		t.Error("a status that is up to date is written again")
-	}
-	ended := status.devices[0]
-	ended.more = nil
-	if ended.matches(entry, testDriver) {
-		t.Error("the condition stays after the process has ended")
-	}
 	c.strangers = nil
 	c.checked = []kind.Name{kindtest.Name("gpu-1b-00")}
 	p.reconcile(t.Context())
@@ -109,21 +77,6 @@ func TestStrangersAreCountedAndInTheConditionsOfTheClaim(t *testing.T) {
 	p.reconcile(t.Context())
 	if len(heard.strangers) != 0 || len(heard.checked) != 0 {
 		t.Errorf("after an error the agent serves %v, checked %v", heard.strangers, heard.checked)
-	}
-}
-
-// A claim that cannot be read from the API is neither needed nor unneeded.
-func TestARoundWithoutAnAnswerFindsNothing(t *testing.T) {
-	client := fake.NewClientset(testNode())
-	client.PrependReactor("get", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewInternalError(errors.New("etcd is down"))
-	})
-	c := holding("one")
-	p := newTestPlugin(client, c)
-	heard := hear(p)
-	p.reconcile(t.Context())
-	if len(heard.contested) != 0 || len(heard.needed) != 0 {
-		t.Errorf("contested %q, needed %q", heard.contested, heard.needed)
 	}
 }
 

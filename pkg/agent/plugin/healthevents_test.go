@@ -152,6 +152,8 @@ func TestAFaultAndItsEndAreOneEventEach(t *testing.T) {
 	}
 	f.value, f.since = "xid-79", testTime.Add(time.Minute)
 	f.want(t, "after another fault", podFails, claimFails)
+	f.since = testTime.Add(2 * time.Minute)
+	f.want(t, "after the same fault again, before a repair", podFails, claimFails)
 	f.claims.held = nil
 	f.want(t, "after the claim has ended")
 	if len(f.records) > 0 {
@@ -364,15 +366,6 @@ func TestAReportThatGoesAwayWhileItsEventsAreCreated(t *testing.T) {
 			t.Errorf("%s: records %s are left", name, f.records)
 		}
 	}
-}
-
-func TestAGPUThatFailsTwiceByTheSameCauseHasTwoEvents(t *testing.T) {
-	f := newFailing(holding("one"), used("one", "trainer"))
-	f.value, f.since = "xid-79", testTime
-	f.want(t, "after the fault", podFails, claimFails)
-	f.since = testTime.Add(time.Minute)
-	f.want(t, "after the next fault, before a repair", podFails, claimFails)
-	f.want(t, "later")
 }
 
 func TestEventsFollowAChangeOfHealth(t *testing.T) {

@@ -126,10 +126,14 @@ func TestARoundThatWouldReleaseSeveralClaimsWaitsForTheNext(t *testing.T) {
 func TestAnAPIServerWithoutTheNodeReleasesNothing(t *testing.T) {
 	c := holding("one", "two")
 	p := newTestPlugin(fake.NewClientset(allocated("one")), c)
+	heard := hear(p)
 	for i, released := range reconcileTimes(t, p, c, 4) {
 		if released != nil {
 			t.Errorf("round %d releases %q", i+1, released)
 		}
+	}
+	if len(heard.contested) != 0 {
+		t.Errorf("it makes %q contested", heard.contested)
 	}
 }
 
@@ -157,9 +161,14 @@ func TestAnErrorOfTheAPIServerRestartsTheRounds(t *testing.T) {
 	})
 	c := holding("kept", "gone")
 	p := newTestPlugin(client, c)
+	heard := hear(p)
 	var released [][]types.UID
 	for _, failing = range []bool{false, true, false, false} {
 		released = append(released, reconcileTimes(t, p, c, 1)...)
+		// A claim that cannot be read is neither needed nor unneeded.
+		if failing && len(heard.contested)+len(heard.needed) != 0 {
+			t.Errorf("contested %q, needed %q", heard.contested, heard.needed)
+		}
 	}
 	if diff := cmp.Diff([][]types.UID{nil, nil, nil, {"uid-gone"}}, released); diff != "" {
 		t.Errorf("released in each round (-want +got):\n%s", diff)

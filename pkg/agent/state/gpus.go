@@ -185,8 +185,9 @@ func (s Snapshot) problem(sighting Sighting) (value, message string) {
 	return values[0], strings.Join(all, "; ")
 }
 
-// CauseAt returns the value of the taint of the GPU at the address, and its time. Both are zero for a healthy GPU, and the time is zero if it is not recorded. known is false
-// until a scan has succeeded. A GPU of a claim that the driver does not list is lost.
+// CauseAt returns the value of the taint of the GPU at the address, and its time. Both are
+// zero for a healthy GPU, and the time is zero if it is not recorded. known is false until a
+// scan has succeeded. A GPU of a claim that the driver does not list is lost.
 func (s Snapshot) CauseAt(address gpu.PCIAddress) (value string, since time.Time, known bool) {
 	if sighting, found := s.sighting(&address); found {
 		value, _ = s.problem(sighting)
