@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/bits"
 	"slices"
-	"strings"
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -112,16 +111,15 @@ func (b books) admit(set []int, but int) bool {
 
 const allCounters = -1
 
-// possible are the rules of the hardware for a set of devices of one GPU. They
-// follow the simulator's model.
-func (b books) possible(mig *nvmlsim.MIG, set []int) bool {
+// possible are the rules of the hardware for devices of one GPU. They follow the
+// simulator's model.
+func possible(mig *nvmlsim.MIG, devices []kind.Name) bool {
 	compute, media := 0, [4]int{}
 	instances := map[string]int{}
 	used := 0 // memory slices, a bit each
-	for _, device := range set {
-		name := b.devices[device]
+	for _, name := range devices {
 		if name.Kind == kind.GPU {
-			return len(set) == 1
+			return len(devices) == 1
 		}
 		p := mig.Profiles[slices.IndexFunc(mig.Profiles, func(p nvmlsim.MIGProfile) bool { return p.Name == name.Profile.String() })]
 		bits := (1<<p.Size - 1) << name.Start
@@ -164,12 +162,11 @@ func engineTotals(mig *nvmlsim.MIG) (totals [4]int) {
 
 func (b books) String() string { return fmt.Sprintf("counters %v of %v", b.counters, b.totals) }
 
-func (b books) named(set []int) string {
-	var names []string
+func (b books) of(set []int) (names []kind.Name) {
 	for _, device := range set {
-		names = append(names, b.devices[device].String())
+		names = append(names, b.devices[device])
 	}
-	return strings.Join(names, " + ")
+	return names
 }
 
 // upToThree calls do with every set of one to three of n.
@@ -225,9 +222,9 @@ func TestCountersAdmitWhatTheHardwareDoes(t *testing.T) {
 				b := newBooks(t, cutting(profiles), node)
 				needed := make([]bool, len(b.counters))
 				upToThree(len(b.devices), func(set []int) {
-					possible := b.possible(mig, set)
+					possible := possible(mig, b.of(set))
 					if admitted := b.admit(set, allCounters); admitted != possible {
-						t.Fatalf("profiles %v: %s: admitted %v, possible %v; %s", profiles, b.named(set), admitted, possible, b)
+						t.Fatalf("profiles %v: %v: admitted %v, possible %v; %s", profiles, b.of(set), admitted, possible, b)
 					}
 					for c := range b.counters {
 						needed[c] = needed[c] || !possible && b.admit(set, c)

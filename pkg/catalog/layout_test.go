@@ -5,7 +5,6 @@ package catalog_test
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/migconfig"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
@@ -195,29 +193,4 @@ func randomLayout(t *rapid.T, node gpu.Node) (*catalog.Layout, bool) {
 		t.Fatal(err)
 	}
 	return layout, err == nil
-}
-
-// hardwareAdmits creates the partitions in the simulator's terms: no memory slice, and no
-// instance of a profile, more than the GPU has.
-func hardwareAdmits(g gpu.GPU, parts []kind.Name) bool {
-	instances := map[gpu.Profile]int{}
-	compute, total := 0, 0
-	for _, p := range g.MIG.Profiles {
-		total = max(total, p.ComputeSlices*p.MaxInstances)
-	}
-	for i, name := range parts {
-		info, place, known := name.FindIn(g.MIG)
-		if !known {
-			return false
-		}
-		instances[name.Profile]++
-		compute += info.ComputeSlices
-		if instances[name.Profile] > info.MaxInstances || slices.ContainsFunc(parts[:i], func(other kind.Name) bool {
-			_, otherPlace, _ := other.FindIn(g.MIG)
-			return place.Overlaps(otherPlace)
-		}) {
-			return false
-		}
-	}
-	return compute <= total
 }
