@@ -5,6 +5,8 @@ package catalog_test
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,7 +16,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/migconfig"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
 // migConfig returns the configuration with entries in the words of
@@ -193,4 +197,64 @@ func randomLayout(t *rapid.T, node gpu.Node) (*catalog.Layout, bool) {
 		t.Fatal(err)
 	}
 	return layout, err == nil
+}
+
+// TestDevicesWithoutCountersAreJointlyFeasible publishes random layouts while claims hold
+// random devices that the hardware has admitted. The scheduler can allocate all devices
+// without counters at the same time, so the hardware must admit them all.
+func TestDevicesWithoutCountersAreJointlyFeasible(t *testing.T) {
+	t.Parallel()
+	hardware, migs := map[string]gpu.Node{}, map[string]*nvmlsim.MIG{}
+	for _, model := range []string{"dgx-h100", "dgx-a100", "a30-bridge"} {
+		hardware[model], migs[model] = first(t, 2, model), kindOf(t, model).MIG
+	}
+	tried := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		model := rapid.SampledFrom(slices.Sorted(maps.Keys(hardware))).Draw(rt, "model")
+		node, c, held := hardware[model], slicing(cutting(catalog.MIGProfiles{})), catalog.Held{}
+		for range rapid.IntRange(1, 6).Draw(rt, "changes") {
+			layout, valid := randomLayout(rt, node)
+			if !valid {
+				continue
+			}
+			c.Partitions = layout
+			for _, g := range node.GPUs {
+				open := without(c, node, held, g)
+				if tried += len(open); len(open) > 0 && !possible(migs[model], open) {
+					rt.Fatalf("the hardware does not admit %v together", open)
+				}
+			}
+			next := catalog.Held{}
+			for _, g := range node.GPUs {
+				for _, name := range without(c, node, held, g) {
+					if rapid.Bool().Draw(rt, "held") {
+						next[name] = true
+					}
+				}
+			}
+			held = next
+		}
+	})
+	if tried == 0 {
+		t.Error("no layout was published, so none was tried")
+	}
+}
+
+// without returns the published devices of a GPU without counters. They are held by
+// claims, or new claims can get them.
+func without(c catalog.Inputs, node gpu.Node, held catalog.Held, g gpu.GPU) []kind.Name {
+	var names []kind.Name
+	for _, slice := range catalog.New(c).Resources(node, held).Pools["node-1"].Slices {
+		for _, device := range slice.Devices {
+			name := kindtest.Name(device.Name)
+			if name.Address != g.Address || !held[name] && len(device.Taints) > 0 {
+				continue
+			}
+			if len(device.ConsumesCounters) > 0 {
+				return nil
+			}
+			names = append(names, name)
+		}
+	}
+	return names
 }
