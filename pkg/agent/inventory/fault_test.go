@@ -282,6 +282,7 @@ func TestWhatTheDriverAsksForIsAFault(t *testing.T) {
 		}
 		// No word takes back what the driver says.
 		m.annotate("all@" + time.Now().UTC().Format(time.RFC3339))
+		r.wantTaints("gpu-02-00 recovery-drain-and-reset")
 		r.pass(2 * time.Minute)
 		r.wantTaints("gpu-02-00 recovery-drain-and-reset")
 		m.ask(1, gpu.RecoveryNone)
