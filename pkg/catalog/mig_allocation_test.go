@@ -157,3 +157,15 @@ func TestTheHardwareTakesWhatTheSchedulerGrants(t *testing.T) {
 		})
 	}
 }
+
+func TestTheComparisonWithANaivePublication(t *testing.T) {
+	compared, err := allocatortest.Compare(t.Context(), cutting(catalog.MIGProfiles{}), simulated(t, "dgx-h100"), 1, classes(t)...)
+	if err != nil || len(compared) == 0 {
+		t.Fatal(compared, err)
+	}
+	for _, c := range compared {
+		if c.Ours <= 0 || c.Naive <= 0 {
+			t.Errorf("%+v", c)
+		}
+	}
+}
