@@ -45,6 +45,14 @@ func (l *lister) ExternalAllocations(context.Context) ([]gpu.ExternalAllocation,
 	return l.listed, l.err
 }
 
+// count returns the number of reads since the last call.
+func (l *lister) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer func() { l.reads = 0 }()
+	return l.reads
+}
+
 func TestAnExternalAllocationEndsWhenTheKubeletLeavesItOutForAWhile(t *testing.T) {
 	one, two := gpu.ExternalAllocation{Device: "GPU-1", Pod: "team/one"}, gpu.ExternalAllocation{Device: "GPU-2", Pod: "team/two"}
 	synctest.Test(t, func(t *testing.T) {
@@ -87,15 +95,15 @@ func TestExternalAllocationsAreReadWhileTheyMayChange(t *testing.T) {
 		go i.followExternal(ctx)
 		after := func(d time.Duration, what string, reads int, want ...gpu.ExternalAllocation) {
 			t.Helper()
-			kubelet.reads = 0
+			kubelet.count()
 			<-time.After(d)
 			synctest.Wait()
 			now := s.Snapshot().Conditions
 			if diff := cmp.Diff(want, now.External, cmpopts.EquateEmpty()); diff != "" || !now.ExternalKnown {
 				t.Errorf("%s: known %t, external allocations (-want +got):\n%s", what, now.ExternalKnown, diff)
 			}
-			if kubelet.reads < reads || kubelet.reads > reads+reads/10 {
-				t.Errorf("%s: %d reads, want %d", what, kubelet.reads, reads)
+			if n := kubelet.count(); n < reads || n > reads+reads/10 {
+				t.Errorf("%s: %d reads, want %d", what, n, reads)
 			}
 		}
 		synctest.Wait()
