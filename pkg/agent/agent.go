@@ -156,7 +156,7 @@ func (a *agent) run(parent context.Context) error {
 // removeLeftovers removes the files of agents that were killed. No other agent runs
 // on the node.
 func removeLeftovers(ctx context.Context, c *Config) {
-	if err := plugin.RemoveLeftovers(ctx, c.DriverName, c.driverDir(), c.KubeletRegistryDir, c.CDIDir); err != nil {
+	if err := plugin.RemoveLeftovers(ctx, c.place()); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot remove files of killed agents, will retry")
 	}
 }
@@ -170,7 +170,7 @@ func (a *agent) leave(ctx context.Context, idle bool) {
 		if !idle || len(held) > 0 || err != nil {
 			return true, err
 		}
-		return false, plugin.RemoveMetadata(a.DriverName, a.driverDir(), a.CDIDir)
+		return false, plugin.RemoveMetadata(a.place())
 	})
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot remove the agent's folder, the next agent will retry")
@@ -193,9 +193,7 @@ func (a *agent) recover(ctx context.Context) {
 
 // serve starts to serve the kubelet.
 func (a *agent) serve(ctx context.Context, fatal func(error)) (*plugin.Plugin, error) {
-	options := a.pluginOptions()
-	options.Fatal = fatal
-	p, err := plugin.Start(ctx, options)
+	p, err := plugin.Start(ctx, a.pluginOptions(fatal))
 	if err != nil {
 		return nil, err
 	}
@@ -203,15 +201,11 @@ func (a *agent) serve(ctx context.Context, fatal func(error)) (*plugin.Plugin, e
 	return p, nil
 }
 
-// pluginOptions returns the options of the plugin, without Fatal.
-func (a *agent) pluginOptions() plugin.Options {
+// pluginOptions returns the options of the plugin.
+func (a *agent) pluginOptions(fatal func(error)) plugin.Options {
 	o := plugin.Options{
-		DriverName:        a.DriverName,
+		Place:             a.place(),
 		NodeName:          a.NodeName,
-		PodUID:            a.podUID(),
-		DataDir:           a.driverDir(),
-		RegistryDir:       a.KubeletRegistryDir,
-		CDIDir:            a.CDIDir,
 		Client:            a.client,
 		Claims:            a.claims,
 		Ledger:            a.ledger,
@@ -228,6 +222,7 @@ func (a *agent) pluginOptions() plugin.Options {
 		Faults:            a.faults,
 		ReconcileInterval: a.ReconcileInterval,
 		PublishError:      a.features.HandleError,
+		Fatal:             fatal,
 	}
 	if a.supervisor != nil {
 		o.Daemons = a.daemons

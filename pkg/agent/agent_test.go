@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/version"
-	"k8s.io/apimachinery/pkg/watch"
 	fakediscovery "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
@@ -31,8 +30,6 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin/kubelettest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
@@ -43,8 +40,6 @@ type node struct {
 	// SimState is the folder of the simulated node.
 	SimState string
 	client   kubernetes.Interface
-	// timeSlices take the place of those of the hardware, if any.
-	timeSlices ports.TimeSlices
 }
 
 // testConfig returns the defaults of the agent's flags, for simulated GPUs and
@@ -178,6 +173,33 @@ func (r *running) prepare(t *testing.T, claims ...*resourceapi.ResourceClaim) ma
 	return results
 }
 
+// mustPrepare prepares claims, all of which must succeed.
+func (r *running) mustPrepare(t *testing.T, claims ...*resourceapi.ResourceClaim) {
+	t.Helper()
+	for uid, result := range r.prepare(t, claims...) {
+		if result.Error != "" {
+			t.Fatalf("%s: %s", uid, result.Error)
+		}
+	}
+}
+
+func (r *running) unprepare(t *testing.T, claims ...*resourceapi.ResourceClaim) {
+	t.Helper()
+	if err := r.kubelet.Unprepare(t.Context(), claims...); err != nil {
+		t.Error(err)
+	}
+}
+
+// sim returns the simulated hardware of the node.
+func (n *node) sim(t *testing.T) *nvmlsim.Sim {
+	t.Helper()
+	sim, err := nvmlsim.Open(n.SimState)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sim
+}
+
 // left are the CDI specs and records of claims.
 func (n *node) left(t *testing.T) []string {
 	t.Helper()
@@ -216,174 +238,12 @@ func TestAgentServesAClaimFromPublishingToUnprepare(t *testing.T) {
 		t.Errorf("device metadata %s (%v), want the published attributes", metadata, err)
 	}
 
-	if err := a.kubelet.Unprepare(t.Context(), claim); err != nil {
-		t.Fatal(err)
-	}
+	a.unprepare(t, claim)
 	if err := a.kubelet.Unprepare(t.Context(), claim); err != nil {
 		t.Errorf("unprepare once more: %v", err)
 	}
 	if left := n.left(t); len(left) != 0 {
 		t.Errorf("left behind: %q", left)
-	}
-}
-
-func TestAgentReportsTheDeviceInTheClaimsStatus(t *testing.T) {
-	t.Parallel()
-	claim := claimFor("one", "gpu-1b-00")
-	n := newNode(t, claim)
-	a := n.start(t)
-	watcher, err := n.client.ResourceV1().ResourceClaims("team").Watch(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer watcher.Stop()
-	a.prepare(t, claim)
-	event := <-watcher.ResultChan()
-	for event.Type != watch.Modified {
-		event = <-watcher.ResultChan()
-	}
-	devices := event.Object.(*resourceapi.ResourceClaim).Status.Devices
-	if len(devices) != 1 || devices[0].Device != "gpu-1b-00" || devices[0].Data == nil {
-		t.Fatalf("status.devices = %+v, want gpu-1b-00 with data", devices)
-	}
-	var data map[string]string
-	if err := json.Unmarshal(devices[0].Data.Raw, &data); err != nil {
-		t.Fatal(err)
-	}
-	if !strings.HasPrefix(data["uuid"], "GPU-") || data["pciBusID"] != "0000:1b:00.0" || data["apiVersion"] != "gpu.nvidia.com/v1alpha1" || len(data) != 4 {
-		t.Errorf("data = %v, want its version and kind, the UUID and the PCI address", data)
-	}
-	if c := devices[0].Conditions; len(c) != 1 || c[0].Type != "Ready" || c[0].Status != metav1.ConditionTrue {
-		t.Errorf("conditions = %v, want Ready", c)
-	}
-}
-
-func TestAgentRefusesAllocationsThatCannotBeRight(t *testing.T) {
-	t.Parallel()
-	change := func(name, device string, change func(*resourceapi.ResourceClaim)) *resourceapi.ResourceClaim {
-		claim := claimFor(name, device)
-		change(claim)
-		return claim
-	}
-	result := func(c *resourceapi.ResourceClaim) *resourceapi.DeviceRequestAllocationResult {
-		return &c.Status.Allocation.Devices.Results[0]
-	}
-	cases := map[string]struct {
-		claim *resourceapi.ResourceClaim
-		want  []string
-	}{
-		"a device that this node does not have": {
-			claim: claimFor("unknown", "gpu-ee-00"),
-			want:  []string{"request gpu, device gpu-ee-00", "not found"},
-		},
-		"a device that no driver of ours would name so": {
-			claim: claimFor("misnamed", "gpu0"),
-			want:  []string{`device name "gpu0"`, "not a name of this driver"},
-		},
-		"a device of another node": {
-			claim: change("elsewhere", "gpu-1b-00", func(c *resourceapi.ResourceClaim) { result(c).Pool = "node-2" }),
-			want:  []string{"pool node-2", "this node has pool node-1"},
-		},
-		"a share larger than the GPU": {
-			claim: shareFor("large", "gpu-1b-00", "80Gi", "0"),
-			want:  []string{"80Gi of memory", "the device has 80928Mi"},
-		},
-		"more clients than MPS admits": {
-			claim: with(shareFor("many", "gpu-1b-00", "60Gi", "0"), `"kind":"ShareConfig","processes":49`),
-			want:  []string{"processes", "48"},
-		},
-		"opaque parameters that do not decode": {
-			claim: change("opaque", "gpu-1b-00", func(c *resourceapi.ResourceClaim) {
-				c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{{
-					Source: resourceapi.AllocationConfigSourceClaim,
-					DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
-						Driver:     "gpu.nvidia.com",
-						Parameters: runtime.RawExtension{Raw: []byte(`{"apiVersion":"gpu.nvidia.com/v1alpha1","kind":"GpuConfig","shering":{}}`)},
-					}},
-				}}
-			}),
-			want: []string{"configuration (FromClaim)", `unknown field "shering"`},
-		},
-	}
-	var claims []runtime.Object
-	for _, tc := range cases {
-		claims = append(claims, tc.claim)
-	}
-	n := newNode(t, claims...)
-	a := n.start(t)
-	defer func() {
-		// The pools, the names, the amounts and the configurations are wrong; one device is
-		// not there.
-		_, metrics := get(t, a.agent, "/metrics")
-		for _, want := range []string{`{reason="Invalid"} 5`, `{reason="NotFound"} 1`, `{reason="AlreadyInUse"} 0`} {
-			if !strings.Contains(metrics, "gpu_dra_prepare_refusals_total"+want+"\n") {
-				t.Errorf("the metrics lack the refusals %s in\n%s", want, metrics)
-			}
-		}
-	}()
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			got := a.prepare(t, tc.claim)[string(tc.claim.UID)]
-			for _, want := range tc.want {
-				if !strings.Contains(got.Error, want) {
-					t.Errorf("error %q, want it to say %q", got.Error, want)
-				}
-			}
-			if len(got.Devices) != 0 {
-				t.Errorf("devices %v in spite of the error", got.Devices)
-			}
-			if left := n.left(t); len(left) != 0 {
-				t.Errorf("left behind: %q", left)
-			}
-		})
-	}
-}
-
-func TestAgentPreparesADeviceForOneClaimOnly(t *testing.T) {
-	t.Parallel()
-	first, second := claimFor("first", "gpu-1b-00"), claimFor("second", "gpu-1b-00")
-	a := newNode(t, first, second).start(t)
-	if got := a.prepare(t, first)["uid-first"]; got.Error != "" {
-		t.Fatal(got.Error)
-	}
-	// It may pass, so it is waited for as long as the kubelet waits; here less.
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	results, err := a.agent.kubelet.now().PrepareResourceClaims(ctx, []*resourceapi.ResourceClaim{second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := results["uid-second"].Err
-	if !errors.Is(got, gpu.ErrInUse) || !strings.Contains(got.Error(), "another claim holds gpu-1b-00") {
-		t.Errorf("error %v, want %v and what holds the device", got, gpu.ErrInUse)
-	}
-}
-
-func TestAgentLeavesDevicesOfOtherDriversAlone(t *testing.T) {
-	t.Parallel()
-	claim := claimFor("mixed", "gpu-1b-00", "nic-0")
-	claim.Status.Allocation.Devices.Results[1].Driver = "nic.example.com"
-	foreign := claimFor("foreign", "nic-1")
-	foreign.Status.Allocation.Devices.Results[0].Driver = "nic.example.com"
-	a := newNode(t, claim, foreign).start(t)
-	results := a.prepare(t, claim, foreign)
-	if got := results["uid-mixed"]; got.Error != "" || len(got.Devices) != 1 {
-		t.Errorf("mixed claim: %v, want our device only", got)
-	}
-	if got := results["uid-foreign"]; got.Error != "" || len(got.Devices) != 0 {
-		t.Errorf("foreign claim: %v, want no device and no error", got)
-	}
-}
-
-func TestAgentPreparesTheOtherClaimsOfACallWithABadOne(t *testing.T) {
-	t.Parallel()
-	good, bad, also := claimFor("good", "gpu-1b-00"), claimFor("bad", "gpu-ee-00"), claimFor("also", "gpu-43-00", "gpu-52-00")
-	a := newNode(t, good, bad, also).start(t)
-	results := a.prepare(t, good, bad, also)
-	for uid, devices := range map[string]int{"uid-good": 1, "uid-bad": 0, "uid-also": 2} {
-		if got := results[uid]; got == nil || len(got.Devices) != devices || (got.Error == "") != (devices > 0) {
-			t.Errorf("%s: %v, want %d devices", uid, got, devices)
-		}
 	}
 }
 
@@ -415,9 +275,7 @@ func TestAgentKnowsItsClaimsAfterARestart(t *testing.T) {
 			t.Fatal("the claim that is gone is still held")
 		}
 	}
-	if err := b.kubelet.Unprepare(t.Context(), kept); err != nil {
-		t.Fatal(err)
-	}
+	b.unprepare(t, kept)
 }
 
 func TestAgentReportsTheHealthOfAllDevicesToTheKubelet(t *testing.T) {
@@ -449,10 +307,7 @@ func TestAgentReportsTheHealthOfAllDevicesToTheKubelet(t *testing.T) {
 // unloadDriver takes the driver of the node's GPUs away.
 func (n *node) unloadDriver(t *testing.T) {
 	t.Helper()
-	sim, err := nvmlsim.Open(n.SimState)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sim := n.sim(t)
 	if err := sim.UnloadDriver(); err != nil {
 		t.Fatal(err)
 	}
@@ -522,9 +377,7 @@ func TestAnAgentThatLosesTheDriverUnderPreparedClaimsIsNotReady(t *testing.T) {
 	claim := claimFor("one", "gpu-1b-00")
 	n := newNode(t, claim)
 	a := n.start(t)
-	if got := a.prepare(t, claim)["uid-one"]; got.Error != "" {
-		t.Fatal(got.Error)
-	}
+	a.mustPrepare(t, claim)
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
 // wantAlive asks again if only the deadline of a check has passed: on an overloaded machine a
@@ -66,9 +64,7 @@ func TestCDISpecsThatAreGoneAreWrittenAgain(t *testing.T) {
 			n := newNode(t, claim)
 			n.ReconcileInterval = 20 * time.Millisecond
 			a := n.start(t)
-			if got := a.prepare(t, claim)["uid-one"]; got.Error != "" {
-				t.Fatal(got.Error)
-			}
+			a.mustPrepare(t, claim)
 			specs := func() string {
 				var all []byte
 				for _, name := range []string{"gpu.nvidia.com-claim-uid-one.json", spec} {
@@ -98,9 +94,7 @@ func TestCDISpecsThatAreGoneAreWrittenAgain(t *testing.T) {
 				<-time.After(time.Millisecond)
 			}
 			wantAlive(t, a)
-			if err := a.kubelet.Unprepare(t.Context(), claim); err != nil {
-				t.Fatal(err)
-			}
+			a.unprepare(t, claim)
 		})
 	}
 }
@@ -112,9 +106,7 @@ func TestASpecThatCannotBeWrittenAgainIsReportedOnTheClaim(t *testing.T) {
 	n := newNode(t, claim)
 	n.ReconcileInterval = 20 * time.Millisecond
 	a := n.start(t)
-	if got := a.prepare(t, claim)["uid-one"]; got.Error != "" {
-		t.Fatal(got.Error)
-	}
+	a.mustPrepare(t, claim)
 	ready := func(want metav1.ConditionStatus, words string) {
 		t.Helper()
 		for {
@@ -205,14 +197,9 @@ func TestAGPUThatHangsFromTheStartKeepsNoOtherWaiting(t *testing.T) {
 	hung, other := claimFor("hung", "gpu-1b-00"), claimFor("other", "gpu-43-00")
 	n := newNode(t, hung, other)
 	a := n.start(t)
-	if got := a.prepare(t, hung)["uid-hung"]; got.Error != "" {
-		t.Fatal(got.Error)
-	}
+	a.mustPrepare(t, hung)
 	n.mustStop(t, a)
-	sim, err := nvmlsim.Open(n.SimState)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sim := n.sim(t)
 	if err := sim.HangGPU(0); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/cluster"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/migconfig"
@@ -106,8 +107,10 @@ type Names struct {
 // driverDir returns the driver's folder among the kubelet's plugins.
 func (c *Config) driverDir() string { return filepath.Join(c.KubeletPluginsDir, c.DriverName) }
 
-// podUID returns the UID of the agent's pod; empty outside a pod.
-func (c *Config) podUID() types.UID { return types.UID(c.PodUID) }
+// place returns where the agent serves the kubelet.
+func (c *Config) place() plugin.Place {
+	return plugin.Place{DriverName: c.DriverName, PodUID: types.UID(c.PodUID), DataDir: c.driverDir(), RegistryDir: c.KubeletRegistryDir, CDIDir: c.CDIDir}
+}
 
 // settings returns the settings of the node's catalog.
 func (c *Config) settings() catalog.Settings {

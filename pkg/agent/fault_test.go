@@ -46,76 +46,6 @@ func (r *running) device(t *testing.T, name string, is func(state.DeviceHealth) 
 	}
 }
 
-func TestAFaultOutlivesTheAgentUntilTheGPUIsReset(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	a := n.start(t)
-	sim, err := nvmlsim.Open(n.SimState)
-	if err != nil {
-		t.Fatal(err)
-	}
-	nothing := func() error { return nil }
-	failed := func(d state.DeviceHealth) bool { return d.Reason == "xid-119" }
-	a.device(t, "gpu-43-00", failed, func() error { return sim.ReportXID(1, 119) })
-	n.mustStop(t, a)
-
-	// A restart does not end a fault, although the driver requests no action.
-	a = n.start(t)
-	a.device(t, "gpu-43-00", failed, nothing)
-	a.device(t, "gpu-43-00", func(d state.DeviceHealth) bool {
-		return failed(d) && strings.Contains(d.Message, "the driver requests a reset")
-	}, func() error { return sim.SetRecovery(1, nvmlsim.RecoveryGPUReset) })
-	n.mustStop(t, a)
-
-	if err := sim.ResetGPU(1); err != nil {
-		t.Fatal(err)
-	}
-	a = n.start(t)
-	a.device(t, "gpu-43-00", func(d state.DeviceHealth) bool { return d.Healthy }, nothing)
-	n.mustStop(t, a)
-	n.wantNothing(t)
-}
-
-func TestAGPUThatHangsFromTheStartHoldsUpNoOther(t *testing.T) {
-	t.Parallel()
-	claim := claimFor("one", "gpu-43-00")
-	n := newNode(t, claim)
-	n.mustStop(t, n.start(t))
-	sim, err := nvmlsim.Open(n.SimState)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sim.HangGPU(3); err != nil {
-		t.Fatal(err)
-	}
-	// The hanging calls end with the test.
-	t.Cleanup(func() {
-		if err := sim.ClearFaults(); err != nil {
-			t.Error(err)
-		}
-	})
-	nothing := func() error { return nil }
-	healthy := func(d state.DeviceHealth) bool { return d.Healthy }
-
-	a := n.start(t)
-	a.device(t, "gpu-43-00", healthy, nothing)
-	if devices := a.controller.Devices(); len(devices) != 7 {
-		t.Errorf("%d devices with one that hangs: %+v", len(devices), devices)
-	}
-	if got := a.prepare(t, claim)["uid-one"]; got.Error != "" {
-		t.Error(got.Error)
-	}
-	if err := a.kubelet.Unprepare(t.Context(), claim); err != nil {
-		t.Error(err)
-	}
-	if err := sim.ClearFaults(); err != nil {
-		t.Fatal(err)
-	}
-	a.device(t, "gpu-61-00", healthy, nothing)
-	n.mustStop(t, a)
-	n.wantNothing(t)
-}
-
 func TestAFaultIsAnEventOfTheClaimAndItsPods(t *testing.T) {
 	t.Parallel()
 	claim := claimFor("one", "gpu-43-00")
@@ -140,14 +70,9 @@ func TestAFaultIsAnEventOfTheClaimAndItsPods(t *testing.T) {
 		}
 	}
 	a := n.start(t)
-	if got := a.prepare(t, claim)["uid-one"]; got.Error != "" {
-		t.Fatal(got.Error)
-	}
-	sim, err := nvmlsim.Open(n.SimState)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.device(t, "gpu-43-00", func(d state.DeviceHealth) bool { return d.Reason == "xid-119" }, func() error { return sim.ReportXID(1, 119) })
+	a.mustPrepare(t, claim)
+	sim := n.sim(t)
+	a.device(t, "gpu-43-00", func(d state.DeviceHealth) bool { return d.Cause == "xid-119" }, func() error { return sim.ReportXID(1, 119) })
 	want(v1alpha1.ReasonGPUUnhealthy)
 	a.device(t, "gpu-43-00", func(d state.DeviceHealth) bool { return strings.Contains(d.Message, "requests a reset") },
 		func() error { return sim.SetRecovery(1, nvmlsim.RecoveryGPUReset) })
@@ -157,9 +82,7 @@ func TestAFaultIsAnEventOfTheClaimAndItsPods(t *testing.T) {
 	}
 	a = n.start(t)
 	want(v1alpha1.ReasonGPUHealthy)
-	if err := a.kubelet.Unprepare(t.Context(), claim); err != nil {
-		t.Error(err)
-	}
+	a.unprepare(t, claim)
 	n.mustStop(t, a)
 	n.wantNothing(t)
 }

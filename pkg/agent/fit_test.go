@@ -50,9 +50,7 @@ func TestSharesOfAllThatIsPublishedFitOnTheDevice(t *testing.T) {
 				if _, err := n.client.ResourceV1().ResourceClaims(claim.Namespace).Create(t.Context(), claim, metav1.CreateOptions{}); err != nil {
 					t.Fatal(err)
 				}
-				if got := a.prepare(t, claim)[string(claim.UID)]; got.Error != "" {
-					t.Fatal(got.Error)
-				}
+				a.mustPrepare(t, claim)
 				limits = append(limits, n.variable(t, claim, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"))
 				left.Sub(size)
 			}

@@ -41,7 +41,7 @@ func (a *agent) gpuHealth() []telemetry.GPUHealth {
 	all := make([]telemetry.GPUHealth, len(health))
 	for i, gauges := range readAll(health, "use", a.hardware.Gauges) {
 		d := health[i]
-		all[i] = telemetry.GPUHealth{Device: d.Name.String(), UUID: d.UUID, Cause: d.Reason, Gauges: telemetry.Gauges(gauges)}
+		all[i] = telemetry.GPUHealth{Device: d.Name.String(), UUID: d.UUID, Cause: d.Cause, Gauges: gauges}
 	}
 	return all
 }

@@ -67,12 +67,8 @@ func TestTheLastAgentOfANodeLeavesNothingThere(t *testing.T) {
 	if diff := cmp.Diff([]string{"gpu.nvidia.com-11111111-reg.sock"}, files.List(t, n.KubeletRegistryDir)); diff != "" {
 		t.Errorf("sockets that the kubelet finds (-want +got):\n%s", diff)
 	}
-	if got := before.prepare(t, claim)["uid-one"]; got.Error != "" {
-		t.Fatal(got.Error)
-	}
-	if err := before.kubelet.Unprepare(t.Context(), claim); err != nil {
-		t.Fatal(err)
-	}
+	before.mustPrepare(t, claim)
+	before.unprepare(t, claim)
 	// A rolling update: the old agent ends while the new one serves. Each has its own
 	// kubelet here.
 	config := *n.Config
@@ -84,12 +80,8 @@ func TestTheLastAgentOfANodeLeavesNothingThere(t *testing.T) {
 	after := next.start(t)
 	abandon(t, next.KubeletRegistryDir, "gpu.nvidia.com-00000000-reg.sock")
 	n.mustStop(t, before)
-	if got := after.prepare(t, claim)["uid-one"]; got.Error != "" {
-		t.Fatal(got.Error)
-	}
-	if err := after.kubelet.Unprepare(t.Context(), claim); err != nil {
-		t.Fatal(err)
-	}
+	after.mustPrepare(t, claim)
+	after.unprepare(t, claim)
 	n.mustStop(t, after)
 	n.wantNothing(t)
 	next.wantNothing(t)
@@ -111,9 +103,7 @@ func TestAClaimThatIsPreparedKeepsWhatTheNextAgentNeeds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, claim)
 			a := n.start(t)
-			if got := a.prepare(t, claim)["uid-one"]; got.Error != "" {
-				t.Fatal(got.Error)
-			}
+			a.mustPrepare(t, claim)
 			n.mustStop(t, a)
 			if _, err := os.Stat(filepath.Join(n.driverDir(), record)); err != nil {
 				t.Error(err)
@@ -124,9 +114,7 @@ func TestAClaimThatIsPreparedKeepsWhatTheNextAgentNeeds(t *testing.T) {
 			}
 
 			next := n.start(t)
-			if err := next.kubelet.Unprepare(t.Context(), claim); err != nil {
-				t.Fatal(err)
-			}
+			next.unprepare(t, claim)
 			n.mustStop(t, next)
 			n.wantNothing(t)
 		})
@@ -171,9 +159,7 @@ func TestTheHookInTheProgramsFolderServesContainersAndGoesWithTheLastAgent(t *te
 	n := newNode(t, claim)
 	n.CDIHook, n.ReconcileInterval = "", 20*time.Millisecond
 	a := n.start(t)
-	if got := a.prepare(t, claim)["uid-one"]; got.Error != "" {
-		t.Fatal(got.Error)
-	}
+	a.mustPrepare(t, claim)
 	hook := filepath.Join(n.driverDir(), "agent/nvidia-cdi-hook")
 	if err := os.Remove(hook); err != nil {
 		t.Fatal(err)
@@ -195,9 +181,7 @@ func TestTheHookInTheProgramsFolderServesContainersAndGoesWithTheLastAgent(t *te
 	if named := strings.Count(string(spec), `"path": "`+hook+`"`); named == 0 || named != strings.Count(string(spec), `"hookName"`) {
 		t.Errorf("not every hook of the spec is %s:\n%s", hook, spec)
 	}
-	if err := a.kubelet.Unprepare(t.Context(), claim); err != nil {
-		t.Fatal(err)
-	}
+	a.unprepare(t, claim)
 	n.mustStop(t, a)
 	n.wantNothing(t)
 }

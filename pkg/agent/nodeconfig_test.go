@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	ktesting "k8s.io/client-go/testing"
 
+	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
@@ -91,9 +92,7 @@ func TestANodeChangesItsConfigurationUnderAClaim(t *testing.T) {
 		}
 	}
 	n.shows(t, slots(8))
-	if got := a.prepare(t, claim)["uid-small"]; got.Error != "" {
-		t.Fatal(got.Error)
-	}
+	a.mustPrepare(t, claim)
 
 	n.pick(t, "training")
 	n.shows(t, func(devices map[string]resourceapi.Device) bool {
@@ -125,23 +124,6 @@ func TestANodeChangesItsConfigurationUnderAClaim(t *testing.T) {
 
 	n.setLabels(t, map[string]string{v1alpha1.LabelConfig: "development", v1alpha1.LabelOffer: "mig"})
 	n.offers(t, func(devices []string) bool { return len(devices) > 100 })
-}
-
-// A share that was allocated before the smallest share was raised is prepared: the pod
-// was promised it.
-func TestASmallShareIsPreparedAfterTheSmallestIsRaised(t *testing.T) {
-	t.Parallel()
-	claim := shareFor("small", "gpu-1b-00", "2Gi", "0")
-	n := newNode(t, claim)
-	n.nameSlices(t)
-	n.Supervisor = ""
-	n.setConfigs(t, pools)
-	n.pick(t, "inference")
-	a := n.start(t)
-	n.offers(t, func(devices []string) bool { return len(devices) == 64 })
-	if got := a.prepare(t, claim)["uid-small"]; got.Error != "" {
-		t.Error(got.Error)
-	}
 }
 
 const layouts = `
@@ -177,21 +159,6 @@ func TestANodeChangesItsLayout(t *testing.T) {
 	n.offers(t, count(16))
 }
 
-// The standard layout is unknown until its file is read. The node then offers nothing rather
-// than other devices.
-func TestALayoutThatIsMissingAtTheStart(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	n.nameSlices(t)
-	n.Offer, n.Layout = "share,mig", "halves"
-	n.MIGLayouts = n.write(t, "layouts.yaml", "")
-	a := n.start(t)
-	a.reports(t, `MIG configuration "halves": not found; known are: none`)
-	n.offers(t, func(devices []string) bool { return len(devices) == 0 })
-	n.write(t, "layouts.yaml", layouts)
-	n.offers(t, func(devices []string) bool { return len(devices) == 16 })
-}
-
 // installed makes the node's agents pods of a DaemonSet.
 func (n *node) installed(t *testing.T) {
 	t.Helper()
@@ -207,62 +174,44 @@ func (n *node) installed(t *testing.T) {
 // is uninstalled leaves nothing.
 func TestARestartWithAWrongWord(t *testing.T) {
 	t.Parallel()
-	for name, tc := range map[string]struct {
-		configs, layouts string
-		reports          string
-	}{
-		"in a layout of other nodes":        {pools, strings.Replace(layouts, "1g.10gb: 7", "1g.10gb: seven", 1), `MIG configuration "sevenths", entry 1`},
-		"in a configuration of other nodes": {strings.Replace(pools, "offer: []", "ofer: []", 1), layouts, `configuration "training": invalid: unknown field "ofer"; this node does not use it`},
-		"in its layout":                     {pools, strings.Replace(layouts, "3g.40gb: 2", "3g.40gb: 3", 1), `3 MIG devices 3g.40gb do not fit; 2 do; the node still offers "mig" with the layout "halves"`},
-		"in its configuration":              {pools + "isolated: {ofer: [mig]}", layouts, `unknown field "ofer"; the node still offers "mig"`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const isolated = "isolated: {offer: [mig], mig: {layout: halves, keep: true}}\n"
-			claim := claimFor("one", "gpu-1b-00-mig-3g-40gb-0")
-			n := newNode(t, claim)
-			n.nameSlices(t)
-			n.installed(t)
-			n.Supervisor = ""
-			n.setConfigs(t, pools+isolated)
-			n.MIGLayouts = n.write(t, "layouts.yaml", layouts)
-			n.pick(t, "isolated")
-			halves := func(devices []string) bool {
-				return len(devices) == 16 && !slices.ContainsFunc(devices, func(d string) bool { return !strings.Contains(d, "-mig-3g-40gb-") })
-			}
-			a := n.start(t)
-			n.offers(t, halves)
-			if got := a.prepare(t, claim)["uid-one"]; got.Error != "" {
-				t.Fatal(got.Error)
-			}
-			if err := a.kubelet.Unprepare(t.Context(), claim); err != nil {
-				t.Fatal(err)
-			}
-			kept := n.uuids(t)
-			n.mustStop(t, a)
-
-			if !strings.Contains(tc.configs, "isolated") {
-				tc.configs += isolated
-			}
-			n.setConfigs(t, tc.configs)
-			n.write(t, "layouts.yaml", tc.layouts)
-			n.forgetSlices(t)
-			a = n.start(t)
-			a.reports(t, tc.reports)
-			n.offers(t, halves)
-			if _, err := a.Recover(t.Context()); err != nil {
-				t.Error(err)
-			}
-			if got := n.uuids(t); len(kept) != 1 || !slices.Equal(got, kept) {
-				t.Errorf("MIG devices %q, want %q, which are kept", got, kept)
-			}
-
-			n.setConfigs(t, pools+isolated)
-			n.write(t, "layouts.yaml", layouts)
-			a.reports(t, "")
-			n.offers(t, halves)
-		})
+	const isolated = "isolated: {offer: [mig], mig: {layout: halves, keep: true}}\n"
+	claim := claimFor("one", "gpu-1b-00-mig-3g-40gb-0")
+	n := newNode(t, claim)
+	n.nameSlices(t)
+	n.installed(t)
+	n.admitViewers(t)
+	n.Supervisor = ""
+	n.setConfigs(t, pools+isolated)
+	n.MIGLayouts = n.write(t, "layouts.yaml", layouts)
+	n.pick(t, "isolated")
+	halves := func(devices []string) bool {
+		return len(devices) == 16 && !slices.ContainsFunc(devices, func(d string) bool { return !strings.Contains(d, "-mig-3g-40gb-") })
 	}
+	a := n.start(t)
+	n.offers(t, halves)
+	a.mustPrepare(t, claim)
+	a.unprepare(t, claim)
+	kept := n.uuids(t)
+	n.mustStop(t, a)
+
+	n.setConfigs(t, pools+"isolated: {ofer: [mig]}")
+	n.forgetSlices(t)
+	a = n.start(t)
+	a.reports(t, `unknown field "ofer"; the node still offers "mig"`)
+	if got := ask(t, a.handler(), agentv1.PathNode, "good"); !strings.Contains(got.Body.String(), "the node still offers") {
+		t.Errorf("viewers read %s, want the mistake", got.Body)
+	}
+	n.offers(t, halves)
+	if _, err := a.Recover(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := n.uuids(t); len(kept) != 1 || !slices.Equal(got, kept) {
+		t.Errorf("MIG devices %q, want %q, which are kept", got, kept)
+	}
+
+	n.setConfigs(t, pools+isolated)
+	a.reports(t, "")
+	n.offers(t, halves)
 }
 
 // forgetSlices deletes the slices of an agent that has ended.
@@ -271,20 +220,6 @@ func (n *node) forgetSlices(t *testing.T) {
 	if err := n.client.ResourceV1().ResourceSlices().DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// Without a record, a node with a label is never the standard.
-func TestALabelThatCannotBeFollowedAtTheFirstStart(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	n.nameSlices(t)
-	n.setConfigs(t, "isolated: {ofer: []}")
-	n.pick(t, "isolated")
-	a := n.start(t)
-	a.reports(t, `configuration "isolated": invalid: unknown field "ofer"; meanwhile the node offers only devices that claims hold`)
-	n.offers(t, func(devices []string) bool { return len(devices) == 0 })
-	n.setConfigs(t, "isolated: {offer: []}")
-	n.offers(t, func(devices []string) bool { return len(devices) == 8 })
 }
 
 // The record of an idle node outlives a restart, and goes when the release is uninstalled.
@@ -363,7 +298,7 @@ func TestPrintSlicesRefusesFilesThatAreNotValid(t *testing.T) {
 
 func TestUnknownAttributesAreAProblemOfTheConfiguration(t *testing.T) {
 	c := testConfig()
-	a := &agent{Config: c, knowledge: knowledge{state: state.New(state.Features{})}}
+	a := &agent{Config: c, knowledge: knowledge{state: state.New(state.Fixed{})}}
 	c.newNodeConfig(nil, &a.state.Configuration).SetNode(cluster.Node{}, nil)
 	if err := a.configProblem(); err != nil {
 		t.Errorf("a node without a problem has %v", err)

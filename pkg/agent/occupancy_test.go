@@ -22,10 +22,7 @@ func TestAgentHandsOutAGPUWhenTheProcessOnItHasEnded(t *testing.T) {
 	wanted := claimFor("wanted", "gpu-1b-00")
 	n := newNode(t, wanted)
 	a := n.start(t)
-	sim, err := nvmlsim.Open(n.SimState)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sim := n.sim(t)
 	// A process that no claim knows of, as after a forced deletion.
 	ctx, kill := context.WithCancel(t.Context())
 	defer kill()
@@ -47,25 +44,5 @@ func TestAgentHandsOutAGPUWhenTheProcessOnItHasEnded(t *testing.T) {
 	}
 	kill()
 	_ = process.Wait() // it was killed
-	if got := a.prepare(t, wanted)["uid-wanted"]; got.Error != "" {
-		t.Error(got.Error)
-	}
-}
-
-func TestAGPUThatIsLostWithoutAnEventIsNotPrepared(t *testing.T) {
-	t.Parallel()
-	wanted := claimFor("wanted", "gpu-1b-00")
-	n := newNode(t, wanted)
-	a := n.start(t)
-	sim, err := nvmlsim.Open(n.SimState)
-	if err != nil {
-		t.Fatal(err)
-	}
-	index := 0
-	if err := sim.FailCalls(nvmlsim.CallFault{Method: "DeviceGetMemoryInfo", GPU: &index, Return: 15}); err != nil {
-		t.Fatal(err)
-	}
-	if got := a.prepare(t, wanted)["uid-wanted"]; !strings.Contains(got.Error, gpu.ErrLost.Error()) {
-		t.Errorf("error %q, want %v", got.Error, gpu.ErrLost)
-	}
+	a.mustPrepare(t, wanted)
 }

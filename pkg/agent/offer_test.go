@@ -13,11 +13,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	ktesting "k8s.io/client-go/testing"
-
-	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 )
 
 // offers waits until the node's pool is complete and its devices are as wanted.
@@ -55,11 +52,6 @@ func (n *node) shows(t *testing.T, wanted func(devices map[string]resourceapi.De
 	}
 }
 
-func (n *node) label(t *testing.T, offer string) {
-	t.Helper()
-	n.setLabels(t, map[string]string{v1alpha1.LabelOffer: offer})
-}
-
 func (n *node) setLabels(t *testing.T, labels map[string]string) {
 	t.Helper()
 	object, err := n.client.CoreV1().Nodes().Get(t.Context(), n.NodeName, metav1.GetOptions{})
@@ -88,57 +80,4 @@ func (n *node) nameSlices(t *testing.T) {
 		}
 		return false, nil, nil
 	})
-}
-
-func TestAgentFollowsTheNodesLabel(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	n.nameSlices(t)
-	n.label(t, "share.mig")
-	n.start(t)
-	n.offers(t, func(devices []string) bool { return len(devices) == 112 })
-	n.label(t, "")
-	n.offers(t, func(devices []string) bool { return len(devices) == 8 })
-}
-
-func TestAgentOffersNoMIGDevicesWhereTheSchedulerForgetsThem(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	n.nameSlices(t)
-	n.serverIs(t, "v1.36.1")
-	n.label(t, "share.mig")
-	n.start(t)
-	n.offers(t, func(devices []string) bool { return len(devices) == 8 })
-}
-
-// A device stays shareable until the claim with a share of it ends. It does even if
-// the node no longer offers shares.
-func TestAgentKeepsHeldSharesWhenTheOfferChanges(t *testing.T) {
-	t.Parallel()
-	claim := claimFor("one", "gpu-1b-00")
-	share := types.UID("share-1")
-	claim.Status.Allocation.Devices.Results[0].ShareID = &share
-	n := newNode(t, claim)
-	a := n.start(t)
-	n.offers(t, func(devices []string) bool { return len(devices) == 8 })
-	if got := a.prepare(t, claim)["uid-one"]; got.Error != "" {
-		t.Fatal(got.Error)
-	}
-	n.label(t, "")
-	shareable := func() []string {
-		var names []string
-		for _, slice := range n.published(t) {
-			for _, device := range slice.Spec.Devices {
-				if device.AllowMultipleAllocations != nil {
-					names = append(names, device.Name)
-				}
-			}
-		}
-		return names
-	}
-	n.offers(t, func([]string) bool { return slices.Equal(shareable(), []string{"gpu-1b-00"}) })
-	if err := a.kubelet.Unprepare(t.Context(), claim); err != nil {
-		t.Fatal(err)
-	}
-	n.offers(t, func([]string) bool { return len(shareable()) == 0 })
 }

@@ -41,7 +41,7 @@ func printSlices(ctx context.Context, c *Config, hw *hardware, w, problems io.Wr
 	if err != nil {
 		return fmt.Errorf("read the GPUs: %w", err)
 	}
-	known := state.New(state.Features{NoMemoryLimits: c.checkMemoryLimits(hw)})
+	known := state.New(state.Fixed{NoMemoryLimits: c.checkMemoryLimits(hw)})
 	known.Hardware.Set(state.HardwareOf(node))
 	config, err := c.unlabelled(known)
 	if err != nil {
@@ -52,8 +52,8 @@ func printSlices(ctx context.Context, c *Config, hw *hardware, w, problems io.Wr
 	if err != nil {
 		return err
 	}
-	describe := catalog.New(catalog.Inputs{Settings: c.settings(), NodeConfig: config, Partitions: layout})
-	lines := append(unread(node), describe.Withheld(node)...)
+	devices := catalog.New(catalog.Inputs{Settings: c.settings(), NodeConfig: config, Partitions: layout})
+	lines := append(unread(node), devices.Withheld(node)...)
 	if c.UnknownAttributes != nil {
 		lines = append(lines, c.UnknownAttributes.Error())
 	}
@@ -65,7 +65,7 @@ func printSlices(ctx context.Context, c *Config, hw *hardware, w, problems io.Wr
 	if len(node.GPUs) == 0 && len(node.Unreadable) > 0 {
 		return fmt.Errorf("%w: none of the %d GPUs can be read", gpu.ErrNotReady, len(node.Unreadable))
 	}
-	return controller.WriteList(w, controller.Slices(c.DriverName, c.NodeName, describe.Resources(node, nil)))
+	return controller.WriteList(w, controller.Slices(c.DriverName, c.NodeName, devices.Resources(node, nil)))
 }
 
 // unlabelled returns the configuration of the node if it has no labels.

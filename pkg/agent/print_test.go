@@ -4,7 +4,6 @@ package agent
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -12,11 +11,8 @@ import (
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
-	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/migconfig"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
@@ -88,49 +84,6 @@ func TestPrintingFailsIfNoGPUCanBeRead(t *testing.T) {
 	}
 }
 
-func TestPrintingSaysWhichGPUsHaveNoMIGProfiles(t *testing.T) {
-	t.Parallel()
-	_, problems, err := printed(t, "dgx-h100", "share,mig", nvmlsim.CallFault{
-		Method: "DeviceGetGpuInstanceProfileInfo", Return: nvml.ERROR_NOT_SUPPORTED,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.HasPrefix(problems, "GPU at 0000:1b:00.0: the driver reports no MIG profiles of it while MIG mode is off") || strings.Count(problems, "\n") != 8 {
-		t.Errorf("want that each of 8 GPUs has no profiles, got:\n%s", problems)
-	}
-}
-
-func TestPrintingShowsTheLayout(t *testing.T) {
-	t.Parallel()
-	file, err := migconfig.Parse([]byte(`
-version: v1
-mig-configs:
-  halves: [{devices: all, device-filter: "0x233010DE", mig-enabled: true, mig-devices: {3g.40gb: 2}}]
-  thirds: [{devices: all, mig-enabled: true, mig-devices: {3g.40gb: 3}}]
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	show := func(name string) (slices string, err error) {
-		c := testConfig()
-		c.Offer = "share,mig"
-		if c.MIG.Config, err = file.Config(name); err != nil {
-			t.Fatal(err)
-		}
-		var out, problems bytes.Buffer
-		hw := open(t, c, "dgx-h100", filepath.Join(files.ShortDir(t), "sim"))
-		err = errors.Join(printSlices(t.Context(), c, hw, &out, &problems), hw.close())
-		return out.String(), err
-	}
-	if slices, err := show("halves"); err != nil || strings.Count(slices, "-mig-3g-40gb-") != 16 || strings.Contains(slices, "ounters") || strings.Contains(slices, `"gpu-1b-00"`) {
-		t.Errorf("%v, want two halves of each of 8 GPUs, without counters and without whole GPUs:\n%s", err, slices)
-	}
-	if slices, err := show("thirds"); !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "3 MIG devices 3g.40gb do not fit; 2 do") || slices != "" {
-		t.Errorf("%v, want the reason and no slices:\n%s", err, slices)
-	}
-}
-
 func TestPrintingOfANodeWithoutGPUsIsAnEmptyListAndAWord(t *testing.T) {
 	t.Parallel()
 	slices, problems, err := printedAfter(t, "t4", "share", func(sim *nvmlsim.Sim) error {
@@ -144,20 +97,6 @@ func TestPrintingOfANodeWithoutGPUsIsAnEmptyListAndAWord(t *testing.T) {
 	}
 }
 
-func TestPrintingNamesTheGPUsThatOnlyPCIKnows(t *testing.T) {
-	t.Parallel()
-	slices, problems, err := printed(t, "t4", "share", nvmlsim.CallFault{Method: "Init", Return: nvml.ERROR_GPU_NOT_FOUND})
-	if !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), "none of the 4 GPUs can be read") {
-		t.Errorf("error %v, want it to say that none of the 4 GPUs can be read", err)
-	}
-	if want := "GPU at 0000:18:00.0: GPU lost: it is on the PCI bus and the driver does not list it\n"; !strings.HasPrefix(problems, want) || strings.Count(problems, "\n") != 4 {
-		t.Errorf("said, want a line for each GPU, the first %q:\n%s", want, problems)
-	}
-	if slices != "" {
-		t.Errorf("printed, want nothing that could be taken for the node's slices:\n%s", slices)
-	}
-}
-
 func TestPrintSlicesNamesUnknownAttributes(t *testing.T) {
 	c := testConfig()
 	hw := open(t, c, "t4", filepath.Join(files.ShortDir(t), "sim"))
@@ -168,29 +107,5 @@ func TestPrintSlicesNamesUnknownAttributes(t *testing.T) {
 	}
 	if complaints.String() != "--attributes: colour\n" || !strings.Contains(out.String(), "gpu-3b-00") {
 		t.Errorf("problems %q, slices %s", complaints.String(), out.String())
-	}
-}
-
-func TestPrintingIsAListThatKubectlReads(t *testing.T) {
-	t.Parallel()
-	text, _, err := printed(t, "t4", "share")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var list corev1.List
-	if err := json.Unmarshal([]byte(text), &list); err != nil {
-		t.Fatal(err)
-	}
-	if list.Kind != "List" || list.APIVersion != "v1" || len(list.Items) != 1 {
-		t.Fatalf("a %s of %s with %d items, want a List of v1 with 1", list.Kind, list.APIVersion, len(list.Items))
-	}
-	var slice resourceapi.ResourceSlice
-	decoder := json.NewDecoder(bytes.NewReader(list.Items[0].Raw))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&slice); err != nil {
-		t.Fatal(err)
-	}
-	if want := "00000-gpu.nvidia.com-node-1-xxxxx"; slice.Kind != "ResourceSlice" || slice.APIVersion != "resource.k8s.io/v1" || slice.Name != want {
-		t.Errorf("the item is %s %s %q, want a ResourceSlice %q", slice.APIVersion, slice.Kind, slice.Name, want)
 	}
 }

@@ -71,9 +71,9 @@ func (c *Config) newViewers(client kubernetes.Interface) (*viewers.Viewers, erro
 // devices returns the attributes of the published devices.
 func (a *agent) devices(context.Context) agentv1.Devices {
 	now := a.state.Snapshot()
-	devices, describe, node := agentv1.Devices{}, now.Catalog(a.settings()), now.Node()
+	devices, published, node := agentv1.Devices{}, now.Catalog(a.settings()), now.Node()
 	for _, d := range a.controller.Devices() {
-		devices[d.Name.String()] = describe.Attributes(node, d.Name)
+		devices[d.Name.String()] = published.Attributes(node, d.Name)
 	}
 	return devices
 }

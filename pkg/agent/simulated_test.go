@@ -53,11 +53,7 @@ func open(t testing.TB, c *Config, model, folder string) *hardware {
 // hardware opens the GPUs of the node.
 func (n *node) hardware(t testing.TB) *hardware {
 	t.Helper()
-	hw := open(t, n.Config, "dgx-h100", n.SimState)
-	if n.timeSlices != nil {
-		hw.timeSlices = n.timeSlices
-	}
-	return hw
+	return open(t, n.Config, "dgx-h100", n.SimState)
 }
 
 // print prints the slices that an agent of the node would publish.

@@ -97,12 +97,6 @@ func (s *supervisor) daemon(name string) gpu.MPSDaemon {
 	return s.daemons[name]
 }
 
-func (s *supervisor) asked() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.changes
-}
-
 // supervise starts a supervisor on the node, which has these daemons already.
 func (n *node) supervise(t *testing.T, daemons ...string) *supervisor {
 	t.Helper()

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -72,28 +71,6 @@ func TestViewersReadTheFactsAboutTheNode(t *testing.T) {
 	}
 }
 
-func TestViewersReadWhyALabelIsNotFollowed(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	n.nameSlices(t)
-	n.admitViewers(t)
-	n.setConfigs(t, pools)
-	n.pick(t, "learning")
-	a := n.start(t)
-	const problem = "gpu.nvidia.com/config=learning is not followed: not found: there is no such configuration; known are: development, inference, training"
-	a.reports(t, problem)
-	got := ask(t, a.handler(), agentv1.PathNode, "good")
-	var node agentv1.Node
-	if err := json.Unmarshal(got.Body.Bytes(), &node); err != nil || !strings.Contains(node.ConfigProblem, problem) {
-		t.Errorf("%d %v: %s, want %s", got.Code, err, got.Body, problem)
-	}
-	n.pick(t, "training")
-	a.reports(t, "")
-	if got := ask(t, a.handler(), agentv1.PathNode, "good"); got.Code != http.StatusOK || strings.Contains(got.Body.String(), "configProblem") {
-		t.Errorf("a label that is followed: %d %s", got.Code, got.Body)
-	}
-}
-
 func TestViewersReadWhatClaimsUse(t *testing.T) {
 	t.Parallel()
 	c := claimFor("one", "gpu-1b-00")
@@ -101,9 +78,7 @@ func TestViewersReadWhatClaimsUse(t *testing.T) {
 	n.admitViewers(t)
 	a := n.start(t)
 	a.publishes(t)
-	if got := a.prepare(t, c)[string(c.UID)]; got.Error != "" {
-		t.Fatal(got.Error)
-	}
+	a.mustPrepare(t, c)
 	got := ask(t, a.handler(), agentv1.PathClaims, "good")
 	var r agentv1.Report
 	if err := json.Unmarshal(got.Body.Bytes(), &r); err != nil || got.Code != http.StatusOK {

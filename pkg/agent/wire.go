@@ -99,7 +99,7 @@ type knowledge struct {
 
 // newKnowledge returns the state of the node before its writers run.
 func newKnowledge(c *Config, h host) knowledge {
-	known := state.New(state.Features{NoMemoryLimits: h.limits.err, Node: c.NodeName})
+	known := state.New(state.Fixed{NoMemoryLimits: h.limits.err, Node: c.NodeName})
 	k := knowledge{
 		state:      known,
 		nodeConfig: c.newNodeConfig(h.home.NodeConfig, &known.Configuration),
@@ -216,11 +216,8 @@ type serving struct {
 // newServing returns the parts that serve the kubelet, before they serve.
 func newServing(c *Config, held claims) serving {
 	return serving{
-		kubelet: newServed(),
-		rivals: plugin.NewRivals(plugin.RivalsOptions{
-			DriverName: c.DriverName, PodUID: c.podUID(), DataDir: c.driverDir(), RegistryDir: c.KubeletRegistryDir,
-			Observer: held.metrics, Clock: clock.RealClock{},
-		}),
+		kubelet:   newServed(),
+		rivals:    plugin.NewRivals(c.place(), held.metrics, clock.RealClock{}),
 		rounds:    telemetry.NewActivity(clock.RealClock{}, plugin.StuckAfter),
 		cdiFolder: cdi.NewDir(c.CDIDir),
 	}

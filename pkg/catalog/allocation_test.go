@@ -14,9 +14,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"pgregory.net/rapid"
 
-	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -187,7 +185,7 @@ func TestTheSchedulerAllocates(t *testing.T) {
 			want:   "a 1b-00\nb 43-00\nc does not fit",
 		},
 		"a GPU with a taint is passed over": {
-			catalog: sharing(), node: h100(t, 2), conditions: catalog.Conditions{{Bus: 0x1b}: {Unhealthy: "xid-79"}},
+			catalog: sharing(), node: h100(t, 2), conditions: catalog.Conditions{{Bus: 0x1b}: {Cause: "xid-79"}},
 			claims: []resourceapi.DeviceClaim{claim(""), claim("")},
 			want:   "a 43-00 81559Mi\nb does not fit",
 		},
@@ -303,81 +301,5 @@ func TestListsOfNUMANodesOfEachDevice(t *testing.T) {
 		if len(kinds) != 4 {
 			t.Errorf("devices of the kinds %v on a %s, want four kinds", kinds, model)
 		}
-	}
-}
-
-// The scheduler never promises more of a GPU than its memory and compute, whatever
-// claims exist. A whole GPU has one owner.
-func TestSharesNeverExceedAGPU(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(rt *rapid.T) {
-		count := rapid.IntRange(1, 3).Draw(rt, "GPUs")
-		hardware := h100(t, count)
-		node := schedulable(t, sharing(), hardware, nil)
-		held := map[string]bool{}
-		for step := range rapid.IntRange(1, 15).Draw(rt, "steps") {
-			if len(held) > 0 && rapid.IntRange(0, 3).Draw(rt, "free") == 0 {
-				name := rapid.SampledFrom(keys(held)).Draw(rt, "freed")
-				node.Free(name)
-				delete(held, name)
-				continue
-			}
-			words := fmt.Sprintf("count=%d", rapid.IntRange(1, count).Draw(rt, "count"))
-			if rapid.Bool().Draw(rt, "share") {
-				words += fmt.Sprintf(" memory=%dMi", rapid.SampledFrom([]int{1, 1024, 40779, 40780, 81558, 81559}).Draw(rt, "memory"))
-			}
-			if rapid.Bool().Draw(rt, "reserve") {
-				words += fmt.Sprintf(" compute=%d", rapid.IntRange(0, 100).Draw(rt, "compute"))
-			}
-			name := fmt.Sprintf("claim-%02d", step)
-			switch _, err := node.Allocate(t.Context(), name, claim(words)); {
-			case err == nil:
-				held[name] = true
-			case !errors.Is(err, allocatortest.ErrNoFit):
-				rt.Fatalf("%s: %v", words, err)
-			}
-			for _, g := range hardware.GPUs {
-				consumed := node.Consumed("node-1", g.Address.DeviceName())
-				for capacity, limit := range map[resourceapi.QualifiedName]resource.Quantity{
-					v1alpha1.CapacityMemory: *resource.NewQuantity(int64(g.MemoryBytes), resource.BinarySI), v1alpha1.CapacityCompute: resource.MustParse("100"),
-				} {
-					if taken, some := consumed[capacity]; some && taken.Cmp(limit) > 0 {
-						rt.Fatalf("%s of %s: %s taken of %s\n%s", capacity, g.Address.DeviceName(), taken, limit.String(), node)
-					}
-				}
-			}
-		}
-	})
-}
-
-func keys(m map[string]bool) []string {
-	var names []string
-	for i := range 100 {
-		if name := fmt.Sprintf("claim-%02d", i); m[name] {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// What the scheduler pays per claim and node.
-func BenchmarkAllocate(b *testing.B) {
-	for name, words := range map[string]string{
-		"one GPU of eight":     "",
-		"a share":              "memory=10Gi",
-		"four linked GPUs":     "count=4 match=nvlinkDomain",
-		"nine GPUs of eight":   "count=9",
-		"a share that is none": "memory=90Gi",
-	} {
-		b.Run(name, func(b *testing.B) {
-			node := schedulable(b, sharing(), h100(b, 8), nil)
-			request := claim(words)
-			for b.Loop() {
-				if _, err := node.Allocate(b.Context(), "a", request); err != nil && !errors.Is(err, allocatortest.ErrNoFit) {
-					b.Fatal(err)
-				}
-				node.Free("a")
-			}
-		})
 	}
 }

@@ -124,9 +124,9 @@ func (c Catalog) Resources(node gpu.Node, held Held) resourceslice.DriverResourc
 		}
 		groups[i].consume(g, o.counters)
 	}
-	pages := pages(groups, c.nodeDevices(node, held))
-	c.order(pages)
-	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{c.in.Pool: {Slices: pages}}}
+	published := paginate(groups, c.nodeDevices(node, held))
+	c.order(published)
+	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{c.in.Pool: {Slices: published}}}
 }
 
 // Attributes returns the attributes of a device for the metadata of containers. It
@@ -147,6 +147,6 @@ func (c Catalog) Attributes(node gpu.Node, name kind.Name) map[resourceapi.Quali
 	f := o.inputs(name)
 	f.All = true
 	attributes := name.Kind.Attributes(f)
-	attributes.Nearby(o.gpu)
+	attributes.Nearby(o.gpu.GPU)
 	return attributes
 }

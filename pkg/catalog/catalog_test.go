@@ -16,6 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
 func sharing() catalog.Inputs {
@@ -49,53 +50,14 @@ func devices(t testing.TB, c catalog.Inputs, node gpu.Node, conditions catalog.C
 	return all
 }
 
-// render returns the attributes and capacities of a device, one per line.
+// render returns the words of a device (see slicesText), one per line.
 func render(device resourceapi.Device) string {
+	w := deviceWords(device, nil)
 	var lines []string
-	for name, a := range device.Attributes {
-		switch {
-		case a.StringValue != nil:
-			lines = append(lines, fmt.Sprintf("%s: %q", name, *a.StringValue))
-		case a.VersionValue != nil:
-			lines = append(lines, fmt.Sprintf("%s: v%s", name, *a.VersionValue))
-		case a.IntValue != nil:
-			lines = append(lines, fmt.Sprintf("%s: %d", name, *a.IntValue))
-		case a.BoolValue != nil:
-			lines = append(lines, fmt.Sprintf("%s: %v", name, *a.BoolValue))
-		default:
-			lines = append(lines, fmt.Sprintf("%s: %q", name, a.StringValues))
-		}
+	for _, field := range slices.Sorted(maps.Keys(w)) {
+		lines = append(lines, w[field])
 	}
-	slices.Sort(lines)
-	for _, name := range slices.Sorted(maps.Keys(device.Capacity)) {
-		c := device.Capacity[name]
-		line := fmt.Sprintf("%s = %s", name, c.Value.String())
-		if p := c.RequestPolicy; p != nil {
-			line += fmt.Sprintf(", default %s", p.Default)
-			for _, value := range p.ValidValues {
-				line += fmt.Sprintf(", want %s", &value)
-			}
-			if p.ValidRange == nil {
-				lines = append(lines, line)
-				continue
-			}
-			line += fmt.Sprintf(", from %s", p.ValidRange.Min)
-			if p.ValidRange.Max != nil {
-				line += fmt.Sprintf(" to %s", p.ValidRange.Max)
-			}
-			if p.ValidRange.Step != nil {
-				line += fmt.Sprintf(" by %s", p.ValidRange.Step)
-			}
-		}
-		lines = append(lines, line)
-	}
-	if device.AllowMultipleAllocations != nil {
-		lines = append(lines, fmt.Sprintf("shareable %v", *device.AllowMultipleAllocations))
-	}
-	for _, taint := range device.Taints {
-		lines = append(lines, fmt.Sprintf("taint %s=%s:%s", taint.Key, taint.Value, taint.Effect))
-	}
-	return strings.Join(append(lines, ""), "\n")
+	return strings.Join(lines, "\n")
 }
 
 // detailed publishes every attribute.
@@ -110,85 +72,19 @@ func lean(c catalog.Inputs) catalog.Inputs {
 	return c
 }
 
-func TestAnH100IsPublishedWithAllThatIsKnown(t *testing.T) {
-	node := h100(t, 8)
-	node.GPUs[0].Fabric = &gpu.Fabric{ClusterUUID: "6f1c2f5e-8a4b-4c6e-9f0e-2f4a6b8c0d1e", CliqueID: 7}
-	node.GPUs[0].PCIeSwitch = "0000:16:00.0"
-	want := `addressingMode: "None"
-architecture: "Hopper"
-brand: "Nvidia"
-computeEnforcement: "cooperative"
-cudaComputeCapability: v9.0.0
-cudaDriverVersion: v12.8.0
-driverVersion: v570.86.15
-eccEnabled: true
-enforcement: "cooperative"
-fabricCliqueID: 7
-fabricClusterUUID: "6f1c2f5e-8a4b-4c6e-9f0e-2f4a6b8c0d1e"
-memoryEnforcement: "cooperative"
-migCapable: true
-migMode: "Disabled"
-multiprocessors: 132
-nvlinkDomain: "1b-00"
-nvlinkLinks: 18
-nvlinkPeers: "43-00,52-00,61-00,9d-00,c3-00,d1-00,df-00"
-nvlinkSwitch: true
-pcieSwitch: "0000:16:00.0"
-persistenceMode: true
-productName: "NVIDIA H100 80GB HBM3"
-resource.kubernetes.io/numaNode: 0
-resource.kubernetes.io/pciBusID: "0000:1b:00.0"
-resource.kubernetes.io/pcieRoot: "pci0000:18"
-sharing: "mps"
-type: "gpu"
-uuid: "GPU-00000000-0000-4000-8000-000000000000"
-compute = 100, default 0, from 0
-memory = 81559Mi, default 81559Mi, from 1699Mi by 1Mi
-shareable true
-`
-	if diff := cmp.Diff(want, render(devices(t, detailed(sharing()), node, nil)[0])); diff != "" {
-		t.Errorf("device (-want +got):\n%s", diff)
-	}
-}
-
 func TestUnknownValuesAreNotPublished(t *testing.T) {
 	node := gpu.Node{GPUs: []gpu.GPU{{Address: gpu.PCIAddress{Bus: 0x1b}}}}
-	want := `computeEnforcement: "none"
-enforcement: "none"
-memoryEnforcement: "none"
-migCapable: false
-resource.kubernetes.io/pciBusID: "0000:1b:00.0"
-sharing: "none"
-type: "gpu"
-compute = 100
-memory = 0
-`
+	want := `compute:100
+computeEnforcement="none"
+enforcement="none"
+memory:0
+memoryEnforcement="none"
+migCapable=false
+resource.kubernetes.io/pciBusID="0000:1b:00.0"
+sharing="none"
+type="gpu"`
 	if diff := cmp.Diff(want, render(devices(t, detailed(sharing()), node, nil)[0])); diff != "" {
 		t.Errorf("device (-want +got):\n%s", diff)
-	}
-}
-
-func TestWithoutConsumableCapacityGPUsAreExclusive(t *testing.T) {
-	exclusive := sharing()
-	exclusive.Exclusive = true
-	for name, c := range map[string]catalog.Inputs{
-		"in a cluster without consumable capacity": exclusive,
-		"on a node that does not offer shares":     {Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: catalog.NodeConfig{Offer: ""}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			device := devices(t, c, h100(t, 1), nil)[0]
-			if device.AllowMultipleAllocations != nil {
-				t.Error("the device allows multiple allocations")
-			}
-			for name, capacity := range device.Capacity {
-				if capacity.RequestPolicy != nil {
-					t.Errorf("capacity %s has a request policy", name)
-				}
-			}
-			if memory := device.Capacity[v1alpha1.CapacityMemory].Value; memory.String() != "81559Mi" {
-				t.Errorf("memory is %s", memory.String())
-			}
-		})
 	}
 }
 
@@ -283,36 +179,85 @@ func TestDevicesAreInOrderOfTheirAddress(t *testing.T) {
 	}
 }
 
-func TestDevicesFillAsFewSlicesAsTaintsAllow(t *testing.T) {
-	for _, tc := range []struct {
-		gpus int
-		want []int
+func TestATaintOnAGPUIsOnAllItsDevices(t *testing.T) {
+	node := first(t, 2, "dgx-h100")
+	c := seating(slicing(listed(t, "3g.40gb")))
+	for _, device := range devices(t, c, node, catalog.Conditions{node.GPUs[1].Address: {Cause: "xid-79"}}) {
+		var want []resourceapi.DeviceTaint
+		if kindtest.Name(device.Name).Address == node.GPUs[1].Address {
+			want = []resourceapi.DeviceTaint{{Key: v1alpha1.TaintUnhealthy, Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+		}
+		if diff := cmp.Diff(want, device.Taints); diff != "" {
+			t.Errorf("taints of %s (-want +got):\n%s", device.Name, diff)
+		}
+	}
+}
+
+// A slice has as many devices or counter sets as the API admits, and all devices of a GPU.
+func TestDevicesFillAsFewSlicesAsTheAPIAdmits(t *testing.T) {
+	parts := func(n int) gpu.Node {
+		node := first(t, 1, "dgx-h100")
+		for i := 1; i < n; i++ {
+			g := node.GPUs[0]
+			g.Address.Bus = uint8(0x20 + i)
+			node.GPUs = append(node.GPUs, g)
+		}
+		return node
+	}
+	huge := parts(3)
+	for i := range huge.GPUs {
+		info := huge.GPUs[i].MIG.Profiles[0]
+		info.Placements, info.MaxInstances = nil, 70
+		for start := range 70 {
+			info.Placements = append(info.Placements, gpu.Placement{Start: start, Size: 1})
+		}
+		huge.GPUs[i].MIG.Profiles = []gpu.ProfileInfo{info}
+	}
+	mig := cutting(catalog.MIGProfiles{})
+	for name, tc := range map[string]struct {
+		catalog catalog.Inputs
+		node    gpu.Node
+		want    string // devices or counter sets of each slice
 	}{
-		{0, []int{0}}, {1, []int{1}}, {8, []int{8}}, {16, []int{16}}, {64, []int{64}}, {65, []int{64, 1}}, {130, []int{64, 64, 2}},
+		"no GPU":                                {sharing(), h100(t, 0), "0"},
+		"64 GPUs":                               {sharing(), h100(t, 64), "64"},
+		"130 GPUs":                              {sharing(), h100(t, 130), "64 64 2"},
+		"64 GPUs and the monitor device":        {watched(sharing()), h100(t, 64), "64 1"},
+		"63 GPUs and the monitor device":        {watched(sharing()), h100(t, 63), "64"},
+		"32 GPUs in time slices":                {slicing(sharing()), h100(t, 32), "64 8c 8c 8c 8c"},
+		"33 GPUs in time slices":                {slicing(sharing()), h100(t, 33), "64 2 8c 8c 8c 8c 1c"},
+		"8 GPUs with MIG":                       {mig, parts(8), "56 56 8c"},
+		"17 GPUs with MIG":                      {mig, parts(17), "56 56 56 56 14 8c 8c 1c"},
+		"GPUs of more than 64 devices with MIG": {mig, huge, "64 7 64 7 64 7 3c"},
 	} {
-		t.Run(fmt.Sprint(tc.gpus), func(t *testing.T) {
-			var sizes []int
-			for _, slice := range catalog.New(sharing()).Resources(h100(t, tc.gpus), nil).Pools["node-1"].Slices {
-				sizes = append(sizes, len(slice.Devices))
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, slice := range catalog.New(tc.catalog).Resources(tc.node, nil).Pools["node-1"].Slices {
+				if len(slice.SharedCounters) > 0 {
+					got = append(got, fmt.Sprintf("%dc", len(slice.SharedCounters)))
+				} else {
+					got = append(got, fmt.Sprint(len(slice.Devices)))
+				}
 			}
-			if diff := cmp.Diff(tc.want, sizes); diff != "" {
-				t.Errorf("devices per slice (-want +got):\n%s", diff)
+			if diff := cmp.Diff(tc.want, strings.Join(got, " ")); diff != "" {
+				t.Errorf("slices (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-func TestAnUnhealthyGPUKeepsItsPlaceAndGetsATaint(t *testing.T) {
-	node := h100(t, 8)
-	healthy := devices(t, sharing(), node, nil)
-	sick := devices(t, sharing(), node, catalog.Conditions{node.GPUs[2].Address: {Unhealthy: "xid-79"}})
-	for i := range healthy {
-		want := healthy[i]
-		if i == 2 {
-			want.Taints = []resourceapi.DeviceTaint{{Key: "gpu.nvidia.com/unhealthy", Value: "xid-79", Effect: "NoSchedule"}}
-		}
-		if diff := cmp.Diff(want, sick[i]); diff != "" {
-			t.Errorf("device %d (-want +got):\n%s", i, diff)
+// The attributes of a device by its name are those that are published on request.
+func TestAttributesByName(t *testing.T) {
+	node := first(t, 1, "dgx-h100")
+	c := watched(seating(slicing(listed(t, "3g.40gb"))))
+	all := detailed(c)
+	all.MIG.AllAttributes = true
+	for _, device := range devices(t, all, node, nil) {
+		got := catalog.New(c).Attributes(node, kindtest.Name(device.Name))
+		for name, value := range device.Attributes {
+			if diff := cmp.Diff(value, got[name]); diff != "" {
+				t.Errorf("attribute %s of %s (-published +got):\n%s", name, device.Name, diff)
+			}
 		}
 	}
 }

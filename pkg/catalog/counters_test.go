@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
-	vendor "github.com/NVIDIA/go-nvml/pkg/nvml"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
@@ -114,16 +111,15 @@ func (b books) admit(set []int, but int) bool {
 
 const allCounters = -1
 
-// possible are the rules of the hardware for a set of devices of one GPU. They
-// follow the simulator's model.
-func (b books) possible(mig *nvmlsim.MIG, set []int) bool {
+// possible are the rules of the hardware for devices of one GPU. They follow the
+// simulator's model.
+func possible(mig *nvmlsim.MIG, devices []kind.Name) bool {
 	compute, media := 0, [4]int{}
 	instances := map[string]int{}
 	used := 0 // memory slices, a bit each
-	for _, device := range set {
-		name := b.devices[device]
+	for _, name := range devices {
 		if name.Kind == kind.GPU {
-			return len(set) == 1
+			return len(devices) == 1
 		}
 		p := mig.Profiles[slices.IndexFunc(mig.Profiles, func(p nvmlsim.MIGProfile) bool { return p.Name == name.Profile.String() })]
 		bits := (1<<p.Size - 1) << name.Start
@@ -166,12 +162,11 @@ func engineTotals(mig *nvmlsim.MIG) (totals [4]int) {
 
 func (b books) String() string { return fmt.Sprintf("counters %v of %v", b.counters, b.totals) }
 
-func (b books) named(set []int) string {
-	var names []string
+func (b books) of(set []int) (names []kind.Name) {
 	for _, device := range set {
-		names = append(names, b.devices[device].String())
+		names = append(names, b.devices[device])
 	}
-	return strings.Join(names, " + ")
+	return names
 }
 
 // upToThree calls do with every set of one to three of n.
@@ -227,9 +222,9 @@ func TestCountersAdmitWhatTheHardwareDoes(t *testing.T) {
 				b := newBooks(t, cutting(profiles), node)
 				needed := make([]bool, len(b.counters))
 				upToThree(len(b.devices), func(set []int) {
-					possible := b.possible(mig, set)
+					possible := possible(mig, b.of(set))
 					if admitted := b.admit(set, allCounters); admitted != possible {
-						t.Fatalf("profiles %v: %s: admitted %v, possible %v; %s", profiles, b.named(set), admitted, possible, b)
+						t.Fatalf("profiles %v: %v: admitted %v, possible %v; %s", profiles, b.of(set), admitted, possible, b)
 					}
 					for c := range b.counters {
 						needed[c] = needed[c] || !possible && b.admit(set, c)
@@ -245,103 +240,6 @@ func TestCountersAdmitWhatTheHardwareDoes(t *testing.T) {
 	}
 }
 
-// machine is one GPU of a simulated node, in MIG mode.
-type machine struct {
-	device vendor.Device
-	held   map[kind.Name]vendor.GpuInstance
-}
-
-func newMachine(t testing.TB, model string) *machine {
-	t.Helper()
-	m, err := nvmlsim.LoadModel(model)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.GPUs = m.GPUs[:1]
-	m.GPUs[0].Links = []nvmlsim.Links{}
-	m.GPUs[0].MIGMode = true
-	sim, err := nvmlsim.Create(t.TempDir(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	library := sim.NVML()
-	if ret := library.Init(); ret != vendor.SUCCESS {
-		t.Fatal(ret)
-	}
-	device, ret := library.DeviceGetHandleByIndex(0)
-	if ret != vendor.SUCCESS {
-		t.Fatal(ret)
-	}
-	return &machine{device: device, held: map[kind.Name]vendor.GpuInstance{}}
-}
-
-// create makes the GPU instance; false if the hardware refuses.
-func (m *machine) create(info gpu.ProfileInfo, name kind.Name) (bool, vendor.Return) {
-	profile, ret := m.device.GetGpuInstanceProfileInfo(info.ID)
-	if ret != vendor.SUCCESS {
-		return false, ret
-	}
-	size := info.Placements[0].Size
-	instance, ret := m.device.CreateGpuInstanceWithPlacement(&profile, &vendor.GpuInstancePlacement{Start: uint32(name.Start), Size: uint32(size)})
-	if ret == vendor.SUCCESS {
-		m.held[name] = instance
-	}
-	return ret == vendor.SUCCESS, ret
-}
-
-func (m *machine) destroy(t testing.TB, name kind.Name) {
-	t.Helper()
-	if ret := m.held[name].Destroy(); ret != vendor.SUCCESS {
-		t.Fatalf("destroy %s: %v", name, ret)
-	}
-	delete(m.held, name)
-}
-
 func profileOf(g gpu.GPU, name kind.Name) gpu.ProfileInfo {
 	return g.MIG.Profiles[slices.IndexFunc(g.MIG.Profiles, func(p gpu.ProfileInfo) bool { return p.Profile == name.Profile })]
-}
-
-// Devices that come and go at random, of all profiles: the simulator takes one
-// more exactly if the counters have room for it.
-func TestCountersAgreeWithTheSimulatorOverLongRuns(t *testing.T) {
-	t.Parallel()
-	for _, model := range migModels(t) {
-		t.Run(model, func(t *testing.T) {
-			t.Parallel()
-			node := simulated(t, model)
-			node.GPUs = node.GPUs[:1]
-			b := newBooks(t, cutting(catalog.MIGProfiles{All: true}), node)
-			m := newMachine(t, model)
-			random := rand.New(rand.NewPCG(1, 2))
-			var held []int
-			largest, refused := 0, 0
-			for range 1000 {
-				if len(held) > 0 && random.IntN(4) == 0 {
-					i := random.IntN(len(held))
-					m.destroy(t, b.devices[held[i]])
-					held = slices.Delete(held, i, i+1)
-					continue
-				}
-				device := 1 + random.IntN(len(b.devices)-1)
-				if slices.Contains(held, device) {
-					continue
-				}
-				wanted := append(slices.Clone(held), device)
-				name := b.devices[device]
-				created, ret := m.create(profileOf(node.GPUs[0], name), name)
-				if admitted := b.admit(wanted, allCounters); admitted != created {
-					t.Fatalf("%s with %s: admitted %v, the simulator: %v", name, b.named(held), admitted, ret)
-				}
-				if created {
-					held = wanted
-				} else {
-					refused++
-				}
-				largest = max(largest, len(held))
-			}
-			if largest < 4 || refused < 100 {
-				t.Errorf("at most %d devices at once and %d refused: the run says little", largest, refused)
-			}
-		})
-	}
 }

@@ -73,7 +73,7 @@ func goldenCases() map[string]goldenCase {
 		"mig-timeslice-dgx-h100": {catalog: slicing(mig), model: "dgx-h100", limit: bothLimit, base: "mig-dgx-h100"},
 		"faults": {
 			catalog: sharing(), model: "dgx-h100", limit: wholeLimit + 300, base: "dgx-h100",
-			conditions: catalog.Conditions{{Bus: 0x43}: {Unhealthy: "xid-74"}, {Bus: 0x61}: {Unhealthy: "lost"}},
+			conditions: catalog.Conditions{{Bus: 0x43}: {Cause: "xid-74"}, {Bus: 0x61}: {Cause: "lost"}},
 			change: func(node *gpu.Node) {
 				node.GPUs[1].Links[0].Active = false
 				node.GPUs[2].MIG.Enabled = true
@@ -107,6 +107,7 @@ func TestSlicesOfEachModelAndOffer(t *testing.T) {
 					t.Errorf("%s has %d attributes and capacities, more than the API admits", device.Name, n)
 				}
 			}
+			checkCounters(t, written)
 			list := printed(t, written)
 			if folder := os.Getenv("WRITE_SLICES"); folder != "" {
 				if err := os.WriteFile(filepath.Join(folder, name+".json"), list, 0o644); err != nil {
@@ -131,6 +132,32 @@ func TestSlicesOfEachModelAndOffer(t *testing.T) {
 				t.Errorf("%s is out of date; run make generate (-want +got):\n%s", file, diff)
 			}
 		})
+	}
+}
+
+// checkCounters checks that devices have different names, and that the GPU has each
+// counter that a device consumes.
+func checkCounters(t *testing.T, written []resourceapi.ResourceSlice) {
+	t.Helper()
+	totals := map[string]map[string]resourceapi.Counter{}
+	for _, slice := range written {
+		for _, set := range slice.Spec.SharedCounters {
+			totals[set.Name] = set.Counters
+		}
+	}
+	names := map[string]bool{}
+	for device := range allDevices(written) {
+		if names[device.Name] {
+			t.Errorf("two devices are named %s", device.Name)
+		}
+		names[device.Name] = true
+		for _, consumed := range device.ConsumesCounters {
+			for counter, n := range consumed.Counters {
+				if total, known := totals[consumed.CounterSet][counter]; !known || total.Value.Cmp(n.Value) < 0 {
+					t.Errorf("%s consumes %s of %s/%s, which has %s", device.Name, &n.Value, consumed.CounterSet, counter, &total.Value)
+				}
+			}
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ package catalog_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
 // migConfig returns the configuration with entries in the words of
@@ -54,24 +56,6 @@ func layered(t *testing.T, c catalog.Inputs, node gpu.Node, entries ...string) c
 		t.Fatal(err)
 	}
 	return c
-}
-
-// published returns a line for each device, with its taints, and one for the counters.
-func published(c catalog.Inputs, node gpu.Node, held catalog.Held) string {
-	var b strings.Builder
-	for _, slice := range catalog.New(c).Resources(node, held).Pools["node-1"].Slices {
-		for _, device := range slice.Devices {
-			b.WriteString(strings.TrimPrefix(device.Name, "gpu-"))
-			for _, taint := range device.Taints {
-				b.WriteString(" " + strings.TrimPrefix(taint.Key, "gpu.nvidia.com/") + "=" + taint.Value)
-			}
-			b.WriteString("\n")
-		}
-		if len(slice.SharedCounters) > 0 {
-			b.WriteString("counters\n")
-		}
-	}
-	return b.String()
 }
 
 func TestPlacementsOfALayout(t *testing.T) {
@@ -130,33 +114,33 @@ func TestALayoutChangesAroundHeldDevices(t *testing.T) {
 		change  func(*catalog.Inputs)
 		want    string
 	}{
-		"nothing is held":         {balanced, "", nil, "43-00\n1b-00-mig-1g-10gb-2\n1b-00-mig-1g-10gb-3\n1b-00-mig-2g-20gb-0\n1b-00-mig-3g-40gb-4\n"},
-		"a device of the layout":  {balanced, half, nil, "43-00\n1b-00-mig-1g-10gb-2\n1b-00-mig-1g-10gb-3\n1b-00-mig-2g-20gb-0\n1b-00-mig-3g-40gb-4\n"},
-		"a device of another one": {balanced, "1b-00-mig-2g-20gb-2", nil, "43-00\n1b-00-mig-2g-20gb-0\n1b-00-mig-3g-40gb-4\n1b-00-mig-2g-20gb-2 withdrawn=mig\n"},
-		"a device that needs all": {balanced, big, nil, "43-00\n1b-00-mig-7g-80gb-0 withdrawn=mig\n"},
-		"the whole GPU":           {balanced, "1b-00", nil, "1b-00 withdrawn=gpu\n43-00\n"},
-		"time slices":             {balanced, "1b-00-ts", nil, "43-00\n1b-00-ts withdrawn=timeslice\n"},
-		"seats":                   {balanced, "1b-00-seat", nil, "43-00\n1b-00-seat withdrawn=seat\n"},
+		"nothing is held":         {balanced, "", nil, "43-00 1b-00-mig-1g-10gb-2 1b-00-mig-1g-10gb-3 1b-00-mig-2g-20gb-0 1b-00-mig-3g-40gb-4"},
+		"a device of the layout":  {balanced, half, nil, "43-00 1b-00-mig-1g-10gb-2 1b-00-mig-1g-10gb-3 1b-00-mig-2g-20gb-0 1b-00-mig-3g-40gb-4"},
+		"a device of another one": {balanced, "1b-00-mig-2g-20gb-2", nil, "43-00 1b-00-mig-2g-20gb-0 1b-00-mig-3g-40gb-4 1b-00-mig-2g-20gb-2!withdrawn"},
+		"a device that needs all": {balanced, big, nil, "43-00 1b-00-mig-7g-80gb-0!withdrawn"},
+		"the whole GPU":           {balanced, "1b-00", nil, "1b-00!withdrawn 43-00"},
+		"time slices":             {balanced, "1b-00-ts", nil, "43-00 1b-00-ts!withdrawn"},
+		"seats":                   {balanced, "1b-00-seat", nil, "43-00 1b-00-seat!withdrawn"},
 		"a GPU on demand": {[]string{"[0]"}, half, func(c *catalog.Inputs) { c.MIG.Profiles.Listed = []gpu.Profile{{Slices: 7, MemoryGB: 80}} },
-			"1b-00\n43-00\n1b-00-mig-7g-80gb-0\n1b-00-mig-3g-40gb-4 withdrawn=mig\ncounters\n"},
-		"whole again":                   {[]string{"all off"}, half, nil, "1b-00\n43-00\n1b-00-mig-3g-40gb-4 withdrawn=mig\ncounters\n"},
-		"whole again, without counters": {[]string{"all off"}, half, func(c *catalog.Inputs) { c.NoCounters = true }, "43-00\n1b-00-mig-3g-40gb-4 withdrawn=mig\n"},
-		"a layout without counters":     {balanced, "", func(c *catalog.Inputs) { c.NoCounters = true }, "43-00\n1b-00-mig-1g-10gb-2\n1b-00-mig-1g-10gb-3\n1b-00-mig-2g-20gb-0\n1b-00-mig-3g-40gb-4\n"},
-		"MIG is no longer offered":      {balanced, half, func(c *catalog.Inputs) { c.Offer = "share" }, "1b-00\n43-00\n1b-00-mig-3g-40gb-4 withdrawn=mig\ncounters\n"},
+			"1b-00 43-00 1b-00-mig-7g-80gb-0 1b-00-mig-3g-40gb-4!withdrawn\n{1b-00 1}"},
+		"whole again":                   {[]string{"all off"}, half, nil, "1b-00 43-00 1b-00-mig-3g-40gb-4!withdrawn\n{1b-00 1}"},
+		"whole again, without counters": {[]string{"all off"}, half, func(c *catalog.Inputs) { c.NoCounters = true }, "43-00 1b-00-mig-3g-40gb-4!withdrawn"},
+		"a layout without counters":     {balanced, "", func(c *catalog.Inputs) { c.NoCounters = true }, "43-00 1b-00-mig-1g-10gb-2 1b-00-mig-1g-10gb-3 1b-00-mig-2g-20gb-0 1b-00-mig-3g-40gb-4"},
+		"MIG is no longer offered":      {balanced, half, func(c *catalog.Inputs) { c.Offer = "share" }, "1b-00 43-00 1b-00-mig-3g-40gb-4!withdrawn\n{1b-00 1}"},
 		"no slots and seats with layouts": {balanced, "", func(c *catalog.Inputs) { c.Offer += ",timeslice,seat" },
-			"43-00\n43-00-ts\n43-00-seat\n1b-00-mig-1g-10gb-2\n1b-00-mig-1g-10gb-3\n1b-00-mig-2g-20gb-0\n1b-00-mig-3g-40gb-4\ncounters\n"},
+			"43-00 43-00-ts 43-00-seat 1b-00-mig-1g-10gb-2 1b-00-mig-1g-10gb-3 1b-00-mig-2g-20gb-0 1b-00-mig-3g-40gb-4\n{43-00 1}"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := first(t, 2, "dgx-h100")
-			describe := layered(t, sharing(), node, c.entries...)
+			inputs := layered(t, sharing(), node, c.entries...)
 			if c.change != nil {
-				c.change(&describe)
+				c.change(&inputs)
 			}
 			held := catalog.Held{}
 			if c.held != "" {
 				held[kindtest.Name("gpu-"+c.held)] = true
 			}
-			if diff := cmp.Diff(c.want, published(describe, node, held)); diff != "" {
+			if diff := cmp.Diff(c.want, inSlices(inputs, node, held)); diff != "" {
 				t.Errorf("published (-want +got):\n%s", diff)
 			}
 		})
@@ -165,26 +149,26 @@ func TestALayoutChangesAroundHeldDevices(t *testing.T) {
 
 func TestALayoutAvoidsForeignPartitions(t *testing.T) {
 	node := first(t, 1, "dgx-h100")
-	describe := layered(t, sharing(), node, "all 3g.40gb*1 2g.20gb*1 1g.10gb*2")
+	c := layered(t, sharing(), node, "all 3g.40gb*1 2g.20gb*1 1g.10gb*2")
 	node.GPUs[0].MIG.Enabled = true
 	node.GPUs[0].MIG.Partitions = []gpu.Partition{partition(t, node.GPUs[0], "1g.10gb", 3, 1)}
-	if diff := cmp.Diff("1b-00-mig-1g-10gb-2\n1b-00-mig-2g-20gb-0\n1b-00-mig-3g-40gb-4\n", published(describe, node, nil)); diff != "" {
+	if diff := cmp.Diff("1b-00-mig-1g-10gb-2 1b-00-mig-2g-20gb-0 1b-00-mig-3g-40gb-4", inSlices(c, node, nil)); diff != "" {
 		t.Errorf("published (-want +got):\n%s", diff)
 	}
 	want := `GPU at 0000:1b:00.0: 1g.10gb@3 of the MIG configuration "wanted" conflicts with a MIG device that this driver has not made`
-	if why := catalog.New(describe).Withheld(node); len(why) != 1 || !strings.HasPrefix(why[0], want) {
+	if why := catalog.New(c).Withheld(node); len(why) != 1 || !strings.HasPrefix(why[0], want) {
 		t.Errorf("withheld: %q, want %q", why, want)
 	}
 }
 
 func TestAGPUThatCannotBeCutStaysWhole(t *testing.T) {
 	node := first(t, 1, "dgx-a100")
-	describe := layered(t, sharing(), node, "all 7g.80gb*1")
-	describe.MIG.AllowReset = false
-	if got := published(describe, node, nil); got != "07-00\n" {
+	c := layered(t, sharing(), node, "all 7g.80gb*1")
+	c.MIG.AllowReset = false
+	if got := inSlices(c, node, nil); got != "07-00" {
 		t.Errorf("published %q, want the whole GPU", got)
 	}
-	if why := catalog.New(describe).Withheld(node); len(why) != 1 || !strings.Contains(why[0], "changes with a reset only") {
+	if why := catalog.New(c).Withheld(node); len(why) != 1 || !strings.Contains(why[0], "changes with a reset only") {
 		t.Errorf("withheld: %q, want the reason", why)
 	}
 }
@@ -220,107 +204,57 @@ func randomLayout(t *rapid.T, node gpu.Node) (*catalog.Layout, bool) {
 // without counters at the same time, so the hardware must admit them all.
 func TestDevicesWithoutCountersAreJointlyFeasible(t *testing.T) {
 	t.Parallel()
-	hardware := map[string]gpu.Node{}
+	hardware, migs := map[string]gpu.Node{}, map[string]*nvmlsim.MIG{}
 	for _, model := range []string{"dgx-h100", "dgx-a100", "a30-bridge"} {
-		hardware[model] = first(t, 2, model)
+		hardware[model], migs[model] = first(t, 2, model), kindOf(t, model).MIG
 	}
-	shared := 0
+	tried := 0
 	rapid.Check(t, func(rt *rapid.T) {
-		node := hardware[rapid.SampledFrom([]string{"dgx-h100", "dgx-a100", "a30-bridge"}).Draw(rt, "model")]
-		describe := sharing()
-		describe.Offer += ",mig,timeslice"
-		describe.MIG.AllowReset = true
-		held := catalog.Held{}
+		model := rapid.SampledFrom(slices.Sorted(maps.Keys(hardware))).Draw(rt, "model")
+		node, c, held := hardware[model], slicing(cutting(catalog.MIGProfiles{})), catalog.Held{}
 		for range rapid.IntRange(1, 6).Draw(rt, "changes") {
 			layout, valid := randomLayout(rt, node)
 			if !valid {
 				continue
 			}
-			describe.Partitions = layout
-			var names []string
+			c.Partitions = layout
 			for _, g := range node.GPUs {
-				open := without(describe, node, held, g)
-				if len(open) > 0 {
-					shared += len(open)
-				}
-				names = append(names, open...)
-			}
-			held = catalog.Held{}
-			for _, name := range names {
-				if rapid.Bool().Draw(rt, "held") {
-					held[kindtest.Name(name)] = true
+				open := without(c, node, held, g)
+				if tried += len(open); len(open) > 0 && !possible(migs[model], open) {
+					rt.Fatalf("the hardware does not admit %v together", open)
 				}
 			}
+			next := catalog.Held{}
 			for _, g := range node.GPUs {
-				checkFeasible(rt, g, without(describe, node, held, g))
+				for _, name := range without(c, node, held, g) {
+					if rapid.Bool().Draw(rt, "held") {
+						next[name] = true
+					}
+				}
 			}
+			held = next
 		}
 	})
-	if shared == 0 {
+	if tried == 0 {
 		t.Error("no layout was published, so none was tried")
 	}
 }
 
 // without returns the published devices of a GPU without counters. They are held by
 // claims, or new claims can get them.
-func without(c catalog.Inputs, node gpu.Node, held catalog.Held, g gpu.GPU) []string {
-	var names []string
+func without(c catalog.Inputs, node gpu.Node, held catalog.Held, g gpu.GPU) []kind.Name {
+	var names []kind.Name
 	for _, slice := range catalog.New(c).Resources(node, held).Pools["node-1"].Slices {
 		for _, device := range slice.Devices {
-			name, err := kind.Parse(device.Name)
-			if err != nil || name.Address != g.Address || !held[kindtest.Name(device.Name)] && len(device.Taints) > 0 {
+			name := kindtest.Name(device.Name)
+			if name.Address != g.Address || !held[name] && len(device.Taints) > 0 {
 				continue
 			}
 			if len(device.ConsumesCounters) > 0 {
 				return nil
 			}
-			names = append(names, device.Name)
+			names = append(names, name)
 		}
 	}
 	return names
-}
-
-// checkFeasible checks that the hardware admits the devices of a GPU at the same time.
-func checkFeasible(t *rapid.T, g gpu.GPU, names []string) {
-	var parts []kind.Name
-	for _, s := range names {
-		name, err := kind.Parse(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !name.IsPartition() && len(names) > 1 {
-			t.Fatalf("%s is published with %q", name, names)
-		}
-		if name.IsPartition() {
-			parts = append(parts, name)
-		}
-	}
-	if !hardwareAdmits(g, parts) {
-		t.Fatalf("the hardware does not admit %q together", names)
-	}
-}
-
-// hardwareAdmits creates the partitions in the simulator's terms: no memory slice, and no
-// instance of a profile, more than the GPU has.
-func hardwareAdmits(g gpu.GPU, parts []kind.Name) bool {
-	instances := map[gpu.Profile]int{}
-	compute, total := 0, 0
-	for _, p := range g.MIG.Profiles {
-		total = max(total, p.ComputeSlices*p.MaxInstances)
-	}
-	for i, name := range parts {
-		info, place, known := name.FindIn(g.MIG)
-		if !known {
-			return false
-		}
-		instances[name.Profile]++
-		compute += info.ComputeSlices
-		if instances[name.Profile] > info.MaxInstances || slices.ContainsFunc(parts[:i], func(other kind.Name) bool {
-			_, otherPlace, _ := other.FindIn(g.MIG)
-			return place.Overlaps(otherPlace)
-		}) {
-			return false
-		}
-	}
-	return compute <= total
 }

@@ -8,10 +8,8 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
-	vendor "github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -19,7 +17,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
 // together asks for MIG devices of one GPU, a profile each.
@@ -91,114 +89,8 @@ func TestTheSchedulerCutsGPUs(t *testing.T) {
 	}
 }
 
-// cutter makes true what the scheduler grants, on a simulated node, as
-// administrators do by hand: MIG mode goes on with the first part of a GPU and
-// off with the last.
-type cutter struct {
-	t       *testing.T
-	library vendor.Interface
-	node    gpu.Node
-	held    map[string]vendor.GpuInstance // by device
-	whole   map[gpu.PCIAddress]bool
-	reset   func(index int) error // where a change of the MIG mode needs it
-}
-
-func newCutter(t *testing.T, model string) *cutter {
-	t.Helper()
-	sim, err := nvmlsim.Create(t.TempDir(), loadModel(t, model))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &cutter{t: t, library: sim.NVML(), node: simulated(t, model), held: map[string]vendor.GpuInstance{}, whole: map[gpu.PCIAddress]bool{}}
-	if kindOf(t, model).MIG.NeedsReset {
-		c.reset = sim.ResetGPU
-	}
-	if ret := c.library.Init(); ret != vendor.SUCCESS {
-		t.Fatal(ret)
-	}
-	return c
-}
-
-func (c *cutter) gpu(address gpu.PCIAddress) (gpu.GPU, vendor.Device) {
-	c.t.Helper()
-	i := slices.IndexFunc(c.node.GPUs, func(g gpu.GPU) bool { return g.Address == address })
-	device, ret := c.library.DeviceGetHandleByIndex(c.node.GPUs[i].Index)
-	if ret != vendor.SUCCESS {
-		c.t.Fatal(ret)
-	}
-	return c.node.GPUs[i], device
-}
-
-func (c *cutter) mode(g gpu.GPU, device vendor.Device, mode int) {
-	c.t.Helper()
-	if current, _, ret := device.GetMigMode(); ret != vendor.SUCCESS || current == mode {
-		return
-	}
-	if _, ret := device.SetMigMode(mode); ret != vendor.SUCCESS {
-		c.t.Fatalf("MIG mode %d of GPU %s: %v", mode, g.Address, ret)
-	}
-	if c.reset != nil {
-		if err := c.reset(g.Index); err != nil {
-			c.t.Fatal(err)
-		}
-	}
-}
-
-func (c *cutter) take(device string) {
-	c.t.Helper()
-	name, err := kind.Parse(device)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	g, handle := c.gpu(name.Address)
-	if name.Kind == kind.GPU {
-		if mode, _, _ := handle.GetMigMode(); mode != vendor.DEVICE_MIG_DISABLE || c.whole[g.Address] {
-			c.t.Fatalf("%s is granted, which is cut or held", device)
-		}
-		c.whole[g.Address] = true
-		return
-	}
-	if c.whole[g.Address] {
-		c.t.Fatalf("%s is granted, whose GPU is held", device)
-	}
-	c.mode(g, handle, vendor.DEVICE_MIG_ENABLE)
-	info := profileOf(g, name)
-	profile, ret := handle.GetGpuInstanceProfileInfo(info.ID)
-	if ret != vendor.SUCCESS {
-		c.t.Fatal(ret)
-	}
-	instance, ret := handle.CreateGpuInstanceWithPlacement(&profile, &vendor.GpuInstancePlacement{Start: uint32(name.Start), Size: uint32(info.Placements[0].Size)})
-	if ret != vendor.SUCCESS {
-		c.t.Fatalf("%s is granted, and the hardware refuses it: %v; held are %v", device, ret, slices.Sorted(maps.Keys(c.held)))
-	}
-	c.held[device] = instance
-}
-
-func (c *cutter) free(device string) {
-	c.t.Helper()
-	name, err := kind.Parse(device)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	if name.Kind == kind.GPU {
-		delete(c.whole, name.Address)
-		return
-	}
-	if ret := c.held[device].Destroy(); ret != vendor.SUCCESS {
-		c.t.Fatalf("destroy %s: %v", device, ret)
-	}
-	delete(c.held, device)
-	for other := range c.held {
-		if strings.HasPrefix(other, name.Address.DeviceName()+"-") {
-			return
-		}
-	}
-	g, handle := c.gpu(name.Address)
-	c.mode(g, handle, vendor.DEVICE_MIG_DISABLE)
-}
-
-// Claims come and go at random for a thousand steps. The hardware never refuses
-// what the scheduler granted, and at the end nothing is left.
+// Claims come and go at random for a thousand steps. The hardware admits what the scheduler
+// has granted.
 func TestTheHardwareTakesWhatTheSchedulerGrants(t *testing.T) {
 	t.Parallel()
 	for model, profiles := range map[string][]string{
@@ -210,19 +102,15 @@ func TestTheHardwareTakesWhatTheSchedulerGrants(t *testing.T) {
 	} {
 		t.Run(model, func(t *testing.T) {
 			t.Parallel()
-			c := newCutter(t, model)
-			offered := catalog.MIGProfiles{All: len(profiles) > 4}
-			node := schedulable(t, cutting(offered), c.node, nil)
+			hardware, admits := simulated(t, model), kindOf(t, model).MIG
+			node := schedulable(t, cutting(catalog.MIGProfiles{All: len(profiles) > 4}), hardware, nil)
 			random := rand.New(rand.NewPCG(3, 4))
-			held := map[string][]string{}
+			held := map[string][]kind.Name{}
 			granted, refused := 0, 0
 			for step := range 1000 {
 				if names := slices.Sorted(maps.Keys(held)); len(names) > 0 && random.IntN(5) < 2 {
 					name := names[random.IntN(len(names))]
 					node.Free(name)
-					for _, device := range held[name] {
-						c.free(device)
-					}
 					delete(held, name)
 					continue
 				}
@@ -249,81 +137,35 @@ func TestTheHardwareTakesWhatTheSchedulerGrants(t *testing.T) {
 				}
 				granted++
 				for _, result := range results {
-					c.take(result.Device)
-					held[name] = append(held[name], result.Device)
+					held[name] = append(held[name], kindtest.Name(result.Device))
+				}
+				byGPU := map[gpu.PCIAddress][]kind.Name{}
+				for _, devices := range held {
+					for _, device := range devices {
+						byGPU[device.Address] = append(byGPU[device.Address], device)
+					}
+				}
+				for _, devices := range byGPU {
+					if !possible(admits, devices) {
+						t.Fatalf("the hardware does not admit %v", devices)
+					}
 				}
 			}
 			if granted < 100 || refused < 20 {
 				t.Errorf("%d claims granted and %d refused: the run says little", granted, refused)
 			}
-			for name, devices := range held {
-				node.Free(name)
-				for _, device := range devices {
-					c.free(device)
-				}
-			}
-			for _, g := range c.node.GPUs {
-				_, handle := c.gpu(g.Address)
-				if mode, _, _ := handle.GetMigMode(); mode != vendor.DEVICE_MIG_DISABLE {
-					t.Errorf("GPU %s is left in MIG mode", g.Address)
-				}
-			}
-			if node.String() != "" || len(c.held) > 0 || len(c.whole) > 0 {
-				t.Errorf("left: %s %v %v", node, c.held, c.whole)
-			}
 		})
 	}
 }
 
-// The scheduler's cost per claim and node with partitioned GPUs, on our slices and
-// on naive ones.
-func BenchmarkAllocateMIG(b *testing.B) {
-	hardware := simulated(b, "dgx-h100")
-	for name, request := range map[string]resourceapi.DeviceClaim{
-		"a whole GPU":               claim(""),
-		"1g":                        mig("1g.10gb"),
-		"3g":                        mig("3g.40gb"),
-		"1g 1g 2g 3g of one GPU":    together("1g.10gb", "1g.10gb", "2g.20gb", "3g.40gb"),
-		"a profile that is not":     mig("5g.50gb"),
-		"nine GPUs of eight":        claim("count=9"),
-		"three 3g of one GPU":       together("3g.40gb", "3g.40gb", "3g.40gb"),
-		"1g and a profile that not": together("1g.10gb", "5g.50gb"),
-	} {
-		for layout, node := range map[string]*allocatortest.Node{
-			"common": schedulable(b, cutting(catalog.MIGProfiles{}), hardware, nil),
-			"all":    schedulable(b, cutting(catalog.MIGProfiles{All: true}), hardware, nil),
-			"naive":  allocatortest.NewNode(allocatortest.Naive("node-1", hardware), allocatortest.Features(), classes(b)...),
-		} {
-			b.Run(name+"/"+layout, func(b *testing.B) {
-				for b.Loop() {
-					if _, err := node.Allocate(b.Context(), "a", request); err != nil && !errors.Is(err, allocatortest.ErrNoFit) {
-						b.Fatal(err)
-					}
-					node.Free("a")
-				}
-			})
-		}
-	}
-}
-
 func TestTheComparisonWithANaivePublication(t *testing.T) {
-	node := simulated(t, "dgx-h100")
-	naive := allocatortest.Naive("node-1", node).Pools["node-1"].Slices
-	devices := 0
-	for _, slice := range naive {
-		devices += len(slice.Devices)
-	}
-	if len(naive) != 9 || devices != 208 {
-		t.Errorf("naive: %d devices in %d slices", devices, len(naive))
-	}
-	compared, err := allocatortest.Compare(t.Context(), cutting(catalog.MIGProfiles{}), node, 3, classes(t)...)
-	if err != nil {
-		t.Fatal(err)
+	compared, err := allocatortest.Compare(t.Context(), cutting(catalog.MIGProfiles{}), simulated(t, "dgx-h100"), 1, classes(t)...)
+	if err != nil || len(compared) == 0 {
+		t.Fatal(compared, err)
 	}
 	for _, c := range compared {
 		if c.Ours <= 0 || c.Naive <= 0 {
 			t.Errorf("%+v", c)
 		}
-		t.Logf("%-30s %10v %10v  %.1f times", c.Claim, c.Ours, c.Naive, float64(c.Naive)/float64(c.Ours))
 	}
 }

@@ -8,19 +8,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
-	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
-// layout returns the published slices of a node, one per line: counter sets, and
+// inSlices returns the published slices of a node, one per line: counter sets, and
 // devices without "gpu-" and with their taints.
-func layout(c catalog.Inputs, node gpu.Node, held catalog.Held) string {
+func inSlices(c catalog.Inputs, node gpu.Node, held catalog.Held) string {
 	var lines []string
 	for _, slice := range catalog.New(c).Resources(node, held).Pools[c.Pool].Slices {
 		var words []string
@@ -153,7 +149,7 @@ func TestOfferedMIGDevices(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, layout(tc.catalog, tc.node, tc.held)); diff != "" {
+			if diff := cmp.Diff(tc.want, inSlices(tc.catalog, tc.node, tc.held)); diff != "" {
 				t.Errorf("slices (-want +got):\n%s", diff)
 			}
 		})
@@ -185,108 +181,24 @@ func TestStaticMIGIsWhatAnAdministratorMade(t *testing.T) {
 	g.MIG.Enabled = true
 	g.MIG.Partitions = []gpu.Partition{partition(t, *g, "1g.10gb", 0, 7), partition(t, *g, "1g.20gb", 2, 8), partition(t, *g, "3g.40gb", 4, 9), partition(t, *g, "3g.40gb", 4, 9), partition(t, *g, "1g.10gb+me", 1, 10)}
 	g.MIG.Partitions[4].UUID = "" // no compute instance yet
-	if diff := cmp.Diff("1b-00!mig-mode 43-00 1b-00-mig-1g-10gb-0 1b-00-mig-1g-20gb-2", layout(c, node, nil)); diff != "" {
+	if diff := cmp.Diff("1b-00!mig-mode 43-00 1b-00-mig-1g-10gb-0 1b-00-mig-1g-20gb-2", inSlices(c, node, nil)); diff != "" {
 		t.Errorf("slices (-want +got):\n%s", diff)
 	}
-	want := `parentUUID: "` + g.UUID + `"
-productName: "NVIDIA H100 80GB HBM3"
-profile: "1g.10gb"
-resource.kubernetes.io/numaNode: 0
-resource.kubernetes.io/pcieRoot: "pci0000:15"
-type: "mig"
-uuid: "MIG-7"
-memory = 9984Mi
-shareable true
-`
+	want := `.allowMultipleAllocations=true
+memory:9984Mi
+parentUUID="` + g.UUID + `"
+productName="NVIDIA H100 80GB HBM3"
+profile="1g.10gb"
+resource.kubernetes.io/numaNode=0
+resource.kubernetes.io/pcieRoot="pci0000:15"
+type="mig"
+uuid="MIG-7"`
 	if diff := cmp.Diff(want, render(devices(t, c, node, nil)[2])); diff != "" {
 		t.Errorf("device (-want +got):\n%s", diff)
 	}
-	few := `parentUUID: "` + g.UUID + `"
-profile: "1g.10gb"
-resource.kubernetes.io/numaNode: 0
-type: "mig"
-uuid: "MIG-7"
-memory = 9984Mi
-shareable true
-`
+	few := strings.NewReplacer("productName=\"NVIDIA H100 80GB HBM3\"\n", "", "resource.kubernetes.io/pcieRoot=\"pci0000:15\"\n", "").Replace(want)
 	if diff := cmp.Diff(few, render(devices(t, lean(c), node, nil)[2])); diff != "" {
 		t.Errorf("device of a lean node (-want +got):\n%s", diff)
-	}
-}
-
-// A selector on an attribute that the pages recommend must not end the scheduling of a pod.
-func TestEveryGPUHasTheAttributesOfTheCard(t *testing.T) {
-	for _, model := range nvmlsim.ModelNames() {
-		for _, d := range devices(t, sharing(), simulated(t, model), nil) {
-			for _, name := range []resourceapi.QualifiedName{"migCapable", "resource.kubernetes.io/numaNode", "nvlinkPeers"} {
-				if _, has := d.Attributes[name]; !has {
-					t.Errorf("%s: %s has no %s", model, d.Name, name)
-				}
-			}
-			if _, has := d.Capacity["memory"]; !has {
-				t.Errorf("%s: %s has no memory", model, d.Name)
-			}
-		}
-	}
-}
-
-// A selector on a GPU's product or place must not end the scheduling of a pod. It
-// would if it failed on a MIG device without them.
-func TestMIGDevicesOfALayoutHaveTheProductAndThePlaceOfTheirGPU(t *testing.T) {
-	node := first(t, 1, "dgx-h100")
-	for name, tc := range map[string]struct {
-		catalog catalog.Inputs
-		want    bool
-	}{
-		"a layout":      {layered(t, sharing(), node, "all 3g.40gb*2"), true},
-		"a lean layout": {layered(t, lean(sharing()), node, "all 3g.40gb*2"), false},
-		"MIG on demand": {listed(t, "3g.40gb"), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for _, d := range devices(t, tc.catalog, node, nil) {
-				for _, name := range []resourceapi.QualifiedName{"productName", "resource.kubernetes.io/pcieRoot"} {
-					if _, has := d.Attributes[name]; has != tc.want && *d.Attributes["type"].StringValue == "mig" {
-						t.Errorf("%s has %s: %t, want %t", d.Name, name, has, tc.want)
-					}
-				}
-			}
-		})
-	}
-}
-
-func TestAMIGDeviceCarriesLittle(t *testing.T) {
-	node := first(t, 1, "dgx-h100")
-	few := fmt.Sprintf(`parentUUID: "%s"
-profile: "3g.40gb"
-resource.kubernetes.io/numaNode: 0
-type: "mig"
-memory = 40448Mi
-shareable true
-`, node.GPUs[0].UUID)
-	all := fmt.Sprintf(`enforcement: "cooperative"
-memoryEnforcement: "cooperative"
-parentUUID: "%s"
-productName: "NVIDIA H100 80GB HBM3"
-profile: "3g.40gb"
-resource.kubernetes.io/numaNode: 0
-resource.kubernetes.io/pcieRoot: "pci0000:15"
-sharing: "mps"
-type: "mig"
-memory = 40448Mi
-shareable true
-`, node.GPUs[0].UUID)
-	c := listed(t, "3g.40gb")
-	if diff := cmp.Diff(few, render(devices(t, c, node, nil)[1])); diff != "" {
-		t.Errorf("device (-want +got):\n%s", diff)
-	}
-	c.MIG.AllAttributes = true
-	if diff := cmp.Diff(all, render(devices(t, c, node, nil)[1])); diff != "" {
-		t.Errorf("device with all attributes (-want +got):\n%s", diff)
-	}
-	name, _ := kind.Parse("gpu-1b-00-mig-3g-40gb-4")
-	c.MIG.AllAttributes = false
-	if len(catalog.New(c).Attributes(node, name)) != 10+len([]string{"cpus", "nics", "rdmaDevices"}) {
-		t.Errorf("attributes of %s: %v", name, catalog.New(c).Attributes(node, name))
 	}
 }
 
@@ -318,76 +230,6 @@ func TestASharedGPUStaysShareableWhileItIsHeld(t *testing.T) {
 	for i, shared := range []bool{true, false} {
 		if device := resources.Pools["node-1"].Slices[0].Devices[i]; (device.AllowMultipleAllocations != nil) != shared {
 			t.Errorf("%s is shareable: %v, want %v", device.Name, !shared, shared)
-		}
-	}
-}
-
-func TestManyGPUsAndManyParts(t *testing.T) {
-	node := func(n int) gpu.Node {
-		node := first(t, 1, "dgx-h100")
-		for i := 1; i < n; i++ {
-			g := node.GPUs[0]
-			g.Address.Bus = uint8(0x20 + i)
-			g.UUID = fmt.Sprintf("GPU-%d", i)
-			node.GPUs = append(node.GPUs, g)
-		}
-		return node
-	}
-	huge := node(3)
-	for i := range huge.GPUs {
-		info := huge.GPUs[i].MIG.Profiles[0]
-		info.Placements = nil
-		for start := range 70 {
-			info.Placements = append(info.Placements, gpu.Placement{Start: start, Size: 1})
-		}
-		info.MaxInstances = 70
-		huge.GPUs[i].MIG.Profiles = []gpu.ProfileInfo{info}
-	}
-	for name, tc := range map[string]struct {
-		node gpu.Node
-		want string // devices or counter sets of each slice
-	}{
-		"8 GPUs":                       {node(8), "56 56 8c"},
-		"16 GPUs":                      {node(16), "56 56 56 56 8c 8c"},
-		"17 GPUs":                      {node(17), "56 56 56 56 14 8c 8c 1c"},
-		"GPUs of more than 64 devices": {huge, "64 7 64 7 64 7 3c"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var got []string
-			seen := map[string]bool{}
-			for _, slice := range catalog.New(cutting(catalog.MIGProfiles{})).Resources(tc.node, nil).Pools["node-1"].Slices {
-				if len(slice.SharedCounters) > 0 {
-					got = append(got, fmt.Sprintf("%dc", len(slice.SharedCounters)))
-				} else {
-					got = append(got, fmt.Sprint(len(slice.Devices)))
-				}
-				for _, device := range slice.Devices {
-					if seen[device.Name] {
-						t.Errorf("%s is there twice", device.Name)
-					}
-					seen[device.Name] = true
-				}
-			}
-			if diff := cmp.Diff(tc.want, strings.Join(got, " ")); diff != "" {
-				t.Errorf("slices (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-func TestAnUnhealthyGPUTaintsItsParts(t *testing.T) {
-	node := first(t, 2, "dgx-h100")
-	for _, device := range devices(t, listed(t, "3g.40gb"), node, catalog.Conditions{node.GPUs[1].Address: {Unhealthy: "xid-79"}}) {
-		name, err := kind.Parse(device.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var want []resourceapi.DeviceTaint
-		if name.Address == node.GPUs[1].Address {
-			want = []resourceapi.DeviceTaint{{Key: v1alpha1.TaintUnhealthy, Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
-		}
-		if diff := cmp.Diff(want, device.Taints); diff != "" {
-			t.Errorf("taints of %s (-want +got):\n%s", device.Name, diff)
 		}
 	}
 }

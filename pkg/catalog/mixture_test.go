@@ -18,6 +18,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
 
 // holding is what a claim has of a device.
@@ -37,6 +38,7 @@ type mixture struct {
 	catalog  catalog.Inputs
 	made     []gpu.GPU // with all of their memory
 	hardware gpu.Node
+	mig      *nvmlsim.MIG // of each GPU
 	node     *allocatortest.Node
 	claims   map[string][]holding
 	prepared map[string]bool // claims that the agent knows of
@@ -254,11 +256,9 @@ func (m *mixture) check(claim string) {
 			case exclusive[name] > 1:
 				m.Fatalf("%s has two owners\n%s", name, m.node)
 			}
-			for other := range memory {
-				if name != other && name.Kind == kind.MIG && other.Kind == kind.MIG && m.overlap(g, name, other) {
-					m.Fatalf("%s and %s overlap\n%s", name, other, m.node)
-				}
-			}
+		}
+		if parts := slices.Collect(maps.Keys(memory)); kinds[kind.MIG] && len(kinds) == 1 && !possible(m.mig, parts) {
+			m.Fatalf("the hardware does not admit %v together\n%s", parts, m.node)
 		}
 		// After a change to fewer slots or less compute, the GPU gets no more claims.
 		granted := slices.ContainsFunc(m.claims[claim], func(h holding) bool { return h.name.Address == g.Address })
@@ -266,12 +266,6 @@ func (m *mixture) check(claim string) {
 			m.Fatalf("GPU at %s is in use as %v, with %d percent of compute, %d slots and %d seats\n%s", g.Address, slices.Collect(maps.Keys(kinds)), compute, slots, seats, m.node)
 		}
 	}
-}
-
-func (m *mixture) overlap(g gpu.GPU, a, b kind.Name) bool {
-	_, pa, _ := a.FindIn(g.MIG)
-	_, pb, _ := b.FindIn(g.MIG)
-	return pa.Overlaps(pb)
 }
 
 // hasCapacity reports whether the device certainly has the wanted capacity: its GPU
@@ -395,15 +389,16 @@ func (m *mixture) draw() (words string, want holding) {
 // No byte is allocated twice, no GPU is in two uses, and a claim that fits is allocated.
 func TestMixturesNeverOvercommit(t *testing.T) {
 	t.Parallel()
-	hardware := map[string]gpu.Node{}
+	hardware, migs := map[string]gpu.Node{}, map[string]*nvmlsim.MIG{}
 	for _, model := range []string{"dgx-h100", "a30-bridge", "t4", "dgx1-v100"} {
-		hardware[model] = first(t, 2, model)
+		hardware[model], migs[model] = first(t, 2, model), kindOf(t, model).MIG
 	}
 	shippedClasses := classes(t)
 	granted := map[string]int{}
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &mixture{T: rt, claims: map[string][]holding{}, prepared: map[string]bool{}}
-		m.hardware = hardware[rapid.SampledFrom(slices.Sorted(maps.Keys(hardware))).Draw(rt, "model")]
+		model := rapid.SampledFrom(slices.Sorted(maps.Keys(hardware))).Draw(rt, "model")
+		m.hardware, m.mig = hardware[model], migs[model]
 		m.hardware.GPUs = m.hardware.GPUs[:rapid.IntRange(1, len(m.hardware.GPUs)).Draw(rt, "GPUs")]
 		m.made = m.hardware.GPUs
 		m.catalog = catalog.Inputs{Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: catalog.NodeConfig{

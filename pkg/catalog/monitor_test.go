@@ -11,7 +11,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
@@ -19,20 +18,6 @@ import (
 func watched(c catalog.Inputs) catalog.Inputs {
 	c.Offer += ",monitor"
 	return c
-}
-
-func TestTheMonitorDeviceCarriesLittle(t *testing.T) {
-	all := devices(t, watched(sharing()), h100(t, 1), nil)
-	want := &resourceapi.Device{Name: "node-gpus", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
-		"type": {StringValue: ptr("monitor")}, "driverVersion": {VersionValue: ptr("570.86.15")}, "cudaDriverVersion": {VersionValue: ptr("12.8.0")},
-	}, Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"memory": {}}}
-	if diff := cmp.Diff(want, &all[len(all)-1]); diff != "" {
-		t.Errorf("device (-want +got):\n%s", diff)
-	}
-	name := kind.Name{Kind: kind.Monitor}
-	if diff := cmp.Diff(want.Attributes, catalog.New(sharing()).Attributes(h100(t, 1), name)); diff != "" {
-		t.Errorf("its attributes by name (-published +got):\n%s", diff)
-	}
 }
 
 func TestWhereTheMonitorDeviceIs(t *testing.T) {
@@ -55,23 +40,10 @@ func TestWhereTheMonitorDeviceIs(t *testing.T) {
 		"on a cluster without counters":  {noCounters, h100(t, 1), nil, "1b-00 node-gpus"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, layout(tc.catalog, tc.node, tc.held)); diff != "" {
+			if diff := cmp.Diff(tc.want, inSlices(tc.catalog, tc.node, tc.held)); diff != "" {
 				t.Errorf("slices (-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-// The monitor device does not exceed the API's limit of devices per slice.
-func TestTheMonitorDeviceFindsASliceWithRoom(t *testing.T) {
-	for gpus, want := range map[int][]int{63: {64}, 64: {64, 1}, 65: {64, 2}} {
-		var sizes []int
-		for _, slice := range catalog.New(watched(sharing())).Resources(h100(t, gpus), nil).Pools["node-1"].Slices {
-			sizes = append(sizes, len(slice.Devices))
-		}
-		if diff := cmp.Diff(want, sizes); diff != "" {
-			t.Errorf("%d GPUs: devices of each slice (-want +got):\n%s", gpus, diff)
-		}
 	}
 }
 
@@ -85,7 +57,7 @@ func TestTheSchedulerAllocatesMonitoring(t *testing.T) {
 		"with shares": watched(sharing()), "with counters": watched(slicing(sharing())),
 	} {
 		t.Run(name, func(t *testing.T) {
-			node := schedulable(t, c, full, catalog.Conditions{full.GPUs[0].Address: {Unhealthy: "xid-79"}})
+			node := schedulable(t, c, full, catalog.Conditions{full.GPUs[0].Address: {Cause: "xid-79"}})
 			want := "a node-gpus\nb node-gpus\nc does not fit"
 			if diff := cmp.Diff(want, allocateAll(t, node, []resourceapi.DeviceClaim{monitoring, monitoring, claim("")})); diff != "" {
 				t.Errorf("on an unhealthy node (-want +got):\n%s", diff)

@@ -17,8 +17,7 @@ type onGPU struct {
 	Catalog
 	node  gpu.Node
 	links kind.NVLink
-	gpu   gpu.GPU
-	state use.State
+	gpu   use.GPU
 	held  Held
 	// cut is set if the GPU is offered in parts, and fixed if nothing else is offered.
 	cut, fixed bool
@@ -28,7 +27,7 @@ type onGPU struct {
 }
 
 func (c Catalog) on(node gpu.Node, links neighbourhood, g gpu.GPU, cut bool, held Held) onGPU {
-	o := onGPU{Catalog: c, node: node, links: links.of(g.Address), gpu: g, state: use.State{GPU: use.GPU{GPU: g, Conditions: c.in.Conditions[g.Address]}, MPS: c.in.Shares.MPS}, held: held, cut: cut}
+	o := onGPU{Catalog: c, node: node, links: links.of(g.Address), gpu: use.GPU{GPU: g, Conditions: c.in.Conditions[g.Address]}, held: held, cut: cut}
 	o.parts, o.counters = c.parts(g, cut, held)
 	// Only held devices are published if it is not known how the GPU should be offered.
 	unknown := c.in.HeldOnly || c.in.Offer.Partitions() && !c.in.MIG.Static && c.in.Partitions.lacks(g.Address)
@@ -50,15 +49,15 @@ func (o onGPU) whole(name kind.Name) []resourceapi.Device {
 	if o.fixed {
 		withdrawn = v1alpha1.WithdrawnGPU
 	}
-	return []resourceapi.Device{o.device(name, f, o.in.Shares.amounts(name.Kind, o.gpu, o.shared(name)), withdrawn)}
+	return []resourceapi.Device{o.device(name, f, o.in.Shares.amounts(name.Kind, o.gpu.GPU, o.shared(name)), withdrawn)}
 }
 
 // units returns the device of which claims take units, if it is offered or held. A GPU
 // whose partitions are fixed offers none.
 func (o onGPU) units(name kind.Name) []resourceapi.Device {
 	_, taken := o.held[name]
-	amounts := o.unitAmounts(name.Kind, o.gpu)
-	offered := !o.fixed && o.in.Offer.Has(name.Kind) && !o.in.NoCounters && name.Kind.Check(o.gpu, amounts) == nil
+	amounts := o.unitAmounts(name.Kind, o.gpu.GPU)
+	offered := !o.fixed && o.in.Offer.Has(name.Kind) && !o.in.NoCounters && name.Kind.Check(o.gpu.GPU, amounts) == nil
 	if o.in.Exclusive || !offered && !taken {
 		return nil
 	}
@@ -74,13 +73,13 @@ func (o onGPU) units(name kind.Name) []resourceapi.Device {
 func (o onGPU) partitions() []resourceapi.Device {
 	var devices []resourceapi.Device
 	for _, p := range o.parts {
-		name := p.name(o.gpu)
+		name := p.name(o.gpu.GPU)
 		f := o.inputs(name)
 		f.UUID, f.All = p.uuid, o.in.MIG.AllAttributes
 		f.Located = (o.fixed || o.in.MIG.Static) && o.in.Selection.Level != kind.LevelLean
 		d := o.device(name, f, kind.Amounts{Memory: o.memory(name, o.shared(name))}, o.withdrawnShare(name))
 		if p.withdrawn {
-			d.Taints = o.taints(o.state, name, use.Alone, name.Kind.Offer())
+			d.Taints = o.taints(o.gpu, name, use.Alone, name.Kind.Offer())
 		}
 		devices = append(devices, d)
 	}
@@ -93,7 +92,7 @@ func (o onGPU) device(name kind.Name, f kind.Inputs, a kind.Amounts, withdrawn s
 		Name:       name.String(),
 		Attributes: o.in.Selection.Published(name.Kind.Attributes(f)),
 		Capacity:   name.Kind.Capacities(a),
-		Taints:     o.taints(o.state, name, o.sharing(name), withdrawn),
+		Taints:     o.taints(o.gpu, name, o.sharing(name), withdrawn),
 	}
 	if shared := o.shared(name); shared {
 		d.AllowMultipleAllocations = &shared
@@ -103,8 +102,8 @@ func (o onGPU) device(name kind.Name, f kind.Inputs, a kind.Amounts, withdrawn s
 
 // inputs returns the inputs for the attributes of a device.
 func (o onGPU) inputs(name kind.Name) kind.Inputs {
-	f := kind.Inputs{Node: o.node, GPU: o.gpu, NVLink: o.links, Profile: name.Profile, Lists: o.in.ListAttributes}
-	o.in.Shares.describe(&f, o.state.GPU, name, o.sharing(name))
+	f := kind.Inputs{Node: o.node, GPU: o.gpu.GPU, NVLink: o.links, Profile: name.Profile, Lists: o.in.ListAttributes}
+	o.in.Shares.limit(&f, o.gpu, name, o.sharing(name))
 	return f
 }
 
@@ -115,7 +114,7 @@ func (o onGPU) sharing(name kind.Name) use.Sharing {
 		return unitSharing(name.Kind)
 	case !o.shared(name):
 		return use.Alone
-	case o.in.Shares.byMPS(o.gpu):
+	case o.in.Shares.byMPS(o.gpu.GPU):
 		return use.ByMPS
 	default:
 		return use.Plain
@@ -140,15 +139,15 @@ func (c Catalog) unitAmounts(k kind.Kind, g gpu.GPU) kind.Amounts {
 // number of claims would fit.
 func (o onGPU) shared(name kind.Name) bool {
 	all := o.memory(name, true)
-	return name.Kind.HasUnits() || (o.in.Offer.Share() && o.admitsShares(o.gpu) || o.held[name]) && !o.in.Exclusive && all.CmpInt64(2*MemoryStep) >= 0
+	return name.Kind.HasUnits() || (o.in.Offer.Share() && o.admitsShares(o.gpu.GPU) || o.held[name]) && !o.in.Exclusive && all.CmpInt64(2*MemoryStep) >= 0
 }
 
 // memory returns the memory of a device that claims can use.
 func (o onGPU) memory(name kind.Name, shared bool) resource.Quantity {
 	if info, _, partition := name.FindIn(o.gpu.MIG); partition {
-		return o.in.Shares.PartitionMemory(o.gpu, info, shared)
+		return o.in.Shares.PartitionMemory(o.gpu.GPU, info, shared)
 	}
-	return o.in.Shares.Memory(o.gpu, shared)
+	return o.in.Shares.Memory(o.gpu.GPU, shared)
 }
 
 // withdrawnShare returns [v1alpha1.OfferShare] for a device that is shareable only
@@ -156,7 +155,7 @@ func (o onGPU) memory(name kind.Name, shared bool) resource.Quantity {
 // as well if the compute mode does not admit shares, because that has its own
 // taint.
 func (o onGPU) withdrawnShare(name kind.Name) string {
-	if !o.shared(name) || o.in.Offer.Share() || !o.admitsShares(o.gpu) {
+	if !o.shared(name) || o.in.Offer.Share() || !o.admitsShares(o.gpu.GPU) {
 		return ""
 	}
 	return v1alpha1.OfferShare

@@ -24,7 +24,7 @@ type group struct {
 
 func (g group) size() int { return len(g.whole) + len(g.parts) + len(g.fractions) }
 
-// pages distributes the devices of all GPUs over as few slices as possible. The
+// paginate distributes the devices of all GPUs over as few slices as possible. The
 // devices of one GPU are in one slice if they fit, so that a change of a GPU changes
 // one slice. Counters have slices of their own, at the end.
 //
@@ -35,7 +35,7 @@ func (g group) size() int { return len(g.whole) + len(g.parts) + len(g.fractions
 //     and whole GPUs are allocated from opposite ends. Parts are after time slices,
 //     because there are many of them and requests for other devices skip each one;
 //   - devices of the whole node, which few claims request.
-func pages(groups []group, others []resourceapi.Device) []resourceslice.Slice {
+func paginate(groups []group, others []resourceapi.Device) []resourceslice.Slice {
 	var pages []resourceslice.Slice
 	var page []group
 	size := 0

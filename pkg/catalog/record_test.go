@@ -65,7 +65,7 @@ func TestARecordHasTheLayout(t *testing.T) {
 	publish := func(config catalog.NodeConfig, layout *catalog.Layout, node gpu.Node) string {
 		c := catalog.Inputs{Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: config}
 		c.Partitions = layout
-		return published(c, node, nil)
+		return inSlices(c, node, nil)
 	}
 	read := recorded(t, catalog.NodeRecord{Config: config, Layout: layout}, catalog.NodeConfig{})
 	if diff := cmp.Diff(publish(config, layout, node), publish(read.Config, read.Layout, node)); diff != "" {
@@ -164,9 +164,9 @@ func TestANodeThatHoldsBackOffersHeldDevicesOnly(t *testing.T) {
 		kind.Whole(a): false, kind.Whole(b): true, kind.Name{Kind: kind.TimeSlice, Address: c}: true,
 		kind.Partition(d, gpu.Profile{Slices: 3, MemoryGB: 40}, 4): false,
 	}
-	got := published(catalog.Inputs{Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: config.HoldBack()}, node, held)
-	want := "1b-00 withdrawn=gpu\n43-00 withdrawn=gpu\n52-00-ts withdrawn=timeslice\n61-00-mig-3g-40gb-4 withdrawn=mig\ncounters\n"
-	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")); diff != "" {
+	got := inSlices(catalog.Inputs{Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: config.HoldBack()}, node, held)
+	want := "1b-00!withdrawn 43-00!withdrawn 52-00-ts!withdrawn 61-00-mig-3g-40gb-4!withdrawn\n{61-00 1}"
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)
 	}
 }

@@ -25,29 +25,6 @@ func seatsOf(n int) catalog.Inputs {
 	return c
 }
 
-func TestSeatsCarryLittle(t *testing.T) {
-	c := seatsOf(0)
-	device := devices(t, c, h100(t, 1), nil)[1]
-	for _, line := range []string{
-		`sharing: "mps"`, `type: "seat"`, `uuid: "GPU-00000000-0000-4000-8000-000000000000"`,
-		"memory = 20389Mi, default 0, want 0", "seats = 4, default 1, from 1 by 1", "shareable true",
-	} {
-		if !strings.Contains("\n"+render(device), "\n"+line+"\n") {
-			t.Errorf("the device lacks %q:\n%s", line, render(device))
-		}
-	}
-	if n := len(device.Attributes) + len(device.Capacity); n > 15 {
-		t.Errorf("it has %d attributes and capacities:\n%s", n, render(device))
-	}
-	name, err := kind.Parse(device.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(devices(t, detailed(c), h100(t, 1), nil)[1].Attributes, catalog.New(c).Attributes(h100(t, 1), name)); diff != "" {
-		t.Errorf("its attributes by name (-published +got):\n%s", diff)
-	}
-}
-
 func TestOfferedSeats(t *testing.T) {
 	exclusive, noCounters, noMPS, both := seatsOf(4), seatsOf(4), seatsOf(4), slicing(seatsOf(4))
 	exclusive.Exclusive, noCounters.NoCounters, noMPS.Shares.MPS = true, true, false
@@ -89,7 +66,7 @@ func TestOfferedSeats(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, layout(tc.catalog, tc.node, tc.held)); diff != "" {
+			if diff := cmp.Diff(tc.want, inSlices(tc.catalog, tc.node, tc.held)); diff != "" {
 				t.Errorf("slices (-want +got):\n%s", diff)
 			}
 			told := strings.Join(catalog.New(tc.catalog).Withheld(tc.node), "\n")

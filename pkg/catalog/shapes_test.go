@@ -425,24 +425,3 @@ func TestAConstraintOnAllGPUsStopsTheSearchOnAllNodes(t *testing.T) {
 		t.Errorf("error %v, want one that ends the scheduling of the pod", err)
 	}
 }
-
-// BenchmarkAllocateSeveral measures the time of the scheduler on a free node for a claim
-// that fits.
-func BenchmarkAllocateSeveral(b *testing.B) {
-	exclusive := sharing()
-	exclusive.Exclusive = true
-	hardware := simulated(b, "dgx-h100")
-	for offer, c := range map[string]catalog.Inputs{"exclusive": exclusive, "share": sharing(), "mig": cutting(catalog.MIGProfiles{})} {
-		for _, words := range []string{"count=1", "count=4", "count=4 match=nvlinkDomain", "count=8", "count=all"} {
-			b.Run(offer+"/"+words, func(b *testing.B) {
-				node, request := schedulable(b, c, hardware, nil), claim(words)
-				for b.Loop() {
-					if _, err := node.Allocate(b.Context(), "several", request); err != nil {
-						b.Fatal(err)
-					}
-					node.Free("several")
-				}
-			})
-		}
-	}
-}

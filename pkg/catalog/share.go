@@ -113,19 +113,18 @@ func clientMemory(steps int64) int64 {
 
 // byMPS reports whether MPS limits shares of the GPU and of its parts.
 func (o ShareOffer) byMPS(g gpu.GPU) bool {
-	return use.State{GPU: use.GPU{GPU: g}, MPS: o.MPS}.HoldsSharesByMPS()
+	return o.MPS && g.MPSLimits()
 }
 
 // admitsShares reports whether the compute mode of the GPU admits shares: a GPU in
 // ExclusiveProcess runs several processes only as clients of MPS.
 func (c Catalog) admitsShares(g gpu.GPU) bool {
-	device := kind.Whole(g.Address)
 	exclusive := func(p use.Problem) bool { return p.TaintValue == v1alpha1.ComputeModeTaintExclusive }
-	return c.in.Shares.byMPS(g) || !slices.ContainsFunc(use.Check(use.State{GPU: use.GPU{GPU: g}}, use.Use{Device: device, Sharing: use.Plain}), exclusive)
+	return c.in.Shares.byMPS(g) || !slices.ContainsFunc(use.Check(use.GPU{GPU: g}, false, kind.Whole(g.Address), use.Plain), exclusive)
 }
 
-// describe sets how processes that share a device are limited.
-func (o ShareOffer) describe(f *kind.Inputs, g use.GPU, device kind.Name, sharing use.Sharing) {
+// limit sets how processes that share a device are limited.
+func (o ShareOffer) limit(f *kind.Inputs, g use.GPU, device kind.Name, sharing use.Sharing) {
 	if sharing == use.ByMPS && !o.byMPS(f.GPU) {
 		sharing = use.Plain // a device that is no longer offered
 	}
@@ -134,7 +133,7 @@ func (o ShareOffer) describe(f *kind.Inputs, g use.GPU, device kind.Name, sharin
 		f.Sharing = v1alpha1.SharedByMPS
 	}
 	if sharing != use.Alone {
-		f.Memory, f.Compute = g.Enforcement(use.Use{Device: device, Sharing: sharing})
+		f.Memory, f.Compute = g.Enforcement(device, sharing)
 	}
 }
 

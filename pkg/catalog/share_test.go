@@ -113,8 +113,8 @@ func TestSlotsAndTheirMemory(t *testing.T) {
 // lines returns the lines of a rendered device that describe its sharing.
 func lines(device resourceapi.Device) string {
 	var kept []string
-	for line := range strings.SplitSeq(render(device), "\n") {
-		for _, word := range []string{"enforcement", "sharing", "compute =", "memory =", "shareable"} {
+	for _, word := range []string{"enforcement", "sharing", "compute:", "memory:", ".allowMultipleAllocations"} {
+		for line := range strings.SplitSeq(render(device), "\n") {
 			if strings.HasPrefix(line, word) {
 				kept = append(kept, line)
 			}
@@ -140,10 +140,10 @@ func TestHowSharesArePublished(t *testing.T) {
 	huge.Shares.Smallest = 1 << 40
 	whole := sharing()
 	whole.Offer = ""
-	const plain = "enforcement: \"none\"\nsharing: \"none\"\n"
-	const held = "enforcement: \"cooperative\"\nsharing: \"mps\"\n"
-	const all = "compute = 100, default 0, from 0\nmemory = 81559Mi, default 81559Mi, from 1Mi by 1Mi\nshareable true"
-	const alone = "compute = 100\nmemory = 81559Mi"
+	const plain = "enforcement=\"none\"\nsharing=\"none\"\n"
+	const held = "enforcement=\"cooperative\"\nsharing=\"mps\"\n"
+	const all = "compute:100(from 0, else 0)\nmemory:81559Mi(from 1Mi in steps of 1Mi, else 81559Mi)\n.allowMultipleAllocations=true"
+	const alone = "compute:100\nmemory:81559Mi"
 	fair := strings.Replace(all, "from 1Mi", "from 1699Mi", 1) // a 48th
 	kept := func(g *gpu.GPU) { g.ReservedBytes = 551<<20 + 1 }
 	server := sharing()
@@ -166,8 +166,8 @@ func TestHowSharesArePublished(t *testing.T) {
 		"shares are not offered":                  {catalog: whole, want: plain + alone},
 		"an exclusive mode and MPS":               {sharing(), func(g *gpu.GPU) { g.ComputeMode = gpu.ComputeModeExclusiveProcess }, held + fair},
 		"an exclusive mode and no MPS":            {unheld, func(g *gpu.GPU) { g.ComputeMode = gpu.ComputeModeExclusiveProcess }, plain + alone},
-		"compute promised twice and a half":       {catalog: generous, want: held + strings.Replace(fair, "100, default 0, from 0", "250, default 0, from 0 to 100", 1)},
-		"compute promised in uneven parts":        {catalog: uneven, want: held + strings.Replace(fair, "100, default 0, from 0", "115, default 0, from 0 to 100", 1)},
+		"compute promised twice and a half":       {catalog: generous, want: held + strings.Replace(fair, "100(from 0, else 0)", `250{"default":"0","validRange":{"min":"0","max":"100"}}`, 1)},
+		"compute promised in uneven parts":        {catalog: uneven, want: held + strings.Replace(fair, "100(from 0, else 0)", `115{"default":"0","validRange":{"min":"0","max":"100"}}`, 1)},
 		"compute promised once":                   {catalog: exact, want: held + fair},
 		"a smallest share, in whole steps":        {catalog: coarse, want: held + strings.Replace(all, "from 1Mi", "from 2Gi", 1)},
 		"a smallest share, and no MPS":            {catalog: coarsePlain, want: plain + strings.Replace(all, "from 1Mi", "from 512Mi", 1)},
@@ -175,8 +175,8 @@ func TestHowSharesArePublished(t *testing.T) {
 		"memory that an MPS server takes too":     {server, kept, held + numbers(all, "80943Mi", "1686Mi")},
 		"a server where MPS holds nothing":        {plainServer, kept, plain + numbers(all, "81007Mi", "1Mi")},
 		"no shares: all of NVML's total":          {wholeServer, kept, plain + alone},
-		"more memory kept than there is":          {server, func(g *gpu.GPU) { g.ReservedBytes = 1 << 60 }, plain + "compute = 100\nmemory = 0"},
-		"no memory of its own, as of a GB10":      {server, func(g *gpu.GPU) { g.MemoryBytes = 0 }, plain + "compute = 100\nmemory = 0"},
+		"more memory kept than there is":          {server, func(g *gpu.GPU) { g.ReservedBytes = 1 << 60 }, plain + "compute:100\nmemory:0"},
+		"no memory of its own, as of a GB10":      {server, func(g *gpu.GPU) { g.MemoryBytes = 0 }, plain + "compute:100\nmemory:0"},
 		"a smallest share larger than the GPU is": {catalog: huge, want: held + strings.Replace(all, "from 1Mi", "from 81559Mi", 1)},
 	} {
 		t.Run(name, func(t *testing.T) {

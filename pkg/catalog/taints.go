@@ -20,12 +20,12 @@ import (
 // A withdrawn device is published only because claims hold it. Without the taint,
 // another claim could be allocated a share that is released, and lose its device, or
 // find it allocated in another form, when the last prepared claim ends.
-func (c Catalog) taints(facts use.State, name kind.Name, sharing use.Sharing, withdrawn string) []resourceapi.DeviceTaint {
+func (c Catalog) taints(g use.GPU, name kind.Name, sharing use.Sharing, withdrawn string) []resourceapi.DeviceTaint {
 	var taints, external []resourceapi.DeviceTaint
-	for _, p := range use.Check(facts, use.Use{Device: name, Sharing: sharing}) {
+	for _, p := range use.Check(g, c.in.Shares.MPS, name, sharing) {
 		switch {
 		case p.TaintKey == "":
-		case p.Cause == use.External:
+		case p.Aspect == use.External:
 			external = append(external, taint(p.TaintKey, p.TaintValue))
 		default:
 			taints = append(taints, taint(p.TaintKey, p.TaintValue))
@@ -34,10 +34,10 @@ func (c Catalog) taints(facts use.State, name kind.Name, sharing use.Sharing, wi
 	if withdrawn != "" {
 		taints = append(taints, taint(v1alpha1.TaintWithdrawn, withdrawn))
 	}
-	if facts.Cordoned && name.OnGPU() {
+	if g.Cordoned && name.OnGPU() {
 		taints = append(taints, taint(v1alpha1.TaintCordoned, v1alpha1.CordonedByAdministrator))
 	}
-	for _, value := range c.in.InUse.of(facts.GPU.GPU, name) {
+	for _, value := range c.in.InUse.of(g.GPU, name) {
 		external = append(external, taint(v1alpha1.TaintInUse, value))
 	}
 	return append(taints, external...)

@@ -3,7 +3,6 @@
 package catalog_test
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -13,48 +12,8 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
-
-func TestATimeSlicedGPUCarriesLittle(t *testing.T) {
-	want := `architecture: "Hopper"
-brand: "Nvidia"
-cudaComputeCapability: v9.0.0
-cudaDriverVersion: v12.8.0
-driverVersion: v570.86.15
-memoryEnforcement: "none"
-productName: "NVIDIA H100 80GB HBM3"
-resource.kubernetes.io/numaNode: 0
-resource.kubernetes.io/pcieRoot: "pci0000:18"
-type: "timeslice"
-uuid: "GPU-00000000-0000-4000-8000-000000000000"
-memory = 81559Mi, default 0, from 0 by 1Mi
-slots = 4, default 1, from 1 by 1
-shareable true
-`
-	c := slicing(sharing())
-	device := devices(t, c, h100(t, 1), nil)[1]
-	if diff := cmp.Diff(want, render(device)); diff != "" {
-		t.Errorf("device (-want +got):\n%s", diff)
-	}
-	name, err := kind.Parse(device.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(device.Attributes, catalog.New(c).Attributes(h100(t, 1), name)); diff != "" {
-		t.Errorf("its attributes by name (-published +got):\n%s", diff)
-	}
-	r615 := h100(t, 1)
-	r615.GPUs[0].MemoryLimits = true
-	if got := render(devices(t, c, r615, nil)[1]); !strings.Contains(got, "memoryEnforcement: \"driver\"\n") {
-		t.Errorf("a GPU on which the driver limits containers has\n%s", got)
-	}
-	c.Shares.Units = kind.Numbers{kind.TimeSlice: 10}
-	if !strings.Contains(render(devices(t, c, h100(t, 1), nil)[1]), "slots = 10,") {
-		t.Error("ten slots are not ten slots")
-	}
-}
 
 func TestOfferedTimeSlices(t *testing.T) {
 	timeSlicesOnly := catalog.Inputs{Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: catalog.NodeConfig{Offer: "timeslice"}}
@@ -120,7 +79,7 @@ func TestOfferedTimeSlices(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, layout(tc.catalog, tc.node, tc.held)); diff != "" {
+			if diff := cmp.Diff(tc.want, inSlices(tc.catalog, tc.node, tc.held)); diff != "" {
 				t.Errorf("slices (-want +got):\n%s", diff)
 			}
 		})
@@ -145,35 +104,6 @@ func TestTimeSlicesTakeAllCountersOfTheGPU(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestATaintOnAGPUIsOnItsTimeSlicesToo(t *testing.T) {
-	node := h100(t, 2)
-	var marked []string
-	for _, device := range devices(t, slicing(sharing()), node, catalog.Conditions{node.GPUs[1].Address: {Unhealthy: "xid-79"}}) {
-		if len(device.Taints) > 0 {
-			marked = append(marked, device.Name)
-		}
-	}
-	if diff := cmp.Diff([]string{"gpu-43-00", "gpu-43-00-ts"}, marked); diff != "" {
-		t.Errorf("tainted (-want +got):\n%s", diff)
-	}
-}
-
-func TestSlicesHaveCapacityForTimeSlices(t *testing.T) {
-	for count, want := range map[int]string{8: "16 8c", 16: "32 8c 8c", 32: "64 8c 8c 8c 8c", 33: "64 2 8c 8c 8c 8c 1c"} {
-		var got []string
-		for _, slice := range catalog.New(slicing(sharing())).Resources(h100(t, count), nil).Pools["node-1"].Slices {
-			if len(slice.SharedCounters) > 0 {
-				got = append(got, fmt.Sprintf("%dc", len(slice.SharedCounters)))
-			} else {
-				got = append(got, fmt.Sprint(len(slice.Devices)))
-			}
-		}
-		if diff := cmp.Diff(want, strings.Join(got, " ")); diff != "" {
-			t.Errorf("%d GPUs (-want +got):\n%s", count, diff)
-		}
 	}
 }
 

@@ -41,21 +41,21 @@ func (c Catalog) Withheld(node gpu.Node) []string {
 // computeMode returns the problems of the GPU's compute mode with the uses that the
 // node offers.
 func (c Catalog) computeMode(g gpu.GPU) []string {
-	uses := []use.Use{{Device: kind.Whole(g.Address), Sharing: use.Alone}}
+	var why []string
+	check := func(k kind.Kind, sharing use.Sharing) {
+		for _, p := range use.Check(use.GPU{GPU: g}, c.in.Shares.MPS, kind.Name{Kind: k, Address: g.Address}, sharing) {
+			if reason := p.Err.Error(); p.Aspect == use.ComputeMode && !slices.Contains(why, reason) {
+				why = append(why, reason)
+			}
+		}
+	}
+	check(kind.GPU, use.Alone)
 	if c.in.Offer.Share() && !c.in.Exclusive && !c.in.Shares.byMPS(g) {
-		uses = append(uses, use.Use{Device: uses[0].Device, Sharing: use.Plain})
+		check(kind.GPU, use.Plain)
 	}
 	for _, k := range kind.Divided() {
 		if c.in.Offer.Has(k) && !c.in.Exclusive {
-			uses = append(uses, use.Use{Device: kind.Name{Kind: k, Address: g.Address}, Sharing: unitSharing(k)})
-		}
-	}
-	var why []string
-	for _, u := range uses {
-		for _, p := range use.Check(use.State{GPU: use.GPU{GPU: g}, MPS: c.in.Shares.MPS}, u) {
-			if reason := p.Err.Error(); p.Cause == use.ComputeMode && !slices.Contains(why, reason) {
-				why = append(why, reason)
-			}
+			check(k, unitSharing(k))
 		}
 	}
 	return why

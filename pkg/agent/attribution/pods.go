@@ -24,6 +24,8 @@ const (
 	// the same time. After a failure the pods keep their UIDs as names for podNamesPause.
 	podNamesPatience, podNamesReads = 2 * time.Second, 8
 	podNamesPause                   = time.Minute
+	// never is the pause before claims without the name of a pod are read again for it.
+	never = 100 * 365 * 24 * time.Hour
 )
 
 // Pods are the names of the pods that claims are reserved for. They are kept from the
@@ -41,11 +43,9 @@ type Pods struct {
 	// nameless are pods of claims that are not reserved for the pods themselves, but for
 	// their PodGroup.
 	nameless map[types.UID][]types.UID
-	// missing has the pods that no claim has, and when to read the kernel again.
-	missing map[types.UID]time.Time
-	// attempts contains the unknown pods for which claims were read, and the time of the
-	// next attempt. The zero time means never.
-	attempts map[types.UID]time.Time
+	// missing has the pods that no claim has, and when to read the kernel again. unnamed has
+	// the pods without a name, and when to read claims again for theirs.
+	missing, unnamed map[types.UID]time.Time
 }
 
 // NewPods returns the names. get reads a claim, and returns nil if it is gone; consumers
@@ -55,7 +55,7 @@ func NewPods(c clock.PassiveClock, get func(context.Context, claim.Ref) (*resour
 ) *Pods {
 	return &Pods{
 		get: get, consumers: consumers, clock: c,
-		byClaim: map[types.UID]map[types.UID]string{}, nameless: map[types.UID][]types.UID{}, attempts: map[types.UID]time.Time{},
+		byClaim: map[types.UID]map[types.UID]string{}, nameless: map[types.UID][]types.UID{},
 	}
 }
 
@@ -153,58 +153,50 @@ func (p *Pods) isMissing(held []claim.Claim, seen map[gpu.PCIAddress][]types.UID
 			known[pod] = true
 		}
 	}
-	missing, unread := map[types.UID]time.Time{}, false
-	for _, pods := range seen {
+	unread, next := p.due(p.missing, known, seen)
+	p.missing = next
+	return len(unread) > 0
+}
+
+// due returns the pods that were seen, are not known and are to be looked up now, with a GPU. It
+// also returns when to look up each of the others again. before is that time until now. Callers
+// hold mu.
+func (p *Pods) due(before map[types.UID]time.Time, known map[types.UID]bool, seen map[gpu.PCIAddress][]types.UID) (now map[types.UID]gpu.PCIAddress, next map[types.UID]time.Time) {
+	now, next = map[types.UID]gpu.PCIAddress{}, map[types.UID]time.Time{}
+	for address, pods := range seen {
 		for _, pod := range pods {
 			if known[pod] {
 				continue
 			}
-			retry := p.missing[pod]
-			if !p.clock.Now().Before(retry) {
-				retry, unread = p.clock.Now().Add(podNamesPause), true
+			if next[pod] = before[pod]; !p.clock.Now().Before(before[pod]) {
+				now[pod], next[pod] = address, p.clock.Now().Add(podNamesPause)
 			}
-			missing[pod] = retry
 		}
 	}
-	p.missing = missing
-	return unread
+	return now, next
 }
 
 // unknown returns the claims to read for each pod that is not known.
 func (p *Pods) unknown(held []claim.Claim, seen map[gpu.PCIAddress][]types.UID) map[types.UID][]claim.Ref {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	known, attempts := map[types.UID]bool{"": true}, map[types.UID]time.Time{}
+	known := map[types.UID]bool{"": true}
 	isHeld := func(uid types.UID) bool {
 		return slices.ContainsFunc(held, func(c claim.Claim) bool { return c.UID == uid })
 	}
 	maps.DeleteFunc(p.nameless, func(uid types.UID, _ []types.UID) bool { return !isHeld(uid) })
-	for uid, pods := range p.byClaim {
-		if !isHeld(uid) {
-			delete(p.byClaim, uid)
-			continue
-		}
+	maps.DeleteFunc(p.byClaim, func(uid types.UID, _ map[types.UID]string) bool { return !isHeld(uid) })
+	for _, pods := range p.byClaim {
 		for pod := range pods {
 			known[pod] = true
 		}
 	}
+	unread, next := p.due(p.unnamed, known, seen)
+	p.unnamed = next
 	read := map[types.UID][]claim.Ref{}
-	for address, pods := range seen {
-		for _, pod := range pods {
-			if known[pod] {
-				continue
-			}
-			retry, before := p.attempts[pod]
-			if before && (retry.IsZero() || p.clock.Now().Before(retry)) {
-				attempts[pod] = retry
-				continue
-			}
-			attempts[pod] = p.clock.Now().Add(podNamesPause)
-			known[pod] = true
-			read[pod] = holdersOf(held, address, pod)
-		}
+	for pod, address := range unread {
+		read[pod] = holdersOf(held, address, pod)
 	}
-	p.attempts = attempts
 	return read
 }
 
@@ -255,7 +247,7 @@ func (p *Pods) read(ctx context.Context, pods map[types.UID][]claim.Ref) error {
 	defer p.mu.Unlock()
 	for pod, of := range pods {
 		if !slices.ContainsFunc(of, func(ref claim.Ref) bool { return failed[slices.Index(refs, ref)] != nil }) {
-			p.attempts[pod] = time.Time{}
+			p.unnamed[pod] = p.clock.Now().Add(never)
 		}
 	}
 	return errors.Join(failed...)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/source"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 )
 
@@ -79,16 +80,15 @@ func (f *Features) Run(ctx context.Context) {
 	if f.version == nil {
 		return
 	}
-	_ = retryBackoff().DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+	_ = source.Backoff().DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		return f.learn(ctx) == nil, nil
 	})
 }
 
 // write writes the features that the cluster supports, as far as is known. Callers hold mu.
 func (f *Features) write() {
-	now := f.table.Get()
-	now.Known, now.Err = f.asked, f.err
-	now.Exclusive, now.NoCounters, now.OldVersion = f.dropped[consumableCapacity], f.dropped[partitionableDevices] || f.tooOld, ""
+	now := state.Features{Known: f.asked, Err: f.err}
+	now.Exclusive, now.NoCounters = f.dropped[consumableCapacity], f.dropped[partitionableDevices] || f.tooOld
 	if f.tooOld {
 		now.OldVersion = f.reported
 	}

@@ -11,9 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
-
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/source"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/migconfig"
@@ -22,12 +21,6 @@ import (
 
 // recordKey is the key of the node's record.
 const recordKey = "followed"
-
-// retryBackoff returns the back-off between attempts to read from the API server, and to write
-// the record.
-func retryBackoff() wait.Backoff {
-	return wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: time.Minute}
-}
 
 // Records store the configuration that the node follows. They outlive the process and the boot.
 type Records interface {
@@ -70,9 +63,9 @@ type NodeConfigOptions struct {
 type NodeConfig struct {
 	NodeConfigOptions
 	mu      sync.Mutex
-	labels  input[map[string]string]
-	named   input[catalog.NodeConfigs]
-	layouts input[migconfig.File]
+	labels  source.Last[map[string]string]
+	named   source.Last[catalog.NodeConfigs]
+	layouts source.Last[migconfig.File]
 
 	selected  *catalog.NodeConfig // last configuration that the inputs selected; nil before
 	selectErr error               // why the inputs select none now
@@ -86,25 +79,12 @@ type NodeConfig struct {
 	hardware uint64
 }
 
-// input is the last good value of an input, and why there is no later one.
-type input[T any] struct {
-	value T
-	err   error
-	known bool
-}
-
-func (i *input[T]) set(value T, err error) {
-	if i.err, i.known = err, true; err == nil {
-		i.value = value
-	}
-}
-
 // NewNodeConfig returns the configuration of a node whose inputs are not known yet. It
 // follows the record; a damaged record, or one of another release, counts as none.
 func NewNodeConfig(o NodeConfigOptions) *NodeConfig {
 	c := &NodeConfig{NodeConfigOptions: o}
 	defer c.write()
-	c.named.known, c.layouts.known = !o.Named, !o.Layouts
+	c.named.Good, c.layouts.Good = !o.Named, !o.Layouts
 	c.followed.Config = o.Standard.HoldBack()
 	if o.Records == nil {
 		return c
@@ -130,17 +110,17 @@ func (c *NodeConfig) SetNode(node Node, err error) {
 	if err != nil {
 		err = fmt.Errorf("the node's labels are out of reach: %w", err)
 	}
-	c.set(func() { c.labels.set(node.Labels, err) })
+	c.set(func() { c.labels.Set(node.Labels, err) })
 }
 
 // SetNamed takes the named configurations, or the error of reading their file.
 func (c *NodeConfig) SetNamed(configs catalog.NodeConfigs, err error) {
-	c.set(func() { c.named.set(configs, err) })
+	c.set(func() { c.named.Set(configs, err) })
 }
 
 // SetLayouts takes the layouts of MIG devices, or the error of reading their file.
 func (c *NodeConfig) SetLayouts(layouts migconfig.File, err error) {
-	c.set(func() { c.layouts.set(layouts, err) })
+	c.set(func() { c.layouts.Set(layouts, err) })
 }
 
 // set changes an input and derives the selected configuration.
@@ -159,7 +139,7 @@ func (c *NodeConfig) set(change func()) {
 }
 
 // isKnown reports whether every input was set. Callers hold mu.
-func (c *NodeConfig) isKnown() bool { return c.labels.known && c.named.known && c.layouts.known }
+func (c *NodeConfig) isKnown() bool { return c.labels.Known() && c.named.Known() && c.layouts.Known() }
 
 // write writes the table. Callers hold mu.
 func (c *NodeConfig) write() {
@@ -168,13 +148,13 @@ func (c *NodeConfig) write() {
 
 // choose returns the configuration that the inputs select.
 func (c *NodeConfig) choose() (catalog.NodeConfig, error) {
-	config, labels := c.Standard, c.labels.value
-	if c.labels.err != nil && labels == nil {
-		return config, c.labels.err
+	config, labels := c.Standard, c.labels.Value
+	if !c.labels.Good {
+		return config, c.labels.Err
 	}
 	var err error
 	if name, labelled := labels[v1alpha1.LabelConfig]; labelled {
-		if config, err = c.named.value.Config(name); err != nil {
+		if config, err = c.named.Value.Config(name); err != nil {
 			return config, fmt.Errorf("the node's label %s=%s is not followed: %w", v1alpha1.LabelConfig, name, err)
 		}
 	}
@@ -192,7 +172,7 @@ func (c *NodeConfig) choose() (catalog.NodeConfig, error) {
 	if config.MIG.Static {
 		return config, fmt.Errorf("MIG configuration %q: %w: an administrator makes the MIG devices of this node (--mig=static)", config.Layout, gpu.ErrInvalid)
 	}
-	config.MIG.Config, err = c.layouts.value.Config(config.Layout)
+	config.MIG.Config, err = c.layouts.Value.Config(config.Layout)
 	return config, err
 }
 
@@ -217,14 +197,14 @@ type Claims interface {
 func (c *NodeConfig) Run(ctx context.Context, s *state.State, claims Claims) {
 	changed, cancel := s.Subscribe()
 	defer cancel()
-	pause := retryBackoff()
+	pause := source.Backoff()
 	for ctx.Err() == nil {
 		var retry <-chan time.Time
 		claims.Read(ctx)
 		if err := c.Follow(s.Snapshot()); err != nil {
 			retry = time.After(pause.Step())
 		} else {
-			pause = retryBackoff()
+			pause = source.Backoff()
 		}
 		select {
 		case <-ctx.Done():
@@ -303,18 +283,18 @@ func (c *NodeConfig) problem() error {
 
 // inputErr returns the problems that concern this node.
 func (c *NodeConfig) inputErr() error {
-	labels := c.labels.err
+	labels := c.labels.Err
 	if errors.Is(c.selectErr, labels) {
 		labels = nil
 	}
-	return errors.Join(labels, c.named.err, c.layouts.err, c.selectErr, c.followErr)
+	return errors.Join(labels, c.named.Err, c.layouts.Err, c.selectErr, c.followErr)
 }
 
 // unusedErr returns the errors of the configurations and layouts that this node does not
 // use.
 func (c *NodeConfig) unusedErr() error {
 	var errs []error
-	for _, err := range append(c.named.value.Invalid(), c.layouts.value.Invalid()...) {
+	for _, err := range append(c.named.Value.Invalid(), c.layouts.Value.Invalid()...) {
 		if !errors.Is(c.selectErr, err) {
 			errs = append(errs, err)
 		}

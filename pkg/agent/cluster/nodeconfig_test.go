@@ -21,7 +21,7 @@ type nodeConfig struct {
 }
 
 func newNodeConfig(o cluster.NodeConfigOptions) nodeConfig {
-	s := state.New(state.Features{})
+	s := state.New(state.Fixed{})
 	o.Table = &s.Configuration
 	return nodeConfig{cluster.NewNodeConfig(o), s}
 }

@@ -102,11 +102,11 @@ func offered(t *testing.T, c nodeConfig, node gpu.Node) string {
 		t.Fatal(err)
 	}
 	followed := c.state.Configuration.Get()
-	describe := catalog.New(catalog.Inputs{
+	devices := catalog.New(catalog.Inputs{
 		Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: followed.Followed.Config, Partitions: followed.Followed.Layout,
 	})
 	var names []string
-	for _, slice := range describe.Resources(node, nil).Pools["node-1"].Slices {
+	for _, slice := range devices.Resources(node, nil).Pools["node-1"].Slices {
 		for _, device := range slice.Devices {
 			names = append(names, strings.TrimPrefix(device.Name, "gpu-"))
 		}

@@ -11,21 +11,16 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/notify"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/source"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
-
-// retryBackoff returns the back-off between attempts to publish.
-func retryBackoff() wait.Backoff {
-	return wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: time.Minute}
-}
 
 // PublishFunc makes the resources what the node publishes. It returns when the
 // change is accepted, not when it is written.
@@ -66,7 +61,7 @@ func New(o Options) *Controller {
 func (c *Controller) Run(ctx context.Context, publish PublishFunc) {
 	changed, cancel := c.options.State.Subscribe()
 	defer cancel()
-	pause := retryBackoff()
+	pause := source.Backoff()
 	for {
 		var retry <-chan time.Time
 		now := c.options.State.Snapshot()
@@ -74,7 +69,7 @@ func (c *Controller) Run(ctx context.Context, publish PublishFunc) {
 			if err := c.publishDue(ctx, now, publish); err != nil {
 				retry = c.options.Clock.After(pause.Step())
 			} else {
-				pause = retryBackoff()
+				pause = source.Backoff()
 			}
 		}
 		for waiting := true; waiting; {
@@ -94,11 +89,11 @@ func (c *Controller) Run(ctx context.Context, publish PublishFunc) {
 // the version of the API server is known: the server does not answer, and would accept
 // nothing. It returns an error if publishing fails.
 func (c *Controller) publishDue(ctx context.Context, now state.Snapshot, publish PublishFunc) error {
-	node, describe := now.Node(), now.Catalog(c.options.Settings)
-	resources, failed := describe.Resources(node, now.Claimed.Held), now.Features.Err
+	node, devices := now.Node(), now.Catalog(c.options.Settings)
+	resources, failed := devices.Resources(node, now.Claimed.Held), now.Features.Err
 	due := failed == nil && c.due(now, resources)
-	c.warnTooOld(ctx, now, describe)
-	c.logWithheld(ctx, describe.Withheld(node))
+	c.warnTooOld(ctx, now, devices)
+	c.logWithheld(ctx, devices.Withheld(node))
 	c.logMemoryLimits(ctx, node)
 
 	var unpublished error
@@ -174,9 +169,9 @@ func (c *Controller) enter(ctx context.Context, now state.Snapshot, failed, err 
 }
 
 // warnTooOld logs once why the node does not offer everything that it could.
-func (c *Controller) warnTooOld(ctx context.Context, now state.Snapshot, describe catalog.Catalog) {
+func (c *Controller) warnTooOld(ctx context.Context, now state.Snapshot, devices catalog.Catalog) {
 	old := now.Features.OldVersion
-	if old == "" || c.warned || !describe.WantsCounters() {
+	if old == "" || c.warned || !devices.WantsCounters() {
 		return
 	}
 	c.warned = true

@@ -4,6 +4,7 @@ package inventory
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -21,6 +22,8 @@ import (
 type lister struct {
 	mu     sync.Mutex
 	listed []gpu.ExternalAllocation
+	err    error
+	reads  int
 }
 
 func (l *lister) list(allocations ...gpu.ExternalAllocation) {
@@ -29,16 +32,31 @@ func (l *lister) list(allocations ...gpu.ExternalAllocation) {
 	l.listed = allocations
 }
 
+func (l *lister) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err = err
+}
+
 func (l *lister) ExternalAllocations(context.Context) ([]gpu.ExternalAllocation, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.listed, nil
+	l.reads++
+	return l.listed, l.err
+}
+
+// count returns the number of reads since the last call.
+func (l *lister) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer func() { l.reads = 0 }()
+	return l.reads
 }
 
 func TestAnExternalAllocationEndsWhenTheKubeletLeavesItOutForAWhile(t *testing.T) {
 	one, two := gpu.ExternalAllocation{Device: "GPU-1", Pod: "team/one"}, gpu.ExternalAllocation{Device: "GPU-2", Pod: "team/two"}
 	synctest.Test(t, func(t *testing.T) {
-		kubelet, s := &lister{}, state.New(state.Features{})
+		kubelet, s := &lister{}, state.New(state.Fixed{})
 		kubelet.list(one, two)
 		i := New(Options{State: s, Hardware: still{}, External: kubelet, Clock: clock.RealClock{}})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -63,5 +81,47 @@ func TestAnExternalAllocationEndsWhenTheKubeletLeavesItOutForAWhile(t *testing.T
 		kubelet.list()
 		i.RefreshExternal(ctx)
 		after(0, "a claim is prepared")
+	})
+}
+
+// The kubelet reports no changes, and each read costs it something.
+func TestExternalAllocationsAreReadWhileTheyMayChange(t *testing.T) {
+	old := gpu.ExternalAllocation{Device: "GPU-1", Pod: "team/old"}
+	synctest.Test(t, func(t *testing.T) {
+		kubelet, s := &lister{err: errors.New("no such file")}, state.New(state.Fixed{})
+		i := New(Options{State: s, Hardware: still{}, External: kubelet, Clock: clock.RealClock{}})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go i.followExternal(ctx)
+		after := func(d time.Duration, what string, reads int, want ...gpu.ExternalAllocation) {
+			t.Helper()
+			kubelet.count()
+			<-time.After(d)
+			synctest.Wait()
+			now := s.Snapshot().Conditions
+			if diff := cmp.Diff(want, now.External, cmpopts.EquateEmpty()); diff != "" || !now.ExternalKnown {
+				t.Errorf("%s: known %t, external allocations (-want +got):\n%s", what, now.ExternalKnown, diff)
+			}
+			if n := kubelet.count(); n < reads || n > reads+reads/10 {
+				t.Errorf("%s: %d reads, want %d", what, n, reads)
+			}
+		}
+		synctest.Wait()
+		after(time.Hour, "a kubelet that does not answer", 60)
+		kubelet.fail(nil)
+		after(time.Minute, "it answers", 1)
+		after(24*time.Hour, "no device plugin", 0)
+		i.RefreshExternal(ctx)
+		after(0, "a claim is prepared", 0)
+		i.SetDevicePlugin(true)
+		kubelet.list(old)
+		after(time.Hour, "a device plugin", 360, old)
+		i.SetDevicePlugin(false)
+		after(time.Hour, "its pod outlives it", 360, old)
+		kubelet.fail(errors.New("connection refused"))
+		kubelet.list()
+		after(time.Hour, "the kubelet is away", 60, old)
+		kubelet.fail(nil)
+		after(time.Hour, "its pod has ended", 2)
 	})
 }

@@ -27,8 +27,8 @@ const (
 // cause is one reason why new claims must not get a GPU. It stays until evidence
 // shows that it has ended; see [examine].
 type cause struct {
-	// Value of the taint, such as "xid-79". Its texts are in package cause.
-	Value string `json:"value"`
+	// Cause is the value of the taint, such as "xid-79". Its texts are in package cause.
+	Cause string `json:"value"`
 	// Message is the text of the release that noticed the cause. It is for agents that
 	// do not know the value.
 	Message string `json:"message"`
@@ -48,20 +48,20 @@ type cause struct {
 }
 
 // recovery reports whether the cause is that the driver asks for an action.
-func (c cause) recovery() bool { return strings.HasPrefix(c.Value, use.RecoveryPrefix) }
+func (c cause) recovery() bool { return strings.HasPrefix(c.Cause, use.RecoveryPrefix) }
 
 // newCause returns a cause with the text of the table.
 func newCause(value string) cause {
-	return cause{Value: value, Message: texts.Unhealthy(value).Message()}
+	return cause{Cause: value, Message: texts.Unhealthy(value).Message()}
 }
 
 // text returns the message. The record of a newer agent has one for values that this
 // release does not know.
 func (c cause) text() string {
-	if c.Message != "" && !texts.Known(v1alpha1.TaintUnhealthy, c.Value) {
+	if c.Message != "" && !texts.Known(v1alpha1.TaintUnhealthy, c.Cause) {
 		return c.Message
 	}
-	return texts.Unhealthy(c.Value).Message()
+	return texts.Unhealthy(c.Cause).Message()
 }
 
 // causeOf returns the cause that an event reports. ok is false if it reports
@@ -87,7 +87,7 @@ func causeOf(e gpu.Event, recovery gpu.RecoveryAction) (c cause, ok bool) {
 // cause is recorded.
 func add(causes []cause, c cause, at time.Time, driver string) (_ []cause, changed bool) {
 	c.First, c.Last, c.Driver = at, at, driver
-	i := slices.IndexFunc(causes, func(other cause) bool { return other.Value == c.Value })
+	i := slices.IndexFunc(causes, func(other cause) bool { return other.Cause == c.Cause })
 	if i < 0 {
 		return append(slices.Clone(causes), c), true
 	}
@@ -161,7 +161,7 @@ func examine(causes []cause, e evidence) (left []cause, over []ended, changed bo
 		case c.Driver != "" && e.driver != "" && c.Driver != e.driver:
 			why = "the driver was loaded anew"
 		case asks:
-			if c.recovery() && c.Value != use.Recovery(e.recovery) {
+			if c.recovery() && c.Cause != use.Recovery(e.recovery) {
 				why = "the driver asks for something else"
 			}
 			changed = changed || !c.Asked
@@ -180,7 +180,7 @@ func examine(causes []cause, e evidence) (left []cause, over []ended, changed bo
 		}
 		left = append(left, c)
 	}
-	if asks && !slices.ContainsFunc(left, func(c cause) bool { return c.Value == use.Recovery(e.recovery) }) {
+	if asks && !slices.ContainsFunc(left, func(c cause) bool { return c.Cause == use.Recovery(e.recovery) }) {
 		c := newCause(use.Recovery(e.recovery))
 		c.First, c.Last, c.Driver, c.Asked = e.at, e.at, e.driver, true
 		left = append(left, c)
@@ -202,9 +202,9 @@ func messages(causes []cause) string {
 // driver requests, or else the first cause.
 func decisive(causes []cause) string {
 	if i := slices.IndexFunc(causes, cause.recovery); i >= 0 {
-		return causes[i].Value
+		return causes[i].Cause
 	}
-	return causes[0].Value
+	return causes[0].Cause
 }
 
 // branchOf returns the release branch of a driver version: 570 of 570.86.15; 0 if

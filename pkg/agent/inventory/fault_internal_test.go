@@ -15,11 +15,11 @@ var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
 // xid62 is covered by the recovery action from 565 on, and xid119 by none.
 func xid62() cause {
-	return cause{Value: "xid-62", Message: "XID 62", First: noon, Last: noon, Branch: 565, Driver: "570 1"}
+	return cause{Cause: "xid-62", Message: "XID 62", First: noon, Last: noon, Branch: 565, Driver: "570 1"}
 }
 
 func xid119() cause {
-	return cause{Value: "xid-119", Message: "XID 119", First: noon, Last: noon, Driver: "570 1"}
+	return cause{Cause: "xid-119", Message: "XID 119", First: noon, Last: noon, Driver: "570 1"}
 }
 
 func lost(c cause) cause  { c.Lost = true; return c }
@@ -28,13 +28,13 @@ func asked(c cause) cause { c.Asked = true; return c }
 func values(causes []cause) []string {
 	all := []string{}
 	for _, c := range causes {
-		all = append(all, c.Value)
+		all = append(all, c.Cause)
 	}
 	return all
 }
 
 func TestWhatEndsACause(t *testing.T) {
-	reset := cause{Value: "recovery-gpu-reset", First: noon, Last: noon, Driver: "570 1", Asked: true}
+	reset := cause{Cause: "recovery-gpu-reset", First: noon, Last: noon, Driver: "570 1", Asked: true}
 	for name, tc := range map[string]struct {
 		causes []cause
 		// A minute has passed and the driver is the same, unless told otherwise.
@@ -59,8 +59,8 @@ func TestWhatEndsACause(t *testing.T) {
 		"another load of the driver":                     {causes: []cause{xid119()}, e: evidence{driver: "570 2"}, left: []string{}, why: "the driver was loaded anew"},
 		"another load that asks again":                   {causes: []cause{xid119(), reset}, e: evidence{driver: "570 2", recovery: gpu.RecoveryGPUReset}, left: []string{"recovery-gpu-reset"}, why: "the driver was loaded anew"},
 		"an unknown load of the driver":                  {causes: []cause{xid119()}, e: evidence{driver: "?"}, left: []string{"xid-119"}},
-		"a load that was unknown":                        {causes: []cause{{Value: "ecc", Last: noon}}, left: []string{"ecc"}},
-		"a damaged record":                               {causes: []cause{{Value: damaged, Last: noon}}, e: evidence{recovery: gpu.RecoveryNone}, left: []string{damaged}},
+		"a load that was unknown":                        {causes: []cause{{Cause: "ecc", Last: noon}}, left: []string{"ecc"}},
+		"a damaged record":                               {causes: []cause{{Cause: damaged, Last: noon}}, e: evidence{recovery: gpu.RecoveryNone}, left: []string{damaged}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.e.at.IsZero() {
@@ -133,23 +133,23 @@ func TestWhichEventsAreFaults(t *testing.T) {
 		{gpu.EventAnswer, 0, "", ""},
 	} {
 		e := gpu.Event{Kind: tc.kind, UUID: "GPU-0", XID: tc.xid}
-		if c, _ := causeOf(e, gpu.RecoveryNone); c.Value != tc.reported {
-			t.Errorf("%s %d is %q where recovery actions are reported, want %q", tc.kind, tc.xid, c.Value, tc.reported)
+		if c, _ := causeOf(e, gpu.RecoveryNone); c.Cause != tc.reported {
+			t.Errorf("%s %d is %q where recovery actions are reported, want %q", tc.kind, tc.xid, c.Cause, tc.reported)
 		}
-		if c, _ := causeOf(e, ""); c.Value != tc.silent {
-			t.Errorf("%s %d is %q where recovery actions are not reported, want %q", tc.kind, tc.xid, c.Value, tc.silent)
+		if c, _ := causeOf(e, ""); c.Cause != tc.silent {
+			t.Errorf("%s %d is %q where recovery actions are not reported, want %q", tc.kind, tc.xid, c.Cause, tc.silent)
 		}
 	}
 }
 
 func TestAFaultThatIsReportedAgainIsAsNewAsItsLastReport(t *testing.T) {
-	causes, changed := add([]cause{asked(lost(xid119()))}, cause{Value: "xid-119"}, noon.Add(repeatTime-1), "570 2")
+	causes, changed := add([]cause{asked(lost(xid119()))}, cause{Cause: "xid-119"}, noon.Add(repeatTime-1), "570 2")
 	if diff := cmp.Diff([]cause{asked(lost(xid119()))}, causes); diff != "" || changed {
 		t.Errorf("within a burst (-want +got):\n%s", diff)
 	}
 	later := noon.Add(repeatTime)
-	causes, changed = add(causes, cause{Value: "xid-119"}, later, "570 2")
-	want := []cause{{Value: "xid-119", First: noon, Last: later, Driver: "570 2"}}
+	causes, changed = add(causes, cause{Cause: "xid-119"}, later, "570 2")
+	want := []cause{{Cause: "xid-119", First: noon, Last: later, Driver: "570 2"}}
 	if diff := cmp.Diff(want, causes); diff != "" || !changed {
 		t.Errorf("after it (-want +got):\n%s", diff)
 	}
@@ -157,7 +157,7 @@ func TestAFaultThatIsReportedAgainIsAsNewAsItsLastReport(t *testing.T) {
 
 func TestReportsFromTheFutureAreFromNow(t *testing.T) {
 	now := noon
-	ahead := cause{Value: "xid-119", First: now.Add(-time.Hour), Last: now.Add(time.Hour)}
+	ahead := cause{Cause: "xid-119", First: now.Add(-time.Hour), Last: now.Add(time.Hour)}
 	got, changed := bound([]cause{ahead}, now)
 	if !changed || !got[0].First.Equal(ahead.First) || !got[0].Last.Equal(now) {
 		t.Errorf("%+v, %v; want the last report at %v", got, changed, now)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/notify"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/source"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -69,17 +70,14 @@ type Options struct {
 // Inventory is the writer of [state.State.Hardware] and [state.State.Conditions]. Its methods
 // may be called from any goroutine, before and while Run runs.
 type Inventory struct {
-	state     *state.State
-	hardware  Hardware
-	bus       Bus // may be nil
-	clock     clock.Clock
-	load      DriverLoadFunc
-	nodes     func(gpu.GPU) error // may be nil
-	staticMIG bool
-	records   faultRecords
-	external  external
-	// namespaces of MPS daemons.
-	namespaces namespaces
+	o       Options
+	records faultRecords
+	// external are the external allocations. pluginSeen has an item after a device plugin has
+	// appeared on the node.
+	external   *source.Reader[external]
+	pluginSeen chan struct{}
+	// namespaces reports whether MPS daemons can have namespaces.
+	namespaces *source.Reader[bool]
 	due        chan struct{} // has an item when another scan is due
 	// rescans spaces scans after failed prepares, and programs those after faults of programs.
 	rescans, programs rate.Sometimes
@@ -88,6 +86,7 @@ type Inventory struct {
 
 	mu       sync.Mutex
 	known    *knowledge
+	plugin   bool   // the node has a device plugin
 	repaired string // the annotation that repairs were read from
 	repairs  []repair
 	// repairSyntax says why the annotation is not understood, and repairErr why
@@ -100,29 +99,25 @@ type Inventory struct {
 
 // New returns an inventory that has not scanned yet.
 func New(o Options) *Inventory {
-	return &Inventory{
-		state:      o.State,
-		hardware:   o.Hardware,
-		bus:        o.Bus,
-		clock:      o.Clock,
-		load:       o.DriverLoad,
-		nodes:      o.DeviceNodes,
-		staticMIG:  o.StaticMIG,
+	i := &Inventory{
+		o:          o,
 		records:    faultRecords{store: o.Faults, boot: o.BootID},
-		external:   newExternal(o.External),
-		namespaces: namespaces{source: o.Namespaces, tried: make(chan struct{})},
+		pluginSeen: make(chan struct{}, 1),
 		due:        make(chan struct{}, 1),
 		rescans:    rate.Sometimes{Interval: rescanInterval},
 		programs:   rate.Sometimes{Interval: rescanInterval},
 		known:      newKnowledge(),
 	}
+	i.external = source.NewReader("Cannot read GPUs of device plugins, using the last result", i.externalRead)
+	i.namespaces = source.NewReader("Cannot read whether MPS has namespaces, will retry", i.namespacesRead)
+	return i
 }
 
 // Run scans the hardware and follows its events until ctx ends. It is called
 // once.
 func (i *Inventory) Run(ctx context.Context, claims Claims) {
 	i.mu.Lock()
-	i.known.faults = i.records.load(ctx, i.clock.Now())
+	i.known.faults = i.records.load(ctx, i.o.Clock.Now())
 	i.mu.Unlock()
 	i.write()
 
@@ -144,16 +139,19 @@ func (i *Inventory) write() {
 	defer i.writing.Unlock()
 	i.mu.Lock()
 	conditions, hardware := i.known.conditions(), i.known.hardware()
+	external := i.external.Last()
+	conditions.External, conditions.ExternalKnown = external.Value.allocations, i.o.External == nil || external.Known()
+	conditions.MPSNamespaces = i.namespaces.Last().Value
 	conditions.Repairs = errors.Join(i.repairSyntax, i.repairErr, i.cordonSyntax)
 	i.mu.Unlock()
-	i.state.Conditions.Set(conditions)
-	i.state.Hardware.Set(hardware)
+	i.o.State.Conditions.Set(conditions)
+	i.o.State.Hardware.Set(hardware)
 }
 
 // wait returns true when the next scan is due: after that time, or because
 // something requests it. It returns false when ctx ends.
 func (i *Inventory) wait(ctx context.Context, next time.Duration) bool {
-	timer := i.clock.NewTimer(next)
+	timer := i.o.Clock.NewTimer(next)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -172,8 +170,8 @@ func (i *Inventory) RequestScan() { notify.Wake(i.due) }
 func (i *Inventory) watch(ctx context.Context) {
 	pause := scanBackoff()
 	for {
-		began := i.clock.Now()
-		err := i.hardware.Watch(ctx, func(e gpu.Event) { i.event(ctx, e) })
+		began := i.o.Clock.Now()
+		err := i.o.Hardware.Watch(ctx, func(e gpu.Event) { i.event(ctx, e) })
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -181,12 +179,12 @@ func (i *Inventory) watch(ctx context.Context) {
 			klog.FromContext(ctx).Info("GPUs report no events, faults are found by scans", "err", err)
 			return
 		}
-		if i.clock.Since(began) > time.Minute {
+		if i.o.Clock.Since(began) > time.Minute {
 			pause = scanBackoff()
 		}
 		after := pause.Step()
 		klog.FromContext(ctx).Info("GPU event watch ended, will retry", "err", err, "retryAfter", after)
-		timer := i.clock.NewTimer(after)
+		timer := i.o.Clock.NewTimer(after)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -201,7 +199,7 @@ func (i *Inventory) watch(ctx context.Context) {
 // and published before the hardware is scanned, which may hang.
 func (i *Inventory) event(ctx context.Context, e gpu.Event) {
 	i.mu.Lock()
-	effect := i.known.note(e, i.clock.Now())
+	effect := i.known.note(e, i.o.Clock.Now())
 	i.again = i.again || effect.again
 	i.mu.Unlock()
 	if effect.marked {
@@ -227,8 +225,8 @@ func (i *Inventory) scan(ctx context.Context, claims Claims) outcome {
 	s.node, s.err = i.snapshot(ctx)
 	s.nodes = map[string]error{}
 	for _, g := range s.node.GPUs {
-		if i.nodes != nil {
-			s.nodes[g.UUID] = i.nodes(g)
+		if i.o.DeviceNodes != nil {
+			s.nodes[g.UUID] = i.o.DeviceNodes(g)
 		}
 	}
 	i.waitNamespaces(ctx)
@@ -236,26 +234,26 @@ func (i *Inventory) scan(ctx context.Context, claims Claims) outcome {
 	if ctx.Err() != nil {
 		return outcome{}
 	}
-	if i.staticMIG {
+	if i.o.StaticMIG {
 		s.changes = state.Changes{Exclusive: s.changes.Exclusive}
 	}
-	if i.load != nil {
-		s.load, s.loadErr = i.load()
+	if i.o.DriverLoad != nil {
+		s.load, s.loadErr = i.o.DriverLoad()
 	}
-	s.at = i.clock.Now()
+	s.at = i.o.Clock.Now()
 	others := i.observe(ctx, s)
 	i.saveFaults(ctx)
 	i.write()
-	return outcomeOf(i.state.Snapshot(), others)
+	return outcomeOf(i.o.State.Snapshot(), others)
 }
 
 func (i *Inventory) snapshot(ctx context.Context) (gpu.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, scanTimeout)
 	defer cancel()
-	if i.bus == nil {
-		return i.hardware.Snapshot(ctx)
+	if i.o.Bus == nil {
+		return i.o.Hardware.Snapshot(ctx)
 	}
-	return Read(ctx, i.bus, i.hardware.Snapshot)
+	return Read(ctx, i.o.Bus, i.o.Hardware.Snapshot)
 }
 
 // observe records a scan, and applies the administrator's repairs to it. It reports whether

@@ -30,10 +30,7 @@ type knowledge struct {
 	succeeded       bool             // a scan has succeeded
 	scanErr         error            // of the last scan as a whole
 	failures        int              // consecutive scans that failed as a whole
-	external        []gpu.ExternalAllocation
-	externalKnown   bool // external allocations were read
 	cordoned        []string
-	namespaces      bool // MPS daemons can have namespaces
 	nodes           map[string]error
 }
 
@@ -250,13 +247,13 @@ func (k *knowledge) hardware() state.Hardware {
 	return h
 }
 
-// conditions returns the conditions for the state, without the errors of repairs.
+// conditions returns the conditions for the state that follow from faults and cordons.
 func (k *knowledge) conditions() state.Conditions {
-	c := state.Conditions{External: k.external, ExternalKnown: k.externalKnown, Cordoned: k.cordoned, MPSNamespaces: k.namespaces}
+	c := state.Conditions{Cordoned: k.cordoned}
 	for _, uuid := range k.faulty() {
 		f := k.faults[uuid]
 		c.Faults = append(c.Faults, state.Fault{
-			UUID: uuid, Address: f.Address, Value: f.Causes[0].Value, Since: f.Causes[0].First,
+			UUID: uuid, Address: f.Address, Cause: f.Causes[0].Cause, Since: f.Causes[0].First,
 			Message: messages(f.Causes), Decisive: decisive(f.Causes),
 		})
 	}
@@ -265,7 +262,7 @@ func (k *knowledge) conditions() state.Conditions {
 		if _, faulty := k.faults[uuid]; k.nodes[uuid] != nil && !faulty {
 			missing := newCause("device-node-missing")
 			c.Faults = append(c.Faults, state.Fault{
-				UUID: uuid, Address: address.String(), Value: missing.Value, Decisive: missing.Value,
+				UUID: uuid, Address: address.String(), Cause: missing.Cause, Decisive: missing.Cause,
 				Message: fmt.Sprintf("%s: %s", missing.text(), k.nodes[uuid]),
 			})
 		}

@@ -4,10 +4,11 @@ package inventory
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/source"
 )
 
 const (
@@ -25,70 +26,23 @@ type NamespaceSource interface {
 	Namespaces(ctx context.Context) (bool, error)
 }
 
-// namespaces is the state of reading whether MPS has namespaces.
-type namespaces struct {
-	source NamespaceSource // nil if there are no MPS daemons
-	tried  chan struct{}   // closed after the first query
-	err    error           // of the last query; only followNamespaces uses it
-	// answered is set after the first answer. Inventory.mu guards it.
-	answered bool
-}
-
 // followNamespaces queries the supervisor until ctx ends.
 func (i *Inventory) followNamespaces(ctx context.Context) {
-	if i.namespaces.source == nil {
-		close(i.namespaces.tried)
-		return
-	}
-	pause := scanBackoff()
-	for first := true; ; first = false {
-		next := namespaceTime
-		if i.readNamespaces(ctx) {
-			pause = scanBackoff()
-		} else {
-			next = min(next, pause.Step())
-		}
-		if first {
-			close(i.namespaces.tried)
-		}
-		timer := i.clock.NewTimer(next)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C():
-		}
+	if i.o.Namespaces != nil {
+		i.namespaces.Follow(ctx, i.o.Clock, nil, i.readNamespaces, func(bool) time.Duration { return namespaceTime })
 	}
 }
 
-// readNamespaces queries the supervisor, and reports whether it has answered. Without an
-// answer the last one stays valid.
-func (i *Inventory) readNamespaces(ctx context.Context) (ok bool) {
-	limited, cancel := context.WithTimeout(ctx, namespaceTimeout)
+func (i *Inventory) readNamespaces(ctx context.Context, _ bool) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, namespaceTimeout)
 	defer cancel()
-	has, err := i.namespaces.source.Namespaces(limited)
-	if ctx.Err() != nil {
-		return false
-	}
-	logger := klog.FromContext(ctx)
-	if err != nil && fmt.Sprint(err) != fmt.Sprint(i.namespaces.err) {
-		logger.Info("Cannot read whether MPS has namespaces, will retry", "err", err)
-	}
-	i.namespaces.err = err
-	if err != nil {
-		return false
-	}
-	i.setNamespaces(ctx, has)
-	return true
+	return i.o.Namespaces.Namespaces(ctx)
 }
 
-func (i *Inventory) setNamespaces(ctx context.Context, has bool) {
-	i.mu.Lock()
-	changed := i.known.namespaces != has
-	i.known.namespaces, i.namespaces.answered = has, true
-	i.mu.Unlock()
-	if changed {
-		klog.FromContext(ctx).Info("Read whether MPS has namespaces", "namespaces", has)
+// namespacesRead writes the state after a query.
+func (i *Inventory) namespacesRead(ctx context.Context, before, now source.Last[bool]) {
+	if before.Value != now.Value {
+		klog.FromContext(ctx).Info("Read whether MPS has namespaces", "namespaces", now.Value)
 	}
 	i.write()
 }
@@ -97,33 +51,18 @@ func (i *Inventory) setNamespaces(ctx context.Context, has bool) {
 // gets a GPU: agent and supervisor of a node start at the same time, and a share that is
 // prepared without a namespace keeps the GPU's other shares from having one.
 func (i *Inventory) RefreshNamespaces(ctx context.Context) {
-	i.mu.Lock()
-	answered := i.namespaces.answered
-	i.mu.Unlock()
-	if i.namespaces.source == nil || answered {
+	if i.o.Namespaces == nil || i.namespaces.Last().Good {
 		return
 	}
-	limited, cancel := context.WithTimeout(ctx, namespacePatience)
+	ctx, cancel := context.WithTimeout(ctx, namespacePatience)
 	defer cancel()
-	// followNamespaces logs errors.
-	if has, err := i.namespaces.source.Namespaces(limited); err == nil {
-		i.setNamespaces(ctx, has)
-	}
+	i.namespaces.Refresh(ctx, i.readNamespaces)
 }
 
 // waitNamespaces waits a moment for the first answer of the supervisor. So the first
 // claims to be prepared do not miss the namespaces.
 func (i *Inventory) waitNamespaces(ctx context.Context) {
-	select {
-	case <-i.namespaces.tried:
-		return
-	default:
-	}
-	timer := i.clock.NewTimer(namespacePatience)
-	defer timer.Stop()
-	select {
-	case <-i.namespaces.tried:
-	case <-timer.C():
-	case <-ctx.Done():
+	if i.o.Namespaces != nil {
+		i.namespaces.Wait(ctx, i.o.Clock, namespacePatience)
 	}
 }

@@ -61,7 +61,7 @@ type running struct {
 // run runs an inventory of two GPUs, the second in MIG mode, until the test ends.
 func run(t *testing.T, source NamespaceSource) running {
 	t.Helper()
-	s := state.New(state.Features{})
+	s := state.New(state.Fixed{})
 	i := New(Options{
 		State:      s,
 		Hardware:   still{gpu.Node{GPUs: []gpu.GPU{{Address: at(1), UUID: "GPU-1"}, {Address: at(2), UUID: "GPU-2", MIG: gpu.MIG{Enabled: true}}}}},

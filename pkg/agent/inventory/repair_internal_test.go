@@ -14,11 +14,11 @@ func TestARepairEndsTheFaultThatItNames(t *testing.T) {
 	began := time.Date(2026, 1, 31, 12, 0, 0, 123456789, time.UTC)
 	published := began.Truncate(time.Second)
 	fault := []cause{
-		{Value: "xid-79", First: began, Last: began.Add(time.Hour)},
-		{Value: "xid-48", First: began.Add(time.Minute), Last: began.Add(time.Minute)},
-		{Value: "recovery-reset", First: began, Last: began},
+		{Cause: "xid-79", First: began, Last: began.Add(time.Hour)},
+		{Cause: "xid-48", First: began.Add(time.Minute), Last: began.Add(time.Minute)},
+		{Cause: "recovery-reset", First: began, Last: began},
 	}
-	next := []cause{{Value: "xid-79", First: began.Add(2 * time.Hour), Last: began.Add(2 * time.Hour)}}
+	next := []cause{{Cause: "xid-79", First: began.Add(2 * time.Hour), Last: began.Add(2 * time.Hour)}}
 	for name, c := range map[string]struct {
 		causes []cause
 		until  time.Time
@@ -34,7 +34,7 @@ func TestARepairEndsTheFaultThatItNames(t *testing.T) {
 		left, over := repair{"all", c.until}.end(c.causes)
 		var values []string
 		for _, of := range left {
-			values = append(values, of.Value)
+			values = append(values, of.Cause)
 		}
 		if diff := cmp.Diff(c.left, values); diff != "" || len(over) != len(c.causes)-len(left) {
 			t.Errorf("%s: %d ended, left (-want +got):\n%s", name, len(over), diff)

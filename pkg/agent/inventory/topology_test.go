@@ -53,7 +53,7 @@ func (noClaims) Read(context.Context) state.Claimed { return state.Claimed{} }
 // scanned returns the state after one scan of the machine.
 func scanned(t *testing.T, sim *nvmlsim.Sim) state.Snapshot {
 	t.Helper()
-	s := state.New(state.Features{})
+	s := state.New(state.Fixed{})
 	i := inventory.New(inventory.Options{State: s, Hardware: nvml.New(sim.NVML()), Bus: sysfs.Root(sim.Root()), Clock: clock.RealClock{}})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})

@@ -54,7 +54,7 @@ func TestFurtherCausesAreExplained(t *testing.T) {
 
 // An agent that knows more causes has written the record, and this one reads it.
 func TestTheRecordOfANewerAgentKeepsItsText(t *testing.T) {
-	causes := []cause{{Value: "of-the-future", Message: "the GPU dreams"}, {Value: "xid-79", Message: "an old text"}, {Value: "xid-999"}}
+	causes := []cause{{Cause: "of-the-future", Message: "the GPU dreams"}, {Cause: "xid-79", Message: "an old text"}, {Cause: "xid-999"}}
 	want := "the GPU dreams; XID 79: the GPU has fallen off the bus; XID 999: the driver reported an XID after which NVIDIA recommends a reset or a restart"
 	if got := messages(causes); got != want {
 		t.Errorf("messages %q, want %q", got, want)

@@ -5,7 +5,10 @@ package ledger_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
@@ -40,7 +43,7 @@ func TestADeviceIsContestedUntilNoClaimHoldsIt(t *testing.T) {
 		name := kind.Whole(gpu.PCIAddress{Bus: uint8(i)})
 		held = append(held, claim.Claim{Ref: claim.Ref{UID: uid}, Devices: []claim.Device{{Name: name}, {Name: kindtest.Name("node-gpus")}}})
 	}
-	s := state.New(state.Features{})
+	s := state.New(state.Fixed{})
 	c := ledger.New(claims{held: func() ([]claim.Claim, error) { return held, failed }}, &s.Claimed, clock.RealClock{})
 	want := func(when string, devices map[uint8]string) {
 		t.Helper()
@@ -71,4 +74,49 @@ func TestADeviceIsContestedUntilNoClaimHoldsIt(t *testing.T) {
 	want("when the claim is released", nil)
 	held = released
 	want("when the claim is prepared again", nil)
+}
+
+// The scheduler tries all pending pods again at each change of the order.
+func TestTheOrderOfDevicesFollowsTheClaimsSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var held []claim.Claim
+		var failed error
+		s := state.New(state.Fixed{})
+		l := ledger.New(claims{held: func() ([]claim.Claim, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return held, failed
+		}}, &s.Claimed, clock.RealClock{})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); l.Run(ctx) }()
+		whole := kindtest.Name("gpu-01-00")
+		set := func(devices []claim.Device, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			held, failed = []claim.Claim{{Devices: devices}}, err
+		}
+		after := func(d time.Duration, what string, isHeld, isTaken bool) {
+			t.Helper()
+			l.Changed()
+			<-time.After(d)
+			synctest.Wait()
+			now := s.Claimed.Get()
+			if _, found := now.Held[whole]; found != isHeld || now.Taken[whole.String()].Whole != isTaken {
+				t.Errorf("%s: held %v, taken %v", what, now.Held, now.Taken)
+			}
+		}
+		after(time.Minute, "at the start", false, false)
+		set([]claim.Device{{Name: whole, ShareID: new(types.UID)}}, nil)
+		after(20*time.Second, "a claim is prepared", true, false)
+		after(11*time.Second, "half a minute later", true, true)
+		set(nil, errors.New("the disk does not answer"))
+		after(time.Minute, "while the records cannot be read", true, true)
+		set(nil, nil)
+		after(2*time.Second, "the claim is released", false, true)
+		after(time.Minute, "half a minute later", false, false)
+		cancel()
+		<-done
+	})
 }

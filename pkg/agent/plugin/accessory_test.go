@@ -16,7 +16,7 @@ import (
 func TestAPartThatPanicsIsStartedAgain(t *testing.T) {
 	p := newTestPlugin(fake.NewClientset(), &claims{})
 	clock := testclock.NewFakeClock(testTime)
-	p.clock = clock
+	p.Clock = clock
 	ctx, cancel := context.WithCancel(t.Context())
 	starts, ended := make(chan int), make(chan struct{})
 	go func() {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 
@@ -22,7 +23,7 @@ func TestTheConflictsOfAHeldDeviceAreConditionsOfItsClaim(t *testing.T) {
 	p := newTestPlugin(fake.NewClientset(testNode(), allocated("one")), c)
 	c.strangers = []claim.Stranger{{Device: kindtest.Name("gpu-1b-00"), Claims: []types.UID{"uid-one"}, PID: 4711}}
 	conflicts := []Conflict{ConflictDevicePlugin, ConflictOtherDriver}
-	p.conflicts = func(_ context.Context, device kind.Name) []Conflict {
+	p.Conflicts = func(_ context.Context, device kind.Name) []Conflict {
 		if device != kindtest.Name("gpu-1b-00") {
 			t.Errorf("conflicts of %q", device)
 		}
@@ -42,6 +43,7 @@ func TestTheConflictsOfAHeldDeviceAreConditionsOfItsClaim(t *testing.T) {
 	written := p.status.wanted["uid-one"].devices[0]
 	written.data = nil
 	entry := resourceapi.AllocatedDeviceStatus{Driver: testDriver, Pool: "node", Device: "gpu-1b-00", Conditions: written.conditions()}
+	entry.Conditions = append(entry.Conditions, metav1.Condition{Type: "example.com/Watched", Status: metav1.ConditionTrue})
 	if !written.matches(entry, testDriver) {
 		t.Error("a status that is up to date is written again")
 	}

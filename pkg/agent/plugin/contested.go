@@ -26,19 +26,19 @@ func (p *Plugin) findContested(ctx context.Context, needs []needed, found []unne
 	}
 	strangers, checked, err := p.strangers(ctx, held)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot look for processes without a claim, will try again", "after", p.interval)
+		klog.FromContext(ctx).Error(err, "Cannot look for processes without a claim, will try again", "after", p.ReconcileInterval)
 	}
 	byDevice := map[string]int{}
 	for _, s := range strangers {
 		byDevice[s.Device.String()]++
 	}
-	p.observer.ForeignProcesses(byDevice)
-	p.strange.SetStrangers(strangers, checked)
+	p.Observer.ForeignProcesses(byDevice)
+	p.Foreign.SetStrangers(strangers, checked)
 	unneeded := make([]types.UID, 0, len(found))
 	for _, u := range found {
 		unneeded = append(unneeded, u.UID)
 	}
-	p.ledger.SetContested(uids, unneeded, strangers)
+	p.Ledger.SetContested(uids, unneeded, strangers)
 	checks := p.checkLimits(ctx)
 	p.disturbed = p.disturbedDaemons(ctx)
 	byCause := map[string]int{}
@@ -47,17 +47,17 @@ func (p *Plugin) findContested(ctx context.Context, needs []needed, found []unne
 			continue // the status of a refused claim has the reason
 		}
 		p.shares.hold(n.object, n.Devices)
-		status := readyStatus(nameOf(n.object), n.Devices, p.clock.Now()).withStrangers(strangers).withLimits(n.Devices, checks).withConflicts(ctx, n.Devices, p.conflicts)
+		status := readyStatus(nameOf(n.object), n.Devices, p.Clock.Now()).withStrangers(strangers).withLimits(n.Devices, checks).withConflicts(ctx, n.Devices, p.Conflicts)
 		status = p.withDisturbances(ctx, status, n)
 		status.countDisturbances(byCause)
 		p.setStatus(n.object, status)
 	}
-	p.observer.DisturbedShares(byCause)
+	p.Observer.DisturbedShares(byCause)
 }
 
 func (p *Plugin) strangers(ctx context.Context, held []claim.Claim) ([]claim.Stranger, []kind.Name, error) {
-	defer p.step.Begin()()
-	return p.claims.Strangers(ctx, held)
+	defer p.Tasks.Begin()()
+	return p.Claims.Strangers(ctx, held)
 }
 
 // inUseMessage describes a foreign use of a device, its effect and its remedy. Tenants read it,

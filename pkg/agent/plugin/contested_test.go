@@ -10,16 +10,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
@@ -34,16 +28,6 @@ func TestTheFirstRoundFindsTheDevicesOfAClaimThatTheAPIHasForgotten(t *testing.T
 	p.reconcile(t.Context())
 	if diff := cmp.Diff([]types.UID{"uid-gone"}, heard.contested); diff != "" {
 		t.Errorf("contested (-want +got):\n%s", diff)
-	}
-}
-
-func TestAnotherAPIServerMakesNoDeviceContested(t *testing.T) {
-	c := holding("gone")
-	p := newTestPlugin(fake.NewClientset(), c)
-	heard := hear(p)
-	p.reconcile(t.Context())
-	if len(heard.contested) != 0 {
-		t.Errorf("an API server without the node makes %q contested", heard.contested)
 	}
 }
 
@@ -63,7 +47,7 @@ func TestStrangersAreCountedAndInTheConditionsOfTheClaim(t *testing.T) {
 	c.strangers = []claim.Stranger{{Device: kindtest.Name("gpu-1b-00"), Claims: []types.UID{"uid-one"}, PID: 4711}}
 	heard := hear(p)
 	p.reconcile(t.Context())
-	if got := observations(p.observer)["strangers gpu-1b-00"]; got != 1 {
+	if got := observations(p.Observer)["strangers gpu-1b-00"]; got != 1 {
 		t.Errorf("gpu_dra_foreign_processes is %v, want 1", got)
 	}
 	if diff := cmp.Diff(c.strangers, heard.strangers); diff != "" {
@@ -79,26 +63,10 @@ func TestStrangersAreCountedAndInTheConditionsOfTheClaim(t *testing.T) {
 	if other := p.status.wanted["uid-two"]; other == nil || len(other.devices[0].more) != 0 {
 		t.Errorf("the status of the other claim is %+v, want no condition", other)
 	}
-	// The condition is written once, and goes with the process.
-	entry := resourceapi.AllocatedDeviceStatus{Driver: testDriver, Pool: "node", Device: "gpu-1b-00"}
-	entry.Conditions = append(entry.Conditions, status.devices[0].conditions()...)
-	if types := []string{entry.Conditions[0].Type, entry.Conditions[1].Type}; !cmp.Equal(types, []string{ConditionReady, v1alpha1.ConditionForeignProcess}) {
-		t.Errorf("conditions %q", types)
-	}
-	status.devices[0].data = nil
-	entry.Conditions = append(entry.Conditions, metav1.Condition{Type: "example.com/Watched", Status: metav1.ConditionTrue})
-	if !status.devices[0].matches(entry, testDriver) {
-		t.Error("a status that is up to date is written again")
-	}
-	ended := status.devices[0]
-	ended.more = nil
-	if ended.matches(entry, testDriver) {
-		t.Error("the condition stays after the process has ended")
-	}
 	c.strangers = nil
 	c.checked = []kind.Name{kindtest.Name("gpu-1b-00")}
 	p.reconcile(t.Context())
-	if n, found := observations(p.observer)["strangers gpu-1b-00"]; found {
+	if n, found := observations(p.Observer)["strangers gpu-1b-00"]; found {
 		t.Errorf("%d strangers after the process has ended", n)
 	}
 	if len(heard.strangers) != 0 || len(heard.checked) != 1 {
@@ -112,27 +80,12 @@ func TestStrangersAreCountedAndInTheConditionsOfTheClaim(t *testing.T) {
 	}
 }
 
-// A claim that cannot be read from the API is neither needed nor unneeded.
-func TestARoundWithoutAnAnswerFindsNothing(t *testing.T) {
-	client := fake.NewClientset(testNode())
-	client.PrependReactor("get", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewInternalError(errors.New("etcd is down"))
-	})
-	c := holding("one")
-	p := newTestPlugin(client, c)
-	heard := hear(p)
-	p.reconcile(t.Context())
-	if len(heard.contested) != 0 || len(heard.needed) != 0 {
-		t.Errorf("contested %q, needed %q", heard.contested, heard.needed)
-	}
-}
-
 // The next round is minutes away.
 func TestForeignProcessesAreAsNewAsTheQuestion(t *testing.T) {
 	c := holding("one", "gone", "other")
 	p := newTestPlugin(fake.NewClientset(testNode(), allocated("one")), c)
 	clock := testclock.NewFakeClock(testTime)
-	p.clock, p.interval, p.asked = clock, time.Hour, make(chan chan struct{})
+	p.Clock, p.ReconcileInterval, p.asked = clock, time.Hour, make(chan chan struct{})
 	heard := hear(p)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -39,11 +39,11 @@ func (d MPSDaemon) equal(other MPSDaemon) bool {
 
 // disturbedDaemons lists the daemons. It returns the last ones if the supervisor does not answer.
 func (p *Plugin) disturbedDaemons(ctx context.Context) []MPSDaemon {
-	if p.daemons == nil {
+	if p.Daemons == nil {
 		return nil
 	}
-	defer p.step.Begin()()
-	all, err := p.daemons(ctx)
+	defer p.Tasks.Begin()()
+	all, err := p.Daemons(ctx)
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Cannot list MPS daemons, will retry", "err", err, "after", consumersTime)
 		return p.disturbed
@@ -57,7 +57,7 @@ func (p *Plugin) watchDaemons(ctx context.Context) {
 	changed := !slices.EqualFunc(p.disturbed, now, MPSDaemon.equal)
 	p.disturbed = now
 	// Also without a change: a claim may be released after the reconciliation has seen the change.
-	for _, l := range p.shares.takeLeft(p.clock.Now()) {
+	for _, l := range p.shares.takeLeft(p.Clock.Now()) {
 		if p.tellLeft(ctx, l) {
 			p.shares.forget(l.object.UID)
 		}
@@ -114,17 +114,17 @@ const recallPatience = 2 * time.Second
 // recall holds a claim that is about to be released and was prepared by an earlier agent. The API
 // still has its pods: the kubelet unprepares a claim before it reports the end of the pod.
 func (p *Plugin) recall(ctx context.Context, uid types.UID) {
-	if p.daemons == nil || p.shares.knows(uid) {
+	if p.Daemons == nil || p.shares.knows(uid) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, recallPatience)
 	defer cancel()
-	all, _ := p.claims.Held(ctx) // the release reads the same records, and reports an error
+	all, _ := p.Claims.Held(ctx) // the release reads the same records, and reports an error
 	at := slices.IndexFunc(all, func(c claim.Claim) bool { return c.UID == uid })
 	if at < 0 || !slices.ContainsFunc(all[at].Devices, isShare) {
 		return
 	}
-	object, err := p.client.ResourceV1().ResourceClaims(all[at].Namespace).Get(ctx, all[at].Name, metav1.GetOptions{})
+	object, err := p.Client.ResourceV1().ResourceClaims(all[at].Namespace).Get(ctx, all[at].Name, metav1.GetOptions{})
 	if err != nil || object.UID != uid {
 		klog.FromContext(ctx).V(2).Info("Cannot read a claim that ends; its pods get no event if their share was interrupted", "err", err)
 		return
@@ -187,7 +187,7 @@ func (p *Plugin) withDisturbances(ctx context.Context, s *claimStatus, n needed)
 		disturbances := p.disturbances(n, d.device)
 		d.more = append(d.more, disturbances...)
 		for _, c := range disturbances {
-			if !hasCondition(n.object, p.driver, *d, c) {
+			if !hasCondition(n.object, p.DriverName, *d, c) {
 				found = append(found, c)
 			}
 		}

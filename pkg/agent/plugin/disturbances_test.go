@@ -88,7 +88,7 @@ func TestWhatKeepsTheProgramsOfASharesFromComputingIsSaid(t *testing.T) {
 			objects[1].Status.ReservedFor[0].UID, objects[1].Status.ReservedFor[0].Name = "uid-other", "other"
 			client := fake.NewClientset(testNode(), objects[0], objects[1])
 			p := newTestPlugin(client, held)
-			p.daemons = func(context.Context) ([]MPSDaemon, error) { return []MPSDaemon{c.daemon}, nil }
+			p.Daemons = func(context.Context) ([]MPSDaemon, error) { return []MPSDaemon{c.daemon}, nil }
 			p.reconcile(t.Context())
 			p.reconcile(t.Context())
 			var events []string
@@ -123,8 +123,8 @@ func TestWhatKeepsTheProgramsOfASharesFromComputingIsSaid(t *testing.T) {
 					t.Errorf("note %q, want %q", e.Note, c.note)
 				}
 			}
-			if got := observations(p.observer)["disturbed "+strings.Join(codesOf(c.one), "")]; c.one != "" && got != len(events)/2 {
-				t.Errorf("%d disturbed shares, want %d: %v", got, len(events)/2, observations(p.observer))
+			if got := observations(p.Observer)["disturbed "+strings.Join(codesOf(c.one), "")]; c.one != "" && got != len(events)/2 {
+				t.Errorf("%d disturbed shares, want %d: %v", got, len(events)/2, observations(p.Observer))
 			}
 		})
 	}
@@ -151,7 +151,7 @@ func TestTheConditionOfADisturbanceIsTheRecordOfItsEvent(t *testing.T) {
 		return refused, nil, errors.New("overloaded")
 	})
 	p := newTestPlugin(client, held)
-	p.daemons = down
+	p.Daemons = down
 	p.reconcile(t.Context())
 	if got := disturbancesOf(p, "uid-one"); len(got) > 0 {
 		t.Errorf("without its event, the claim gets %+v", got)
@@ -168,7 +168,7 @@ func TestTheConditionOfADisturbanceIsTheRecordOfItsEvent(t *testing.T) {
 	}
 	client = fake.NewClientset(testNode(), objects[0], objects[1])
 	p = newTestPlugin(client, held)
-	p.daemons = down
+	p.Daemons = down
 	p.reconcile(t.Context())
 	if got := tolds(t, client); len(got) > 0 {
 		t.Errorf("the events are repeated: %q", got)
@@ -184,7 +184,7 @@ func TestAClaimWithoutMPSIsNotDisturbed(t *testing.T) {
 		held.held[i].Devices[0].Terms = share.Terms{Share: &share.Amount{Memory: 1 << 30}}
 	}
 	p := newTestPlugin(fake.NewClientset(testNode(), objects[0], objects[1]), held)
-	p.daemons = func(context.Context) ([]MPSDaemon, error) {
+	p.Daemons = func(context.Context) ([]MPSDaemon, error) {
 		return []MPSDaemon{{Name: "gpu-1b-00", IsDown: true, Interrupted: testTime, Waiting: []types.UID{"uid-trainer"}}}, nil
 	}
 	p.reconcile(t.Context())
@@ -199,16 +199,16 @@ func TestClaimsAreComparedAtOnceWhenADaemonChanges(t *testing.T) {
 	p := newTestPlugin(fake.NewClientset(testNode(), objects[0], objects[1]), held)
 	var now []MPSDaemon
 	var away error
-	p.daemons = func(context.Context) ([]MPSDaemon, error) { return now, away }
+	p.Daemons = func(context.Context) ([]MPSDaemon, error) { return now, away }
 	round := func(when, want string) {
 		t.Helper()
-		p.clock.(*testclock.FakeClock).Step(consumersTime)
+		p.Clock.(*testclock.FakeClock).Step(consumersTime)
 		p.watchDaemons(t.Context())
 		var got string
 		for _, c := range disturbancesOf(p, "uid-one") {
 			got += c.Type
 		}
-		if compared := p.compared.Equal(p.clock.Now()); got != want || compared != (when != "unchanged") {
+		if compared := p.compared.Equal(p.Clock.Now()); got != want || compared != (when != "unchanged") {
 			t.Errorf("%s: condition %q, want %q; compared %t", when, got, want, compared)
 		}
 	}
@@ -227,9 +227,9 @@ func TestAClaimThatWasReleasedAfterTheEndOfItsDaemonHasTheEvent(t *testing.T) {
 	client := fake.NewClientset(testNode(), objects[0], objects[1])
 	p := newTestPlugin(client, held)
 	var now []MPSDaemon
-	p.daemons = func(context.Context) ([]MPSDaemon, error) { return now, nil }
+	p.Daemons = func(context.Context) ([]MPSDaemon, error) { return now, nil }
 	p.reconcile(t.Context())
-	clock := p.clock.(*testclock.FakeClock)
+	clock := p.Clock.(*testclock.FakeClock)
 	p.released("uid-two")
 	clock.Step(time.Second)
 	now = []MPSDaemon{{Name: "gpu-1b-00", Interrupted: clock.Now()}}
@@ -254,8 +254,8 @@ func TestAClaimThatAnEarlierAgentPreparedHasTheEventAfterItsRelease(t *testing.T
 	held, objects := sharing()
 	client := fake.NewClientset(testNode(), objects[0], objects[1])
 	p := newTestPlugin(client, held)
-	clock := p.clock.(*testclock.FakeClock)
-	p.daemons = func(context.Context) ([]MPSDaemon, error) {
+	clock := p.Clock.(*testclock.FakeClock)
+	p.Daemons = func(context.Context) ([]MPSDaemon, error) {
 		return []MPSDaemon{{Name: "gpu-1b-00", Interrupted: testTime}}, nil
 	}
 	clock.Step(time.Second)

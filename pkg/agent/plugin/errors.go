@@ -18,11 +18,11 @@ import (
 // [Options].PublishError. Any other error is fatal.
 func (p *Plugin) HandleError(ctx context.Context, err error, msg string) {
 	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
-		p.fatal(fmt.Errorf("%s: %w", msg, err))
+		p.Fatal(fmt.Errorf("%s: %w", msg, err))
 		return
 	}
-	p.observer.PublishFailed(publishReason(err))
-	p.publishError(ctx, err, msg)
+	p.Observer.PublishFailed(publishReason(err))
+	p.PublishError(ctx, err, msg)
 }
 
 // publishReason returns the API server's reason for an error, such as "Forbidden". It

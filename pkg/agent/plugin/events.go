@@ -18,10 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 )
 
 const (
@@ -41,14 +39,12 @@ var errRateLimit = errors.New("too many events")
 // events creates events about claims in the name of the driver and its node. The chart's policy
 // own-events admits no others.
 type events struct {
-	driver, node string
-	client       kubernetes.Interface
-	clock        clock.WithTicker
-	limit        flowcontrol.RateLimiter
+	Options
+	limit flowcontrol.RateLimiter
 }
 
 func newEvents(o Options) events {
-	return events{o.DriverName, o.NodeName, o.Client, o.Clock, flowcontrol.NewTokenBucketRateLimiterWithClock(eventsPerMinute/60., eventsAtOnce, o.Clock)}
+	return events{o, flowcontrol.NewTokenBucketRateLimiterWithClock(eventsPerMinute/60., eventsAtOnce, o.Clock)}
 }
 
 // create creates an event on an object. It succeeds if the event exists, if the namespace ends, and
@@ -59,10 +55,10 @@ func (e *events) create(ctx context.Context, on corev1.ObjectReference, name, ac
 	}
 	ctx, cancel := context.WithTimeout(ctx, eventPatience)
 	defer cancel()
-	_, err := e.client.EventsV1().Events(on.Namespace).Create(ctx, &eventsv1.Event{
+	_, err := e.Client.EventsV1().Events(on.Namespace).Create(ctx, &eventsv1.Event{
 		ObjectMeta:          metav1.ObjectMeta{Namespace: on.Namespace, Name: name},
-		EventTime:           metav1.NewMicroTime(e.clock.Now()),
-		ReportingController: e.driver, ReportingInstance: e.node[:min(len(e.node), maxInstance)],
+		EventTime:           metav1.NewMicroTime(e.Clock.Now()),
+		ReportingController: e.DriverName, ReportingInstance: e.NodeName[:min(len(e.NodeName), maxInstance)],
 		Action: action, Type: kind, Reason: reason, Note: note, Regarding: on,
 	}, metav1.CreateOptions{})
 	switch {

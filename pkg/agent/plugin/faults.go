@@ -60,12 +60,9 @@ type Faults interface {
 // create each event once. Faults while no agent runs are not told.
 type faultEvents struct {
 	events
-	held     func(context.Context) ([]claim.Claim, error)
-	accounts Accounts
-	faults   Faults
-	observer Observer
-	limit    flowcontrol.RateLimiter
-	queue    chan faultEvent
+	// faults limits how many faults are handled.
+	faults flowcontrol.RateLimiter
+	queue  chan faultEvent
 
 	// last has the last fault of each GPU. told has the time of the last event by object and
 	// reason. Only see uses them.
@@ -81,15 +78,14 @@ type faultEvent struct {
 
 func newFaultEvents(o Options) *faultEvents {
 	return &faultEvents{
-		events: newEvents(o), held: o.Claims.Held, accounts: o.Accounts, faults: o.Faults, observer: o.Observer,
-		limit: flowcontrol.NewTokenBucketRateLimiterWithClock(faultsPerSecond, faultsAtOnce, o.Clock),
+		events: newEvents(o), faults: flowcontrol.NewTokenBucketRateLimiterWithClock(faultsPerSecond, faultsAtOnce, o.Clock),
 		queue: make(chan faultEvent, maxQueue), last: map[gpu.PCIAddress]kernellog.XID{}, told: map[string]time.Duration{},
 	}
 }
 
 // follow queues the events about faults until ctx ends.
 func (f *faultEvents) follow(ctx context.Context) {
-	f.faults.Follow(ctx, func(x kernellog.XID) { f.see(ctx, x) })
+	f.Faults.Follow(ctx, func(x kernellog.XID) { f.see(ctx, x) })
 }
 
 // send creates the queued events until ctx ends.
@@ -121,17 +117,17 @@ func (f *faultEvents) see(ctx context.Context, x kernellog.XID) {
 		return
 	}
 	f.last[x.GPU] = x
-	if !f.limit.TryAccept() {
+	if !f.faults.TryAccept() {
 		klog.FromContext(ctx).V(2).Info("Too many faults of programs", "device", x.GPU.DeviceName())
 		return
 	}
-	pod := f.faults.PodOf(x.PID)
+	pod := f.Faults.PodOf(x.PID)
 	users, err := f.usersOf(ctx, x.GPU)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot list the claims of a fault", "device", x.GPU.DeviceName(), "xid", x.Number)
 		return
 	}
-	at, where := f.clock.Now().UTC().Format(time.TimeOnly)+" UTC", x.GPU.DeviceName()+" of node "+f.node
+	at, where := f.Clock.Now().UTC().Format(time.TimeOnly)+" UTC", x.GPU.DeviceName()+" of node "+f.NodeName
 	own := culprits(users, pod)
 	meaning, who, blame := of.Meaning, "another program", FaultOwn
 	if len(own) == 0 {
@@ -177,7 +173,7 @@ const stopped = 43
 
 // usersOf returns the prepared claims on a GPU.
 func (f *faultEvents) usersOf(ctx context.Context, address gpu.PCIAddress) ([]faultUser, error) {
-	held, err := f.held(ctx)
+	held, err := f.Claims.Held(ctx)
 	var users []faultUser
 	for _, c := range held {
 		if c.Phase != claim.Prepared && c.Phase != claim.Unrecorded || !slices.Contains(gpusOf(c), address) {
@@ -187,7 +183,7 @@ func (f *faultEvents) usersOf(ctx context.Context, address gpu.PCIAddress) ([]fa
 		for _, uid := range c.Pods {
 			u.pods[uid] = ""
 		}
-		for uid, name := range f.accounts.PodsOf(ctx, c.Ref) {
+		for uid, name := range f.Accounts.PodsOf(ctx, c.Ref) {
 			u.pods[uid] = name
 		}
 		for _, d := range c.Devices {
@@ -238,7 +234,7 @@ func (f *faultEvents) enqueue(ctx context.Context, x kernellog.XID, u faultUser,
 		on = corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: u.Namespace, Name: name, UID: pod}
 	}
 	object = fmt.Sprintf("%s %s/%s", on.Kind, on.Namespace, on.Name)
-	f.observer.ProgramFault(x.Number, blame, u.Namespace)
+	f.Observer.ProgramFault(x.Number, blame, u.Namespace)
 	maps.DeleteFunc(f.told, func(_ string, at time.Duration) bool { return x.At-at >= faultPause })
 	key := string(on.UID) + " " + reason
 	if _, isTold := f.told[key]; isTold {
@@ -269,7 +265,7 @@ func (f *faultEvents) deliver(ctx context.Context, e faultEvent) {
 			return
 		}
 		select {
-		case <-f.clock.After(next):
+		case <-f.Clock.After(next):
 		case <-ctx.Done():
 			return
 		}

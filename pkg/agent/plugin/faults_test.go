@@ -51,7 +51,7 @@ func newFaulting(t *testing.T, held ...claim.Claim) *faulting {
 
 func (f *faulting) restart() {
 	f.faultEvents = newFaultEvents(Options{
-		DriverName: testDriver, NodeName: "node", Client: f.client, Claims: f.claims, Accounts: f, Clock: testclock.NewFakeClock(testTime), Faults: f, Observer: f.counts,
+		Place: Place{DriverName: testDriver}, NodeName: "node", Client: f.client, Claims: f.claims, Accounts: f, Clock: testclock.NewFakeClock(testTime), Faults: f, Observer: f.counts,
 	})
 }
 
@@ -230,7 +230,7 @@ func TestManyFaultsAreLimited(t *testing.T) {
 func TestAnEventAboutAFaultIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFaulting(t, on("1", "gpu-1b-00", share.Terms{}))
-		f.clock = clock.RealClock{}
+		f.Clock = clock.RealClock{}
 		fails := 0
 		f.client.PrependReactor("create", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
 			fails++
@@ -251,7 +251,7 @@ func TestAnEventAboutAFaultIsRetried(t *testing.T) {
 // The API server refuses longer notes.
 func TestNotesAboutFaultsFitTheAPI(t *testing.T) {
 	f := newFaulting(t, on("1", "gpu-1b-00", share.Terms{}))
-	f.node = strings.Repeat("n", 253)
+	f.NodeName = strings.Repeat("n", 253)
 	for i, of := range cause.Faults() {
 		f.log(t, time.Duration(i)*time.Hour, of.XID, 1)
 	}

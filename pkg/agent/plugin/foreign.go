@@ -15,10 +15,10 @@ import (
 // published. Another driver of the same name writes them, also from another machine, and
 // the kubelet's registry does not show that one.
 func (p *Plugin) checkSlices(ctx context.Context) {
-	defer p.step.Begin()()
+	defer p.Tasks.Begin()()
 	limited, cancel := context.WithTimeout(ctx, readPatience)
 	defer cancel()
-	slices, err := p.client.ResourceV1().ResourceSlices().List(limited, p.ownSlices())
+	slices, err := p.Client.ResourceV1().ResourceSlices().List(limited, p.ownSlices())
 	if err != nil {
 		if ctx.Err() == nil {
 			klog.FromContext(ctx).V(2).Info("Cannot list the ResourceSlices of the node", "err", err)
@@ -26,11 +26,11 @@ func (p *Plugin) checkSlices(ctx context.Context) {
 		return
 	}
 	count, example := foreignDevices(slices.Items)
-	if count > 0 && p.foreign == 0 {
+	if count > 0 && p.foreignDevices == 0 {
 		klog.FromContext(ctx).Info("Another driver of this name publishes devices of the node", "devices", count, "slice", example.Name, "pool", example.Spec.Pool.Name)
 	}
-	p.foreign = count
-	p.observer.ForeignDevices(count)
+	p.foreignDevices = count
+	p.Observer.ForeignDevices(count)
 }
 
 // foreignDevices returns the number of devices with names that this driver does not use.

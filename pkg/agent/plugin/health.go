@@ -16,9 +16,9 @@ const healthInterval = 10 * time.Second
 // WatchHealthStatus implements [kubeletplugin.DRAPlugin]. It sends a report of all
 // devices at the start, after every change and every 10 seconds.
 func (p *Plugin) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
-	changed, unsubscribe := p.devices.Subscribe()
+	changed, unsubscribe := p.Devices.Subscribe()
 	defer unsubscribe()
-	ticker := p.clock.NewTicker(healthInterval)
+	ticker := p.Clock.NewTicker(healthInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -37,14 +37,14 @@ func (p *Plugin) WatchHealthStatus(ctx context.Context, reports chan<- kubeletpl
 
 func (p *Plugin) health() kubeletplugin.DeviceHealthReport {
 	var report kubeletplugin.DeviceHealthReport
-	now := p.clock.Now()
-	for _, d := range p.devices.Health() {
+	now := p.Clock.Now()
+	for _, d := range p.Devices.Health() {
 		health := kubeletplugin.HealthStatusHealthy
 		if !d.Healthy {
 			health = kubeletplugin.HealthStatusUnhealthy
 		}
 		report.Devices = append(report.Devices, kubeletplugin.DeviceHealth{
-			PoolName: p.node, DeviceName: d.Device,
+			PoolName: p.NodeName, DeviceName: d.Device,
 			Health: health, Message: d.Message, LastUpdated: now,
 		})
 	}

@@ -41,7 +41,7 @@ func (s *healthSource) Subscribe() (<-chan struct{}, func()) { return s.changed,
 func TestHealthIsSentOnEveryChangeAndBeforeItExpires(t *testing.T) {
 	clock := testclock.NewFakeClock(testTime)
 	source := newHealthSource(Health{Device: "gpu-1b-00", Healthy: true}, Health{Device: "gpu-43-00", Healthy: true})
-	p := &Plugin{node: "node", devices: source, clock: clock}
+	p := &Plugin{Options: Options{NodeName: "node", Devices: source, Clock: clock}}
 	ctx, cancel := context.WithCancel(t.Context())
 	reports := make(chan kubeletplugin.DeviceHealthReport)
 	ended := make(chan error, 1)

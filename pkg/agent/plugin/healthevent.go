@@ -33,11 +33,11 @@ type healthEvent struct {
 // failure returns the event of a GPU that has failed. Its users read it, so it has only texts
 // of the table: the error of the driver may name other users' processes.
 func (h *healthEvents) failure(c reportedCause, address gpu.PCIAddress) healthEvent {
-	of := cause.Unhealthy(c.Value).For(h.node, address.DeviceName(), address.String())
+	of := cause.Unhealthy(c.Cause).For(h.NodeName, address.DeviceName(), address.String())
 	return healthEvent{
 		kind: corev1.EventTypeWarning, reason: v1alpha1.ReasonGPUUnhealthy,
 		note: fmt.Sprintf("%s of node %s is unhealthy (%s): %s. %s. What to do: %s.",
-			address.DeviceName(), h.node, of.Code, of.Meaning, sentence(of.Effect), of.User),
+			address.DeviceName(), h.NodeName, of.Code, of.Meaning, sentence(of.Effect), of.User),
 		occasion: c.occasion(),
 	}
 }
@@ -48,7 +48,7 @@ func (h *healthEvents) recovery(r report) healthEvent {
 	return healthEvent{
 		kind: corev1.EventTypeNormal, reason: v1alpha1.ReasonGPUHealthy,
 		note: fmt.Sprintf("%s of node %s is healthy again (it was %s). A program that has failed does not recover by itself: delete its pod, so that its controller starts it again.",
-			r.GPU, h.node, cause.Unhealthy(first.Value).Code),
+			r.GPU, h.NodeName, cause.Unhealthy(first.Cause).Code),
 		occasion: "healthy " + first.occasion(),
 	}
 }
@@ -64,7 +64,7 @@ func sentence(clause string) string {
 func (h *healthEvents) create(ctx context.Context, r *report, e healthEvent) error {
 	limited, cancel := context.WithTimeout(ctx, eventPatience)
 	defer cancel()
-	object, err := h.client.ResourceV1().ResourceClaims(r.Namespace).Get(limited, r.Name, metav1.GetOptions{})
+	object, err := h.Client.ResourceV1().ResourceClaims(r.Namespace).Get(limited, r.Name, metav1.GetOptions{})
 	if isGone(err, r.Name) || err == nil && object.UID != r.Claim {
 		return nil
 	}
@@ -107,5 +107,5 @@ func isAnswer(err error) bool {
 
 // occasion identifies the report of a cause.
 func (c reportedCause) occasion() string {
-	return c.Value + " " + c.Since.UTC().Format(time.RFC3339Nano)
+	return c.Cause + " " + c.Since.UTC().Format(time.RFC3339Nano)
 }

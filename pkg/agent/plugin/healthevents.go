@@ -40,13 +40,11 @@ type CauseFunc func(address gpu.PCIAddress) (value string, since time.Time, know
 // agent repeats no event.
 type healthEvents struct {
 	events
-	held    func(context.Context) ([]claim.Claim, error)
-	cause   CauseFunc
 	reports reports
 }
 
 func newHealthEvents(o Options) *healthEvents {
-	return &healthEvents{events: newEvents(o), held: o.Claims.Held, cause: o.Cause, reports: reports{o.Reports}}
+	return &healthEvents{newEvents(o), reports{o.Reports}}
 }
 
 // run runs rounds until ctx ends: at the start, after each change, and at intervals.
@@ -67,7 +65,7 @@ func (h *healthEvents) run(ctx context.Context, devices Devices) {
 			next = pause.Step()
 			klog.FromContext(ctx).Error(err, "Cannot create events about GPUs, will retry", "after", next)
 		}
-		timer := h.clock.NewTimer(next)
+		timer := h.Clock.NewTimer(next)
 		select {
 		case <-changed:
 		case <-timer.C():
@@ -80,7 +78,7 @@ func (h *healthEvents) run(ctx context.Context, devices Devices) {
 // round creates the events that are due. It continues after the API server has refused an
 // event, and ends if the server does not answer or the rate limit is reached.
 func (h *healthEvents) round(ctx context.Context) error {
-	held, err := h.held(ctx)
+	held, err := h.Claims.Held(ctx)
 	if err != nil {
 		return err
 	}
@@ -112,7 +110,7 @@ func (h *healthEvents) round(ctx context.Context) error {
 
 // update creates the events that are due about one GPU of a claim.
 func (h *healthEvents) update(ctx context.Context, c claim.Claim, address gpu.PCIAddress, r report) error {
-	value, since, known := h.cause(address)
+	value, since, known := h.Cause(address)
 	if !known {
 		return nil
 	}
@@ -139,10 +137,10 @@ func (h *healthEvents) reportFault(ctx context.Context, r report, address gpu.PC
 			return nil
 		}
 		if since.IsZero() {
-			since = h.clock.Now()
+			since = h.Clock.Now()
 		}
 		// The record of the time comes first: the names of the events follow from it.
-		i, r.Causes = len(r.Causes), append(r.Causes, reportedCause{Value: value, Since: since.Round(0).UTC()})
+		i, r.Causes = len(r.Causes), append(r.Causes, reportedCause{Cause: value, Since: since.Round(0).UTC()})
 		if err := h.reports.write(r); err != nil {
 			return err
 		}

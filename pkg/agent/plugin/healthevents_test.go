@@ -73,7 +73,7 @@ func newFailing(c *claims, objects ...runtime.Object) *failing {
 // restart replaces the agent by another one.
 func (f *failing) restart() {
 	f.healthEvents = newHealthEvents(Options{
-		DriverName: testDriver, NodeName: "node", Client: f.client, Claims: f.claims, Clock: f.clock, Reports: f.records,
+		Place: Place{DriverName: testDriver}, NodeName: "node", Client: f.client, Claims: f.claims, Clock: f.clock, Reports: f.records,
 		Cause: func(address gpu.PCIAddress) (string, time.Time, bool) {
 			if address.DeviceName() != "gpu-1b-00" {
 				return "", time.Time{}, !f.unknown
@@ -152,6 +152,8 @@ func TestAFaultAndItsEndAreOneEventEach(t *testing.T) {
 	}
 	f.value, f.since = "xid-79", testTime.Add(time.Minute)
 	f.want(t, "after another fault", podFails, claimFails)
+	f.since = testTime.Add(2 * time.Minute)
+	f.want(t, "after the same fault again, before a repair", podFails, claimFails)
 	f.claims.held = nil
 	f.want(t, "after the claim has ended")
 	if len(f.records) > 0 {
@@ -192,10 +194,10 @@ func TestAnEventSaysWhatFailsWhatFollowsAndWhatToDo(t *testing.T) {
 // The API server refuses longer notes and names.
 func TestEventsOfEveryCauseFitTheAPI(t *testing.T) {
 	f := newFailing(&claims{})
-	f.node = strings.Repeat("n", validation.DNS1123SubdomainMaxLength)
+	f.NodeName = strings.Repeat("n", validation.DNS1123SubdomainMaxLength)
 	address := gpu.PCIAddress{Domain: 0xffffffff, Bus: 0xff, Device: 0x1f}
 	for _, c := range cause.All() {
-		note := f.failure(reportedCause{Value: c.Value}, address).note
+		note := f.failure(reportedCause{Cause: c.Value}, address).note
 		if len(note) > 1024 || strings.Contains(note, "NODE") || strings.Contains(note, "ADDRESS") {
 			t.Errorf("%s: %d bytes: %s", c.Code, len(note), note)
 		}
@@ -366,15 +368,6 @@ func TestAReportThatGoesAwayWhileItsEventsAreCreated(t *testing.T) {
 	}
 }
 
-func TestAGPUThatFailsTwiceByTheSameCauseHasTwoEvents(t *testing.T) {
-	f := newFailing(holding("one"), used("one", "trainer"))
-	f.value, f.since = "xid-79", testTime
-	f.want(t, "after the fault", podFails, claimFails)
-	f.since = testTime.Add(time.Minute)
-	f.want(t, "after the next fault, before a repair", podFails, claimFails)
-	f.want(t, "later")
-}
-
 func TestEventsFollowAChangeOfHealth(t *testing.T) {
 	source := newHealthSource()
 	f := newFailing(holding("one"), used("one"))
@@ -385,7 +378,7 @@ func TestEventsFollowAChangeOfHealth(t *testing.T) {
 	})
 	values := make(chan string, 1)
 	values <- ""
-	f.cause = func(gpu.PCIAddress) (string, time.Time, bool) {
+	f.Cause = func(gpu.PCIAddress) (string, time.Time, bool) {
 		value := <-values
 		values <- value
 		return value, testTime, true

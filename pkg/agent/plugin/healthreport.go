@@ -36,8 +36,8 @@ type report struct {
 
 // reportedCause is a cause for which a GPU is unhealthy.
 type reportedCause struct {
-	// Value of the taint, and Since when it has it.
-	Value string    `json:"value"`
+	// Cause is the value of the taint, and Since when the GPU has it.
+	Cause string    `json:"value"`
 	Since time.Time `json:"since"`
 	// Reported is set once all events were created.
 	Reported bool `json:"reported,omitempty"`
@@ -51,8 +51,8 @@ func (r report) isReported() bool {
 }
 
 // find returns the index of a cause, or -1. Without a time, each report of the value counts.
-func (r report) find(value string, since time.Time) int {
-	return slices.IndexFunc(r.Causes, func(c reportedCause) bool { return c.Value == value && (since.IsZero() || c.Since.Equal(since)) })
+func (r report) find(cause string, since time.Time) int {
+	return slices.IndexFunc(r.Causes, func(c reportedCause) bool { return c.Cause == cause && (since.IsZero() || c.Since.Equal(since)) })
 }
 
 // reports are the reports on the disk. Both agents of a rolling update read and write them.

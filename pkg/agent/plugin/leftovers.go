@@ -20,7 +20,7 @@ import (
 const dialPatience = time.Second
 
 // RemoveLeftovers removes the files that killed agents of the driver left in the
-// directories of [Options]:
+// directories of a place:
 //
 //   - sockets without a listener. Each pod has its own socket names, so no later agent
 //     replaces them, and the kubelet keeps dialing the sockets in its registry. Other
@@ -29,7 +29,7 @@ const dialPatience = time.Second
 //
 // No other agent of the driver may run meanwhile: its socket can refuse connections
 // for a moment, and its temporary files may be in use.
-func RemoveLeftovers(ctx context.Context, driverName, dataDir, registryDir, cdiDir string) error {
+func RemoveLeftovers(ctx context.Context, p Place) error {
 	var errs []error
 	remove := func(pattern string, isLeft func(path string) bool) {
 		found, err := filepath.Glob(pattern)
@@ -40,11 +40,10 @@ func RemoveLeftovers(ctx context.Context, driverName, dataDir, registryDir, cdiD
 			}
 		}
 	}
-	for _, pattern := range sockets(driverName, dataDir, registryDir) {
+	for _, pattern := range p.socketPatterns() {
 		remove(pattern, func(path string) bool { return isDead(ctx, path) })
 	}
-	files := metadataFiles{driverName, dataDir, cdiDir}
-	for _, pattern := range []string{files.specPattern(), files.filePattern()} {
+	for _, pattern := range []string{p.specPattern(), p.filePattern()} {
 		remove(pattern+metadataTemporary, func(string) bool { return true })
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -53,11 +52,11 @@ func RemoveLeftovers(ctx context.Context, driverName, dataDir, registryDir, cdiD
 	return nil
 }
 
-// sockets returns [filepath.Glob] patterns for the sockets of the driver's agents in
+// socketPatterns returns [filepath.Glob] patterns for the sockets of the driver's agents in
 // pods. They do not match the sockets of NVIDIA's own driver, which have whole UIDs in
 // their names.
-func sockets(driverName, dataDir, registryDir string) []string {
-	return []string{filepath.Join(dataDir, "dra-"+podPattern()+".sock"), filepath.Join(registryDir, driverName+"-"+podPattern()+"-reg.sock")}
+func (p Place) socketPatterns() []string {
+	return []string{filepath.Join(p.DataDir, "dra-"+podPattern()+".sock"), filepath.Join(p.RegistryDir, p.DriverName+"-"+podPattern()+"-reg.sock")}
 }
 
 // podPattern returns a [filepath.Match] pattern for the [instance] of a pod.

@@ -48,7 +48,8 @@ func TestRemoveLeftoversRemovesOnlyFilesOfKilledAgents(t *testing.T) {
 		}
 	}
 
-	if err := plugin.RemoveLeftovers(t.Context(), "gpu.nvidia.com", data, registry, specs); err != nil {
+	place := plugin.Place{DriverName: "gpu.nvidia.com", DataDir: data, RegistryDir: registry, CDIDir: specs}
+	if err := plugin.RemoveLeftovers(t.Context(), place); err != nil {
 		t.Fatal(err)
 	}
 	for dir, want := range map[string][]string{
@@ -71,7 +72,8 @@ func TestRemoveLeftoversRemovesOnlyFilesOfKilledAgents(t *testing.T) {
 			t.Errorf("left in %s (-want +got):\n%s", dir, diff)
 		}
 	}
-	if err := plugin.RemoveLeftovers(t.Context(), "gpu.nvidia.com", filepath.Join(data, "none"), registry, specs); err != nil {
+	place.DataDir = filepath.Join(data, "none")
+	if err := plugin.RemoveLeftovers(t.Context(), place); err != nil {
 		t.Errorf("before the folder is made: %v", err)
 	}
 }

@@ -18,29 +18,26 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 )
 
-// metadataFiles are the files that upstream writes for claims:
+// metadataFile is one of the files that upstream writes for claims:
 //
 //	<CDI directory>/<driver>_metadata_<claim UID>_<request>.json
 //	<data directory>/dra-device-metadata/<namespace>_<claim>/<request>/metadata.json
 //
-// The first is a CDI spec, which mounts the second into containers.
-type metadataFiles struct{ driver, dataDir, cdiDir string }
-
-// metadataFile is one of the files. claim is empty if the file cannot be parsed, as
+// The first is a CDI spec, which mounts the second into containers. claim is empty if the file cannot be parsed, as
 // after a crash of the machine. Such a file belongs to no claim.
 type metadataFile struct {
 	path  string
 	claim types.UID
 }
 
-func (f metadataFiles) specPrefix() string { return f.driver + "_metadata_" }
+func (p Place) specPrefix() string { return p.DriverName + "_metadata_" }
 
-func (f metadataFiles) specPattern() string {
-	return filepath.Join(f.cdiDir, f.specPrefix()+"*.json")
+func (p Place) specPattern() string {
+	return filepath.Join(p.CDIDir, p.specPrefix()+"*.json")
 }
 
-func (f metadataFiles) filePattern() string {
-	return filepath.Join(f.dataDir, metadataDir, "*", "*", "metadata.json")
+func (p Place) filePattern() string {
+	return filepath.Join(p.DataDir, metadataDir, "*", "*", "metadata.json")
 }
 
 // metadataDir is the folder of the metadata files below the data directory.
@@ -52,20 +49,20 @@ func MetadataFolder(namespace, claim string) string {
 	return filepath.Join(metadataDir, namespace+"_"+claim)
 }
 
-// list returns the existing files. A directory is named after a claim and can contain
-// a file of an earlier claim with that name, so list reads the UID from the file.
-func (f metadataFiles) list() ([]metadataFile, error) {
+// metadata returns the existing files. A directory is named after a claim and can contain
+// a file of an earlier claim with that name, so metadata reads the UID from the file.
+func (p Place) metadata() ([]metadataFile, error) {
 	var all []metadataFile
-	specs, err := filepath.Glob(f.specPattern())
+	specs, err := filepath.Glob(p.specPattern())
 	if err != nil {
 		return nil, err
 	}
 	for _, path := range specs {
 		// Neither a UID nor the name of a request has an underscore.
-		uid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), f.specPrefix()), "_")
+		uid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), p.specPrefix()), "_")
 		all = append(all, metadataFile{path, types.UID(uid)})
 	}
-	files, err := filepath.Glob(f.filePattern())
+	files, err := filepath.Glob(p.filePattern())
 	if err != nil {
 		return nil, err
 	}
@@ -101,13 +98,13 @@ func ownerOf(path string) (types.UID, error) {
 	return head.Metadata.UID, nil
 }
 
-// isWhole reports whether the files of each request of a claim exist. Files that cannot be
-// read count as whole.
-func (f metadataFiles) isWhole(c claim.Claim) bool {
+// hasMetadata reports whether the files of each request of a claim exist. It returns true if they
+// cannot be read.
+func (p Place) hasMetadata(c claim.Claim) bool {
 	for _, d := range c.Devices {
 		request := resourceclaim.BaseRequestRef(d.Request)
-		owner, err := ownerOf(filepath.Join(f.dataDir, MetadataFolder(c.Namespace, c.Name), request, "metadata.json"))
-		_, noSpec := os.Stat(filepath.Join(f.cdiDir, f.specPrefix()+string(c.UID)+"_"+request+".json"))
+		owner, err := ownerOf(filepath.Join(p.DataDir, MetadataFolder(c.Namespace, c.Name), request, "metadata.json"))
+		_, noSpec := os.Stat(filepath.Join(p.CDIDir, p.specPrefix()+string(c.UID)+"_"+request+".json"))
 		if err == nil && owner != c.UID || errors.Is(noSpec, fs.ErrNotExist) {
 			return false
 		}
@@ -115,11 +112,11 @@ func (f metadataFiles) isWhole(c claim.Claim) bool {
 	return true
 }
 
-// removeUnheld removes the files of claims that are not held. It lists the files before
+// removeUnheld removes the metadata files of claims that are not held. It lists the files before
 // the claims, because a claim is held before its files are written. No call may write
 // metadata files meanwhile.
-func (f metadataFiles) removeUnheld(held func() ([]claim.Claim, error)) error {
-	files, err := f.list()
+func (p Place) removeUnheld(held func() ([]claim.Claim, error)) error {
+	files, err := p.metadata()
 	if err != nil || len(files) == 0 {
 		return err
 	}
@@ -139,7 +136,7 @@ func (f metadataFiles) removeUnheld(held func() ([]claim.Claim, error)) error {
 		if err := os.Remove(file.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
-		if dir := filepath.Dir(file.path); dir != f.cdiDir {
+		if dir := filepath.Dir(file.path); dir != filepath.Clean(p.CDIDir) {
 			// rmdir keeps a directory that is not empty.
 			_, _ = unix.Rmdir(dir), unix.Rmdir(filepath.Dir(dir))
 		}
@@ -149,9 +146,8 @@ func (f metadataFiles) removeUnheld(held func() ([]claim.Claim, error)) error {
 
 // RemoveMetadata removes the metadata files of all claims. It is for a node where
 // no claim of the driver is held and no agent can prepare one.
-func RemoveMetadata(driverName, dataDir, cdiDir string) error {
-	f := metadataFiles{driverName, filepath.Clean(dataDir), filepath.Clean(cdiDir)}
-	if err := f.removeUnheld(func() ([]claim.Claim, error) { return nil, nil }); err != nil {
+func RemoveMetadata(p Place) error {
+	if err := p.removeUnheld(func() ([]claim.Claim, error) { return nil, nil }); err != nil {
 		return fmt.Errorf("remove metadata files: %w", err)
 	}
 	return nil

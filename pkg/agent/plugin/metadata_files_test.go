@@ -15,10 +15,10 @@ import (
 )
 
 // writeTestMetadata writes the same files as upstream for a request of a claim.
-func writeTestMetadata(t *testing.T, f metadataFiles, name, uid, request string) {
+func writeTestMetadata(t *testing.T, p Place, name, uid, request string) {
 	t.Helper()
-	file := filepath.Join(f.dataDir, "dra-device-metadata", "team_"+name, request, "metadata.json")
-	spec := filepath.Join(f.cdiDir, f.driver+"_metadata_"+uid+"_"+request+".json")
+	file := filepath.Join(p.DataDir, "dra-device-metadata", "team_"+name, request, "metadata.json")
+	spec := filepath.Join(p.CDIDir, p.DriverName+"_metadata_"+uid+"_"+request+".json")
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func tree(t *testing.T, dirs ...string) []string {
 func metadataPlugin(t *testing.T, c *claims) *Plugin {
 	t.Helper()
 	p := newTestPlugin(fake.NewClientset(testNode(), allocated("kept")), c)
-	p.files = metadataFiles{testDriver, t.TempDir(), t.TempDir()}
+	p.DataDir, p.CDIDir = t.TempDir(), t.TempDir()
 	return p
 }
 
@@ -63,40 +63,40 @@ func TestAReleasedClaimHasItsMetadataRemoved(t *testing.T) {
 	c := holding("kept", "gone")
 	p := metadataPlugin(t, c)
 	c.released = func() { c.held = c.held[:1] }
-	writeTestMetadata(t, p.files, "kept", "uid-kept", "gpu")
-	writeTestMetadata(t, p.files, "gone", "uid-gone", "gpu")
-	writeTestMetadata(t, p.files, "gone", "uid-gone", "other")
+	writeTestMetadata(t, p.Place, "kept", "uid-kept", "gpu")
+	writeTestMetadata(t, p.Place, "gone", "uid-gone", "gpu")
+	writeTestMetadata(t, p.Place, "gone", "uid-gone", "other")
 	p.reconcile(t.Context())
 	p.reconcile(t.Context())
 	want := []string{"dra-device-metadata/team_kept/gpu/metadata.json", "gpu.nvidia.com_metadata_uid-kept_gpu.json"}
-	if diff := cmp.Diff(want, tree(t, p.files.dataDir, p.files.cdiDir)); diff != "" {
+	if diff := cmp.Diff(want, tree(t, p.DataDir, p.CDIDir)); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
 }
 
 func TestTheMetadataOfANewClaimWithTheSameNameStays(t *testing.T) {
 	p := metadataPlugin(t, holding("kept"))
-	writeTestMetadata(t, p.files, "kept", "uid-before", "gpu")
-	writeTestMetadata(t, p.files, "kept", "uid-before", "old-request")
-	writeTestMetadata(t, p.files, "kept", "uid-kept", "gpu")
+	writeTestMetadata(t, p.Place, "kept", "uid-before", "gpu")
+	writeTestMetadata(t, p.Place, "kept", "uid-before", "old-request")
+	writeTestMetadata(t, p.Place, "kept", "uid-kept", "gpu")
 	p.repair(t.Context())
 	want := []string{"dra-device-metadata/team_kept/gpu/metadata.json", "gpu.nvidia.com_metadata_uid-kept_gpu.json"}
-	if diff := cmp.Diff(want, tree(t, p.files.dataDir, p.files.cdiDir)); diff != "" {
+	if diff := cmp.Diff(want, tree(t, p.DataDir, p.CDIDir)); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
 }
 
 func TestMetadataIsNotSweptDuringCallsOfTheKubelet(t *testing.T) {
 	p := metadataPlugin(t, holding())
-	writeTestMetadata(t, p.files, "new", "uid-new", "gpu")
+	writeTestMetadata(t, p.Place, "new", "uid-new", "gpu")
 	if err := p.call(t.Context(), func() { p.sweepMetadata(t.Context()) }); err != nil {
 		t.Fatal(err)
 	}
-	if got := tree(t, p.files.dataDir, p.files.cdiDir); len(got) != 2 {
+	if got := tree(t, p.DataDir, p.CDIDir); len(got) != 2 {
 		t.Errorf("left during a call: %q, want both files", got)
 	}
 	p.sweepMetadata(t.Context())
-	if diff := cmp.Diff([]string{"dra-device-metadata/", "./"}, tree(t, p.files.dataDir, p.files.cdiDir)); diff != "" {
+	if diff := cmp.Diff([]string{"dra-device-metadata/", "./"}, tree(t, p.DataDir, p.CDIDir)); diff != "" {
 		t.Errorf("left after the call (-want +got):\n%s", diff)
 	}
 }

@@ -27,10 +27,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// Options of a [Plugin]. All fields are required unless their comment says otherwise.
-type Options struct {
-	// DriverName and NodeName as in ResourceSlices.
-	DriverName, NodeName string
+// Place is where a plugin serves the kubelet.
+type Place struct {
+	// DriverName as in ResourceSlices.
+	DriverName string
 	// PodUID of the agent, for updates without downtime; may be empty.
 	PodUID types.UID
 	// DataDir is the plugin's own directory below the kubelet's plugins
@@ -38,7 +38,13 @@ type Options struct {
 	DataDir, RegistryDir string
 	// CDIDir is the directory from which the container runtime reads CDI specs.
 	CDIDir string
+}
 
+// Options of a [Plugin]. All fields are required unless their comment says otherwise.
+type Options struct {
+	Place
+	// NodeName is the name of the node, and of its pool.
+	NodeName string
 	Client   kubernetes.Interface
 	Claims   Claims
 	Ledger   Ledger
@@ -73,51 +79,32 @@ type Options struct {
 
 // Plugin serves the kubelet. It implements [kubeletplugin.DRAPlugin].
 type Plugin struct {
-	driver       string
-	node         string // its name, and that of its pool
-	client       kubernetes.Interface
-	claims       Claims
-	ledger       Ledger
-	strange      Foreign
-	hardware     Hardware
-	accounts     Accounts
-	devices      Devices
-	observer     Observer
-	clock        clock.WithTicker
-	interval     time.Duration
-	fatal        func(error)
+	Options
+
 	status       *statusWriter
 	registration *registration
-	publishError func(ctx context.Context, err error, msg string)
-	conflicts    func(ctx context.Context, device kind.Name) []Conflict
-	daemons      func(ctx context.Context) ([]MPSDaemon, error)
 	events       events
-
 	// reads limits the rate at which reconciliation reads claims from the API. rounds
 	// counts the rounds in which a claim was unneeded. Only the reconciliation uses
 	// them.
 	reads  flowcontrol.RateLimiter
 	rounds rounds
-	// step is the current task of the reconciliation. repairs has an item if a
-	// repair was requested.
-	step    Tasks
+	// repairs has an item if a repair was requested.
 	repairs chan struct{}
 	// asked has the callers of [Plugin.CheckForeign]. compared is when the claims were last
 	// compared with the API.
 	asked    chan chan struct{}
 	compared time.Time
 	sockets  ownSockets
-	// foreign is the number of devices of another driver in the node's slices. Only the
+	// foreignDevices is the number of devices of another driver in the node's slices. Only the
 	// reconciliation uses it.
-	foreign int
-	files   metadataFiles
+	foreignDevices int
 	// refused has the claims whose files could not be restored in the last repair. Only the
 	// reconciliation uses it.
 	refused map[types.UID]bool
 	// disturbed are the daemons of the last comparison. Only the reconciliation uses them.
 	disturbed []MPSDaemon
 	shares    shares
-
 	// published is set once the node's slices exist.
 	published bool
 
@@ -142,13 +129,9 @@ func instance(pod types.UID) types.UID {
 // status writer and the events about health. [Plugin.Stop] stops all of them.
 func Start(ctx context.Context, o Options) (*Plugin, error) {
 	p := &Plugin{
-		driver: o.DriverName, node: o.NodeName,
-		client: o.Client, claims: o.Claims, ledger: o.Ledger, strange: o.Foreign, hardware: o.Hardware, accounts: o.Accounts, devices: o.Devices, observer: o.Observer,
-		clock: o.Clock, interval: o.ReconcileInterval, fatal: o.Fatal, publishError: o.PublishError, conflicts: o.Conflicts, daemons: o.Daemons, events: newEvents(o),
-		registration: newRegistration(), status: newStatusWriter(o.Client.ResourceV1(), o.DriverName, o.Observer),
-		reads: flowcontrol.NewTokenBucketRateLimiter(readsPerSecond, readsAtOnce),
-		step:  o.Tasks, repairs: make(chan struct{}, 1), asked: make(chan chan struct{}), sockets: findSockets(o.DriverName, o.PodUID, o.DataDir, o.RegistryDir),
-		files: metadataFiles{o.DriverName, filepath.Clean(o.DataDir), filepath.Clean(o.CDIDir)},
+		Options: o, events: newEvents(o), registration: newRegistration(), status: newStatusWriter(o.Client.ResourceV1(), o.DriverName, o.Observer),
+		reads:   flowcontrol.NewTokenBucketRateLimiter(readsPerSecond, readsAtOnce),
+		repairs: make(chan struct{}, 1), asked: make(chan chan struct{}), sockets: o.findSockets(),
 	}
 	if err := os.MkdirAll(o.DataDir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the plugin's directory: %w", err)
@@ -199,7 +182,7 @@ func (p *Plugin) serveAccessory(ctx context.Context, part string, run func(conte
 	pause := eventsBackoff()
 	for panics(ctx, part, run) {
 		select {
-		case <-p.clock.After(pause.Step()):
+		case <-p.Clock.After(pause.Step()):
 		case <-ctx.Done():
 			return
 		}
@@ -266,7 +249,7 @@ func (p *Plugin) endsWithin(end <-chan struct{}, limit time.Duration) bool {
 	select {
 	case <-end:
 		return true
-	case <-p.clock.After(limit):
+	case <-p.Clock.After(limit):
 		return false
 	}
 }

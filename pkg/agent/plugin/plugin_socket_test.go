@@ -21,7 +21,7 @@ func TestSocketPathsFitTheLongestKubeletDirectory(t *testing.T) {
 		t.Errorf("%s has %d bytes, at most 107 are allowed", socket, len(socket))
 	}
 	// The patterns match only this driver's agents: NVIDIA's own driver has whole UIDs.
-	patterns := sockets("gpu.nvidia.com", filepath.Dir(socket), "/registry")
+	patterns := Place{DriverName: "gpu.nvidia.com", DataDir: filepath.Dir(socket), RegistryDir: "/registry"}.socketPatterns()
 	for name, ours := range map[string]bool{
 		socket: true,
 		filepath.Join("/registry", kubeletplugin.RollingUpdateRegistrarSocketFile("/registry", "gpu.nvidia.com", pod)): true,

@@ -111,11 +111,13 @@ func (c *claims) Recover(context.Context) (claim.Report, error) {
 func newTestPlugin(client *fake.Clientset, c *claims) *Plugin {
 	observer := newObserved()
 	clock := testclock.NewFakeClock(testTime)
+	o := Options{
+		Place: Place{DriverName: testDriver, DataDir: "/nowhere", CDIDir: "/nowhere"}, NodeName: "node", Client: client, Claims: c, Observer: observer,
+		Ledger: untold{}, Foreign: untold{}, Hardware: untold{}, Accounts: untold{}, Clock: clock, Tasks: noTasks{},
+	}
 	return &Plugin{
-		driver: testDriver, node: "node", client: client, claims: c, observer: observer, ledger: untold{}, strange: untold{}, hardware: untold{}, accounts: untold{},
-		clock: clock, step: noTasks{}, repairs: make(chan struct{}, 1), files: metadataFiles{testDriver, "/nowhere", "/nowhere"}, status: newStatusWriter(client.ResourceV1(), testDriver, observer),
-		reads:  flowcontrol.NewFakeAlwaysRateLimiter(),
-		events: newEvents(Options{DriverName: testDriver, NodeName: "node", Client: client, Clock: clock}),
+		Options: o, events: newEvents(o), repairs: make(chan struct{}, 1), status: newStatusWriter(client.ResourceV1(), testDriver, observer),
+		reads: flowcontrol.NewFakeAlwaysRateLimiter(),
 	}
 }
 
@@ -151,7 +153,7 @@ func TestClaimsOfOneCallArePreparedConcurrently(t *testing.T) {
 	if got := results["uid-one"].Devices[0].Metadata.Attributes["uuid"].StringValue; got == nil || *got != statusDevice().UUID {
 		t.Errorf("metadata has UUID %v, want %s", got, statusDevice().UUID)
 	}
-	got := observations(p.observer)
+	got := observations(p.Observer)
 	if got["prepared gpu "] != 2 || got["prepared unknown PrepareFailed"] != 1 {
 		t.Errorf("observed %v, want two claims and a refusal", got)
 	}
@@ -176,9 +178,9 @@ func TestEveryClaimOfACallIsUnprepared(t *testing.T) {
 func TestAFailedServerIsFatalAndFailedPublishingIsNot(t *testing.T) {
 	var fatal error
 	var told []string
-	p := &Plugin{observer: newObserved(), fatal: func(err error) { fatal = err }, publishError: func(_ context.Context, err error, msg string) {
+	p := &Plugin{Options: Options{Observer: newObserved(), Fatal: func(err error) { fatal = err }, PublishError: func(_ context.Context, err error, msg string) {
 		told = append(told, fmt.Sprintf("%s: %v", msg, err))
-	}}
+	}}}
 	p.HandleError(t.Context(), recoverable{&resourceslice.DroppedFieldsError{
 		PoolName: "node", DesiredSlice: &resourceapi.ResourceSlice{}, ActualSlice: &resourceapi.ResourceSlice{},
 	}}, "create ResourceSlice")
@@ -187,7 +189,7 @@ func TestAFailedServerIsFatalAndFailedPublishingIsNot(t *testing.T) {
 		t.Fatalf("fatal = %v, told = %q, want two errors to retry", fatal, told)
 	}
 	for _, reason := range []string{"DroppedFields", "Forbidden"} {
-		if got := observations(p.observer)["publish "+reason]; got != 1 {
+		if got := observations(p.Observer)["publish "+reason]; got != 1 {
 			t.Errorf("gpu_dra_slice_publish_errors_total{reason=%q} = %v, want 1", reason, got)
 		}
 	}

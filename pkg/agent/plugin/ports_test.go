@@ -129,7 +129,7 @@ func TestTheNodeLearnsWhatBecomesOfClaims(t *testing.T) {
 		}, []string{"changed", "released uid-one"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p.claims, heard.events = tc.claims, nil
+			p.Claims, heard.events = tc.claims, nil
 			tc.do()
 			if diff := cmp.Diff(tc.want, heard.events); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
@@ -141,6 +141,6 @@ func TestTheNodeLearnsWhatBecomesOfClaims(t *testing.T) {
 // hear records the events of the plugin from now on.
 func hear(p *Plugin) *told {
 	t := &told{}
-	p.ledger, p.strange, p.hardware, p.accounts = t, t, t, t
+	p.Ledger, p.Foreign, p.Hardware, p.Accounts = t, t, t, t
 	return t
 }

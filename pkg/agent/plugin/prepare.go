@@ -35,20 +35,20 @@ func (p *Plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 func (p *Plugin) prepare(ctx context.Context, object *resourceapi.ResourceClaim) kubeletplugin.PrepareResult {
 	logger := klog.FromContext(ctx).WithValues("claim", klog.KObj(object), "claimUID", object.UID)
 	ctx = klog.NewContext(ctx, logger)
-	start := p.clock.Now()
-	p.accounts.Seen(object)
+	start := p.Clock.Now()
+	p.Accounts.Seen(object)
 	waiting := p.newWaiting(object)
-	devices, err := p.claims.Prepare(claim.NotifyRetry(ctx, waiting.notify), object)
-	defer p.ledger.Changed()
-	p.observer.Prepared(kindsOf(devices), p.clock.Since(start), Reason(err))
+	devices, err := p.Claims.Prepare(claim.NotifyRetry(ctx, waiting.notify), object)
+	defer p.Ledger.Changed()
+	p.Observer.Prepared(kindsOf(devices), p.Clock.Since(start), Reason(err))
 	p.report(object, devices, err, waiting.isReported)
 	if err != nil {
-		p.hardware.PrepareFailed(err)
+		p.Hardware.PrepareFailed(err)
 		logger.V(2).Info("Could not prepare the claim", "err", err) // the kubelet logs it and writes the pod's event
 		return kubeletplugin.PrepareResult{Err: err}
 	}
-	p.ledger.SetRefused(object.UID, false)
-	p.accounts.Held(object, devices)
+	p.Ledger.SetRefused(object.UID, false)
+	p.Accounts.Held(object, devices)
 	p.shares.hold(object, devices)
 	result := kubeletplugin.PrepareResult{Devices: make([]kubeletplugin.Device, len(devices))}
 	for i, d := range devices {
@@ -78,11 +78,11 @@ func (p *Plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 func (p *Plugin) unprepare(ctx context.Context, claim kubeletplugin.NamespacedObject) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", klog.KRef(claim.Namespace, claim.Name), "claimUID", claim.UID))
 	p.recall(ctx, claim.UID)
-	start := p.clock.Now()
-	err := p.claims.Unprepare(ctx, claim.UID)
-	p.observer.Unprepared(p.clock.Since(start), err)
-	p.ledger.SetRefused(claim.UID, errors.Is(err, gpu.ErrInUse))
-	p.ledger.Changed()
+	start := p.Clock.Now()
+	err := p.Claims.Unprepare(ctx, claim.UID)
+	p.Observer.Unprepared(p.Clock.Since(start), err)
+	p.Ledger.SetRefused(claim.UID, errors.Is(err, gpu.ErrInUse))
+	p.Ledger.Changed()
 	switch {
 	case err == nil:
 		p.released(claim.UID)
@@ -94,8 +94,8 @@ func (p *Plugin) unprepare(ctx context.Context, claim kubeletplugin.NamespacedOb
 
 // released forgets a claim that holds no devices any more.
 func (p *Plugin) released(uid types.UID) {
-	p.accounts.Released(uid)
-	p.shares.release(uid, p.clock.Now())
+	p.Accounts.Released(uid)
+	p.shares.release(uid, p.Clock.Now())
 	p.status.Forget(uid)
 }
 
@@ -117,7 +117,7 @@ func each[T any](items []T, do func(int, T)) {
 func kindsOf(devices []claim.Device) string {
 	var kinds []string
 	for _, d := range devices {
-		label := d.Name.Kind.Label()
+		label := string(d.Name.Kind)
 		if d.Terms.Memory() != 0 && d.Name.Kind.Takes() == kind.TakesMemory {
 			label += "-share"
 		}
@@ -133,9 +133,9 @@ func kindsOf(devices []claim.Device) string {
 // report queues a write of the result of a prepare call. isOutdated is set if the object's status
 // is not the last one that was queued.
 func (p *Plugin) report(object *resourceapi.ResourceClaim, devices []claim.Device, err error, isOutdated bool) {
-	status := readyStatus(nameOf(object), devices, p.clock.Now())
+	status := readyStatus(nameOf(object), devices, p.Clock.Now())
 	if err != nil {
-		status = failedStatus(object, p.driver, err, p.clock.Now())
+		status = failedStatus(object, p.DriverName, err, p.Clock.Now())
 	}
 	if isOutdated {
 		p.status.Set(status)
@@ -146,7 +146,7 @@ func (p *Plugin) report(object *resourceapi.ResourceClaim, devices []claim.Devic
 
 // setStatus queues a write of the claim's status.devices unless it is up to date.
 func (p *Plugin) setStatus(object *resourceapi.ResourceClaim, status *claimStatus) {
-	if !status.written(object, p.driver) {
+	if !status.written(object, p.DriverName) {
 		p.status.Set(status)
 	}
 }

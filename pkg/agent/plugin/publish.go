@@ -39,7 +39,7 @@ func (p *Plugin) Publish(ctx context.Context, resources resourceslice.DriverReso
 // new node. The controller then adopts the slices as those of an earlier process, and
 // corrects them if needed. publishFirst does nothing if the node has slices.
 func (p *Plugin) publishFirst(ctx context.Context, resources resourceslice.DriverResources) error {
-	client := p.client.ResourceV1().ResourceSlices()
+	client := p.Client.ResourceV1().ResourceSlices()
 	existing, err := client.List(ctx, p.ownSlices())
 	if err != nil {
 		return fmt.Errorf("list the node's ResourceSlices: %w", err)
@@ -47,11 +47,11 @@ func (p *Plugin) publishFirst(ctx context.Context, resources resourceslice.Drive
 	if len(existing.Items) > 0 {
 		return nil
 	}
-	node, err := p.client.CoreV1().Nodes().Get(ctx, p.node, metav1.GetOptions{})
+	node, err := p.Client.CoreV1().Nodes().Get(ctx, p.NodeName, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("read the node's object: %w", err)
 	}
-	for i, slice := range controller.SlicesOf(resources, p.driver, p.node, node.UID) {
+	for i, slice := range controller.SlicesOf(resources, p.DriverName, p.NodeName, node.UID) {
 		if _, err := client.Create(ctx, &slice, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("create ResourceSlice %d of pool %s: %w", i, slice.Spec.Pool.Name, err)
 		}
@@ -62,7 +62,7 @@ func (p *Plugin) publishFirst(ctx context.Context, resources resourceslice.Drive
 // ownSlices selects the node's slices under the driver's name.
 func (p *Plugin) ownSlices() metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: fields.Set{
-		resourceapi.ResourceSliceSelectorDriver:   p.driver,
-		resourceapi.ResourceSliceSelectorNodeName: p.node,
+		resourceapi.ResourceSliceSelectorDriver:   p.DriverName,
+		resourceapi.ResourceSliceSelectorNodeName: p.NodeName,
 	}.String()}
 }

@@ -47,9 +47,9 @@ const (
 // the API server far more.
 func (p *Plugin) reconcileLoop(ctx context.Context) {
 	p.repair(ctx)
-	next := p.clock.NewTimer(firstRound(p.node, p.interval))
+	next := p.Clock.NewTimer(firstRound(p.NodeName, p.ReconcileInterval))
 	defer next.Stop()
-	consumers := p.clock.NewTicker(consumersTime)
+	consumers := p.Clock.NewTicker(consumersTime)
 	defer consumers.Stop()
 	for {
 		select {
@@ -57,7 +57,7 @@ func (p *Plugin) reconcileLoop(ctx context.Context) {
 			p.recordConsumers(ctx)
 			p.watchDaemons(ctx)
 		case <-next.C():
-			next.Reset(p.interval)
+			next.Reset(p.ReconcileInterval)
 			p.repair(ctx)
 			p.checkSlices(ctx)
 			p.recordConsumers(ctx)
@@ -65,7 +65,7 @@ func (p *Plugin) reconcileLoop(ctx context.Context) {
 		case <-p.repairs:
 			p.repair(ctx)
 		case done := <-p.asked:
-			if p.clock.Since(p.compared) >= foreignPause {
+			if p.Clock.Since(p.compared) >= foreignPause {
 				p.checkForeign(ctx)
 			}
 			close(done)
@@ -106,17 +106,17 @@ func firstRound(node string, interval time.Duration) time.Duration {
 
 // repair recovers claims and sweeps their leftovers, without the API server.
 func (p *Plugin) repair(ctx context.Context) {
-	end := p.step.Begin()
+	end := p.Tasks.Begin()
 	limited, cancel := context.WithTimeout(ctx, repairPatience)
 	defer cancel()
-	report, err := p.claims.Recover(limited)
+	report, err := p.Claims.Recover(limited)
 	end()
-	p.ledger.Changed()
+	p.Ledger.Changed()
 	if len(report.Swept) > 0 {
-		p.hardware.RequestScan()
+		p.Hardware.RequestScan()
 	}
 	if err != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).Error(err, "Cannot repair every claim, will try again", "after", p.interval)
+		klog.FromContext(ctx).Error(err, "Cannot repair every claim, will try again", "after", p.ReconcileInterval)
 	}
 	p.sweepMetadata(ctx)
 	p.prepareAgain(ctx)
@@ -126,13 +126,13 @@ func (p *Plugin) repair(ctx context.Context) {
 // container of such a claim starts. The kubelet does not repeat its call, and upstream writes
 // the metadata files and their specs only in one. The call reports on the claim if it fails.
 func (p *Plugin) prepareAgain(ctx context.Context) {
-	defer p.step.Begin()()
+	defer p.Tasks.Begin()()
 	ctx, cancel := context.WithTimeout(ctx, againPatience)
 	defer cancel()
 	logger := klog.FromContext(ctx)
 	broken, err := p.broken(ctx)
 	if err != nil {
-		logger.Error(err, "Cannot find claims without their files, will try again", "after", p.interval)
+		logger.Error(err, "Cannot find claims without their files, will try again", "after", p.ReconcileInterval)
 		return
 	}
 	p.refused = map[types.UID]bool{}
@@ -140,7 +140,7 @@ func (p *Plugin) prepareAgain(ctx context.Context) {
 		logger := logger.WithValues("claim", klog.KRef(c.Namespace, c.Name), "claimUID", c.UID)
 		if err := p.sockets.prepare(ctx, c.Ref); err != nil {
 			p.refused[c.UID] = true
-			logger.Error(err, "Cannot restore the files of a claim, will try again", "after", p.interval)
+			logger.Error(err, "Cannot restore the files of a claim, will try again", "after", p.ReconcileInterval)
 		} else {
 			logger.Info("Restored the files of a claim")
 		}
@@ -154,17 +154,17 @@ func (p *Plugin) broken(ctx context.Context) ([]claim.Claim, error) {
 		return nil, nil
 	}
 	defer p.calls.Unlock()
-	claims, err := p.claims.Held(ctx)
-	lost, lostErr := p.claims.LostSpecs(ctx)
+	claims, err := p.Claims.Held(ctx)
+	lost, lostErr := p.Claims.LostSpecs(ctx)
 	return slices.DeleteFunc(slices.Clone(claims), func(c claim.Claim) bool {
-		return c.Phase != claim.Prepared || !slices.Contains(lost, c.UID) && p.files.isWhole(c)
+		return c.Phase != claim.Prepared || !slices.Contains(lost, c.UID) && p.hasMetadata(c)
 	}), errors.Join(err, lostErr)
 }
 
 // recordConsumers records the pods that have joined claims.
 func (p *Plugin) recordConsumers(ctx context.Context) {
-	defer p.step.Begin()()
-	if err := p.claims.RecordConsumers(ctx); err != nil && ctx.Err() == nil {
+	defer p.Tasks.Begin()()
+	if err := p.Claims.RecordConsumers(ctx); err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).V(2).Info("Cannot record all pods of claims, will try again", "err", err, "after", consumersTime)
 	}
 }
@@ -173,14 +173,14 @@ func (p *Plugin) recordConsumers(ctx context.Context) {
 // in a call of the kubelet. sweepMetadata does nothing during such calls, which may write
 // metadata files; the next round sweeps.
 func (p *Plugin) sweepMetadata(ctx context.Context) {
-	defer p.step.Begin()()
+	defer p.Tasks.Begin()()
 	if !p.calls.TryLock() {
 		return
 	}
 	defer p.calls.Unlock()
-	held := func() ([]claim.Claim, error) { return p.claims.Held(ctx) }
-	if err := p.files.removeUnheld(held); err != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).Error(err, "Cannot remove metadata files, will try again", "after", p.interval)
+	held := func() ([]claim.Claim, error) { return p.Claims.Held(ctx) }
+	if err := p.removeUnheld(held); err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "Cannot remove metadata files, will try again", "after", p.ReconcileInterval)
 	}
 }
 
@@ -205,7 +205,7 @@ func (p *Plugin) reconcile(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	all, found, err := p.compareHeld(ctx)
 	if err != nil {
-		logger.Error(err, "Cannot list the claims held, will try again", "after", p.interval)
+		logger.Error(err, "Cannot list the claims held, will try again", "after", p.ReconcileInterval)
 		return
 	}
 	byUID := map[types.UID]unneeded{}
@@ -225,9 +225,9 @@ func (p *Plugin) reconcile(ctx context.Context) {
 	if released > 0 {
 		p.sweepMetadata(ctx)
 	}
-	p.observer.HeldBack(len(uids) - released)
+	p.Observer.HeldBack(len(uids) - released)
 	if len(byUID) > 0 {
-		logger.Info("Keeping unneeded claims until another round confirms it", "claims", len(byUID), "held", len(all), "after", p.interval)
+		logger.Info("Keeping unneeded claims until another round confirms it", "claims", len(byUID), "held", len(all), "after", p.ReconcileInterval)
 	}
 }
 
@@ -247,13 +247,13 @@ func (p *Plugin) compareHeld(ctx context.Context) (all []claim.Claim, found []un
 		found = nil
 	}
 	p.findContested(ctx, needed, found)
-	p.compared = p.clock.Now()
+	p.compared = p.Clock.Now()
 	return all, found, nil
 }
 
 func (p *Plugin) held(ctx context.Context) ([]claim.Claim, error) {
-	defer p.step.Begin()()
-	return p.claims.Held(ctx)
+	defer p.Tasks.Begin()()
+	return p.Claims.Held(ctx)
 }
 
 // compare reads each claim from the API. It returns the needed and the unneeded ones, and
@@ -269,17 +269,17 @@ func (p *Plugin) compare(ctx context.Context, all []claim.Claim) (needs []needed
 				return nil, nil
 			}
 			klog.FromContext(ctx).Error(err, "Cannot compare the claim with the API, will try again",
-				"claim", klog.KRef(held.Namespace, held.Name), "claimUID", held.UID, "after", p.interval)
+				"claim", klog.KRef(held.Namespace, held.Name), "claimUID", held.UID, "after", p.ReconcileInterval)
 			continue
 		}
-		if why := p.claims.Unneeded(held, object); why != "" {
+		if why := p.Claims.Unneeded(held, object); why != "" {
 			found = append(found, unneeded{held, object, why})
 			continue
 		}
-		p.accounts.Seen(object)
-		if err := p.claims.Observe(ctx, held, object); err != nil {
+		p.Accounts.Seen(object)
+		if err := p.Claims.Observe(ctx, held, object); err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot record the pods of the claim, will try again",
-				"claim", klog.KRef(held.Namespace, held.Name), "claimUID", held.UID, "after", p.interval)
+				"claim", klog.KRef(held.Namespace, held.Name), "claimUID", held.UID, "after", p.ReconcileInterval)
 			continue
 		}
 		needs = append(needs, needed{held, object})
@@ -289,10 +289,10 @@ func (p *Plugin) compare(ctx context.Context, all []claim.Claim) (needs []needed
 
 // read returns the claim of that name in the API, or nil if there is none.
 func (p *Plugin) read(ctx context.Context, held claim.Claim) (*resourceapi.ResourceClaim, error) {
-	defer p.step.Begin()()
+	defer p.Tasks.Begin()()
 	ctx, cancel := context.WithTimeout(ctx, readPatience)
 	defer cancel()
-	object, err := p.client.ResourceV1().ResourceClaims(held.Namespace).Get(ctx, held.Name, metav1.GetOptions{})
+	object, err := p.Client.ResourceV1().ResourceClaims(held.Namespace).Get(ctx, held.Name, metav1.GetOptions{})
 	if isGone(err, held.Name) {
 		return nil, nil
 	}
@@ -308,29 +308,29 @@ func (p *Plugin) checkServer(ctx context.Context, found []unneeded) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readPatience)
 	defer cancel()
-	_, err := p.client.CoreV1().Nodes().Get(ctx, p.node, metav1.GetOptions{})
+	_, err := p.Client.CoreV1().Nodes().Get(ctx, p.NodeName, metav1.GetOptions{})
 	return err
 }
 
 // release releases an unneeded claim and reports whether it did.
 func (p *Plugin) release(ctx context.Context, u unneeded) bool {
 	logger := klog.FromContext(ctx).WithValues("claim", klog.KRef(u.Namespace, u.Name), "claimUID", u.UID)
-	defer p.step.Begin()()
+	defer p.Tasks.Begin()()
 	limited, cancel := context.WithTimeout(klog.NewContext(ctx, logger), releasePatience)
 	defer cancel()
-	start := p.clock.Now()
-	released, err := p.claims.Release(limited, u.Claim, u.object)
+	start := p.Clock.Now()
+	released, err := p.Claims.Release(limited, u.Claim, u.object)
 	switch {
 	case err != nil && ctx.Err() == nil:
-		logger.Error(err, "Cannot release a claim, will try again", "why", u.why, "after", p.interval)
+		logger.Error(err, "Cannot release a claim, will try again", "why", u.why, "after", p.ReconcileInterval)
 	case err == nil && !released:
 		logger.Info("Keeping a claim that has changed", "why", u.why)
 	}
 	if err != nil || released {
-		p.observer.Unprepared(p.clock.Since(start), err)
+		p.Observer.Unprepared(p.Clock.Since(start), err)
 	}
 	if released {
-		p.ledger.Changed()
+		p.Ledger.Changed()
 		p.released(u.UID)
 	}
 	return released

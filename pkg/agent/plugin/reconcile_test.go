@@ -100,7 +100,7 @@ func TestAClaimThatDoesNotNeedItsDevicesIsReleasedByTheSecondRound(t *testing.T)
 				t.Errorf("released in each round (-want +got):\n%s", diff)
 			}
 			// The missing device status of the kept claim is queued.
-			if observations(p.observer)["queue"] != 1 || p.status.wanted["uid-kept"] == nil {
+			if observations(p.Observer)["queue"] != 1 || p.status.wanted["uid-kept"] == nil {
 				t.Errorf("status writes wait for %v, want the kept claim's", slices.Collect(maps.Keys(p.status.wanted)))
 			}
 		})
@@ -117,7 +117,7 @@ func TestARoundThatWouldReleaseSeveralClaimsWaitsForTheNext(t *testing.T) {
 		if diff := cmp.Diff([][]types.UID{want.released}, reconcileTimes(t, p, c, 1)); diff != "" {
 			t.Errorf("released in round %d (-want +got):\n%s", i+1, diff)
 		}
-		if got := observations(p.observer)["held back"]; got != want.heldBack {
+		if got := observations(p.Observer)["held back"]; got != want.heldBack {
 			t.Errorf("gpu_dra_reconcile_held_back is %v after round %d, want %v", got, i+1, want.heldBack)
 		}
 	}
@@ -126,10 +126,14 @@ func TestARoundThatWouldReleaseSeveralClaimsWaitsForTheNext(t *testing.T) {
 func TestAnAPIServerWithoutTheNodeReleasesNothing(t *testing.T) {
 	c := holding("one", "two")
 	p := newTestPlugin(fake.NewClientset(allocated("one")), c)
+	heard := hear(p)
 	for i, released := range reconcileTimes(t, p, c, 4) {
 		if released != nil {
 			t.Errorf("round %d releases %q", i+1, released)
 		}
+	}
+	if len(heard.contested) != 0 {
+		t.Errorf("it makes %q contested", heard.contested)
 	}
 }
 
@@ -140,7 +144,7 @@ func TestAClaimIsReleasedAfterItsProcessesHaveEnded(t *testing.T) {
 	if diff := cmp.Diff([][]types.UID{nil, nil, nil}, reconcileTimes(t, p, c, 3)); diff != "" {
 		t.Errorf("released in each round (-want +got):\n%s", diff)
 	}
-	if got := observations(p.observer)["held back"]; got != 1 {
+	if got := observations(p.Observer)["held back"]; got != 1 {
 		t.Errorf("gpu_dra_reconcile_held_back is %v, want 1", got)
 	}
 	c.inUse = false
@@ -157,9 +161,14 @@ func TestAnErrorOfTheAPIServerRestartsTheRounds(t *testing.T) {
 	})
 	c := holding("kept", "gone")
 	p := newTestPlugin(client, c)
+	heard := hear(p)
 	var released [][]types.UID
 	for _, failing = range []bool{false, true, false, false} {
 		released = append(released, reconcileTimes(t, p, c, 1)...)
+		// A claim that cannot be read is neither needed nor unneeded.
+		if failing && len(heard.contested)+len(heard.needed) != 0 {
+			t.Errorf("contested %q, needed %q", heard.contested, heard.needed)
+		}
 	}
 	if diff := cmp.Diff([][]types.UID{nil, nil, nil, {"uid-gone"}}, released); diff != "" {
 		t.Errorf("released in each round (-want +got):\n%s", diff)
@@ -279,7 +288,7 @@ func TestClaimsAreRepairedAtTheStartAndComparedAtTheNodesTime(t *testing.T) {
 	c.recovered = make(chan struct{}, 1)
 	p := newTestPlugin(client, c)
 	clock := testclock.NewFakeClock(testTime)
-	p.clock, p.interval = clock, 5*time.Minute
+	p.Clock, p.ReconcileInterval = clock, 5*time.Minute
 	read := make(chan struct{}, 1)
 	client.PrependReactor("get", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
 		read <- struct{}{}
@@ -294,7 +303,7 @@ func TestClaimsAreRepairedAtTheStartAndComparedAtTheNodesTime(t *testing.T) {
 			t.Fatal("it does not wait for the node's time")
 		}
 	}
-	clock.Step(firstRound(p.node, p.interval) - 1)
+	clock.Step(firstRound(p.NodeName, p.ReconcileInterval) - 1)
 	select {
 	case <-read:
 		t.Error("a claim was read before the node's time")

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	"k8s.io/utils/clock"
@@ -30,10 +29,10 @@ const rivalsTime = 10 * time.Second
 // The kubelet calls only the one that registered last, and both replace each other's
 // ResourceSlices.
 type Rivals struct {
-	driver, registryDir string
-	own                 ownSockets
-	observer            Observer
-	clock               clock.WithTicker
+	Place
+	own      ownSockets
+	observer Observer
+	clock    clock.WithTicker
 
 	// known are the answers of sockets. Only one goroutine reads them.
 	known map[socketID]bool
@@ -48,21 +47,9 @@ type socketID struct {
 	made time.Time
 }
 
-// RivalsOptions are the parts of a [Rivals], as in [Options].
-type RivalsOptions struct {
-	DriverName           string
-	PodUID               types.UID
-	DataDir, RegistryDir string
-	Observer             Observer
-	Clock                clock.WithTicker
-}
-
 // NewRivals returns the rivals of a plugin, of which none is known yet.
-func NewRivals(o RivalsOptions) *Rivals {
-	return &Rivals{
-		driver: o.DriverName, registryDir: o.RegistryDir, own: findSockets(o.DriverName, o.PodUID, o.DataDir, o.RegistryDir),
-		observer: o.Observer, clock: o.Clock, known: map[socketID]bool{},
-	}
+func NewRivals(p Place, observer Observer, c clock.WithTicker) *Rivals {
+	return &Rivals{Place: p, own: p.findSockets(), observer: observer, clock: c, known: map[socketID]bool{}}
 }
 
 // Err returns an error that wraps [gpu.ErrInUse] and says what to do if another driver was
@@ -73,7 +60,7 @@ func (r *Rivals) Err() error {
 	if len(r.found) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: another driver serves the kubelet under the name %s (%s); remove one of the two from the node", gpu.ErrInUse, r.driver, strings.Join(r.found, ", "))
+	return fmt.Errorf("%w: another driver serves the kubelet under the name %s (%s); remove one of the two from the node", gpu.ErrInUse, r.DriverName, strings.Join(r.found, ", "))
 }
 
 // Wait waits until no other driver is registered, or ctx ends.
@@ -121,16 +108,16 @@ func (r *Rivals) read(ctx context.Context) {
 	switch {
 	case slices.Equal(before, found):
 	case len(found) == 0:
-		logger.Info("No other driver is registered under this name any more", "driver", r.driver)
+		logger.Info("No other driver is registered under this name any more", "driver", r.DriverName)
 	default:
-		logger.Error(r.Err(), "Another driver is registered under this name", "driver", r.driver, "sockets", found)
+		logger.Error(r.Err(), "Another driver is registered under this name", "driver", r.DriverName, "sockets", found)
 	}
 }
 
 // list returns the registration sockets of other drivers, sorted. A socket that does not
 // answer is not one of them: the kubelet cannot register it either.
 func (r *Rivals) list(ctx context.Context) ([]string, error) {
-	paths, err := filepath.Glob(filepath.Join(r.registryDir, "*.sock"))
+	paths, err := filepath.Glob(filepath.Join(r.RegistryDir, "*.sock"))
 	errs := []error{err}
 	found, known := []string{}, map[socketID]bool{}
 	for _, path := range paths {
@@ -166,7 +153,7 @@ func (r *Rivals) list(ctx context.Context) ([]string, error) {
 // pods have a part of the pod's UID in its name, see [instance]; NVIDIA's own driver has
 // the whole UID.
 func (r *Rivals) isOwn(service string) bool {
-	own, err := filepath.Match(filepath.Join(r.own.dataDir, "dra-"+podPattern()+".sock"), service)
+	own, err := filepath.Match(filepath.Join(r.DataDir, "dra-"+podPattern()+".sock"), service)
 	return err == nil && own || service == r.own.service
 }
 
@@ -183,5 +170,5 @@ func (r *Rivals) isRival(ctx context.Context, socket string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return info.GetType() == registerapi.DRAPlugin && info.GetName() == r.driver && !r.isOwn(info.GetEndpoint()), nil
+	return info.GetType() == registerapi.DRAPlugin && info.GetName() == r.DriverName && !r.isOwn(info.GetEndpoint()), nil
 }

@@ -111,10 +111,8 @@ func TestWhichRegistrationIsAnotherDriverOfTheName(t *testing.T) {
 }
 
 func newRivals(dir string) *Rivals {
-	return NewRivals(RivalsOptions{
-		DriverName: "gpu.nvidia.com", PodUID: "11111111-2222", DataDir: "/var/lib/kubelet/plugins/gpu.nvidia.com", RegistryDir: dir,
-		Observer: newObserved(), Clock: testingclock.NewFakeClock(time.Unix(1000, 0)),
-	})
+	place := Place{DriverName: "gpu.nvidia.com", PodUID: "11111111-2222", DataDir: "/var/lib/kubelet/plugins/gpu.nvidia.com", RegistryDir: dir}
+	return NewRivals(place, newObserved(), testingclock.NewFakeClock(time.Unix(1000, 0)))
 }
 
 func TestAnAgentWaitsUntilAnotherDriverOfTheNameHasEnded(t *testing.T) {

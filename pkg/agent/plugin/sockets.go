@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -22,22 +21,18 @@ import (
 // socketPatience is the timeout of a call to the plugin's own sockets.
 const socketPatience = 2 * time.Second
 
-// ownSockets are the paths of a plugin's sockets, and the directory of the first.
-type ownSockets struct{ service, registrar, dataDir string }
+// ownSockets are the paths of a plugin's sockets.
+type ownSockets struct{ service, registrar string }
 
-// findSockets returns the paths at which upstream creates the sockets of a driver. pod is the
-// UID of the agent's pod, or empty.
-func findSockets(driver string, pod types.UID, dataDir, registryDir string) ownSockets {
-	if pod == "" {
-		return ownSockets{
-			service: filepath.Join(dataDir, "dra.sock"), registrar: filepath.Join(registryDir, driver+"-reg.sock"), dataDir: filepath.Clean(dataDir),
-		}
+// findSockets returns the paths at which upstream creates the sockets of the driver.
+func (p Place) findSockets() ownSockets {
+	if p.PodUID == "" {
+		return ownSockets{filepath.Join(p.DataDir, "dra.sock"), filepath.Join(p.RegistryDir, p.DriverName+"-reg.sock")}
 	}
-	own := instance(pod)
+	own := instance(p.PodUID)
 	return ownSockets{
-		service:   filepath.Join(dataDir, "dra-"+string(own)+".sock"),
-		registrar: filepath.Join(registryDir, kubeletplugin.RollingUpdateRegistrarSocketFile(registryDir, driver, own)),
-		dataDir:   filepath.Clean(dataDir),
+		filepath.Join(p.DataDir, "dra-"+string(own)+".sock"),
+		filepath.Join(p.RegistryDir, kubeletplugin.RollingUpdateRegistrarSocketFile(p.RegistryDir, p.DriverName, own)),
 	}
 }
 

@@ -233,7 +233,7 @@ func TestAFailedPrepareOfAClaimWithoutAnAllocationReportsNothing(t *testing.T) {
 	if err != nil || !errors.Is(results[object.UID].Err, gpu.ErrInvalid) {
 		t.Errorf("prepared %v, %v; want %v", results, err, gpu.ErrInvalid)
 	}
-	if got := observations(p.observer)["queue"]; got != 0 {
+	if got := observations(p.Observer)["queue"]; got != 0 {
 		t.Errorf("%v writes of a status wait, want none", got)
 	}
 }

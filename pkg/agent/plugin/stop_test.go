@@ -16,7 +16,7 @@ func stoppable(t *testing.T) (p *Plugin, clock *testclock.FakeClock) {
 	t.Helper()
 	p = newTestPlugin(fake.NewClientset(), &claims{})
 	clock = testclock.NewFakeClock(testTime)
-	p.clock = clock
+	p.Clock = clock
 	_, p.cancel = context.WithCancel(t.Context())
 	return p, clock
 }

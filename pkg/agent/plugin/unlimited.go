@@ -18,20 +18,20 @@ import (
 // checkLimits checks the memory limits of containers, and counts the containers without
 // theirs. A device of which they are unknown has no count.
 func (p *Plugin) checkLimits(ctx context.Context) []claim.LimitCheck {
-	defer p.step.Begin()()
-	checks, err := p.claims.CheckLimits(ctx)
+	defer p.Tasks.Begin()()
+	checks, err := p.Claims.CheckLimits(ctx)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot check memory limits, will try again", "after", p.interval)
+		klog.FromContext(ctx).Error(err, "Cannot check memory limits, will try again", "after", p.ReconcileInterval)
 	}
 	byDevice := map[string]int{}
 	for _, check := range checks {
 		if check.Err != nil {
-			klog.FromContext(ctx).Error(check.Err, "Cannot check memory limits of a device, will try again", "device", check.Device, "after", p.interval)
+			klog.FromContext(ctx).Error(check.Err, "Cannot check memory limits of a device, will try again", "device", check.Device, "after", p.ReconcileInterval)
 			continue
 		}
 		byDevice[check.Device.String()] = len(check.Unlimited)
 	}
-	p.observer.UnlimitedContainers(byDevice)
+	p.Observer.UnlimitedContainers(byDevice)
 	return checks
 }
 

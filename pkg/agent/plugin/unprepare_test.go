@@ -43,19 +43,19 @@ func TestAFailedUnprepareKeepsTheQueuedStatus(t *testing.T) {
 	if _, err := p.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{one}); err != nil {
 		t.Fatal(err)
 	}
-	works := p.claims
-	p.claims = stuck{&claims{}, errors.New("the GPU is lost")}
+	works := p.Claims
+	p.Claims = stuck{&claims{}, errors.New("the GPU is lost")}
 	if err := unprepare(); err == nil {
 		t.Fatal("the claim counts as unprepared")
 	}
-	if got := observations(p.observer)["queue"]; got != 1 {
+	if got := observations(p.Observer)["queue"]; got != 1 {
 		t.Errorf("%v statuses are to be written, want the one of the claim, which holds its device", got)
 	}
-	p.claims = works
+	p.Claims = works
 	if err := unprepare(); err != nil {
 		t.Fatal(err)
 	}
-	if got := observations(p.observer)["queue"]; got != 0 {
+	if got := observations(p.Observer)["queue"]; got != 0 {
 		t.Errorf("%v statuses are to be written, want none: the claim is unprepared", got)
 	}
 }
@@ -65,7 +65,7 @@ func TestAClaimThatCannotBeReleasedSaysWhy(t *testing.T) {
 	one := objects[0]
 	client := fake.NewClientset(one)
 	p := newTestPlugin(client, &claims{})
-	p.claims = stuck{&claims{}, fmt.Errorf("destroy 1g.10gb@2: %w: it is open in process 17", gpu.ErrInUse)}
+	p.Claims = stuck{&claims{}, fmt.Errorf("destroy 1g.10gb@2: %w: it is open in process 17", gpu.ErrInUse)}
 	for _, uid := range []types.UID{"uid-of-an-earlier-claim", one.UID} {
 		object := nameOf(one)
 		object.UID = uid

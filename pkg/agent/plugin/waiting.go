@@ -36,18 +36,18 @@ type waiting struct {
 }
 
 func (p *Plugin) newWaiting(object *resourceapi.ResourceClaim) *waiting {
-	return &waiting{plugin: p, object: object, start: p.clock.Now()}
+	return &waiting{plugin: p, object: object, start: p.Clock.Now()}
 }
 
 // notify reports why the claim waits: in its condition, and in an event on the claim and its pods
 // for each reason. The end of the call replaces the condition.
 func (w *waiting) notify(err error) {
 	p := w.plugin
-	if p.clock.Since(w.start) < waitingPatience || err.Error() == w.said {
+	if p.Clock.Since(w.start) < waitingPatience || err.Error() == w.said {
 		return
 	}
 	w.said, w.isReported = err.Error(), true
-	status := failedStatus(w.object, p.driver, err, p.clock.Now())
+	status := failedStatus(w.object, p.DriverName, err, p.Clock.Now())
 	status.tell = func(ctx context.Context) error {
 		return p.tellRefusal(ctx, w.object, waitingAction, v1alpha1.ReasonPrepareRetried, "waits for its device", err)
 	}
@@ -70,12 +70,12 @@ func (p *Plugin) tellRefusal(ctx context.Context, object *resourceapi.ResourceCl
 func (p *Plugin) notifyUnprepare(ctx context.Context, claim kubeletplugin.NamespacedObject, refusal error) {
 	ctx, cancel := context.WithTimeout(ctx, readPatience)
 	defer cancel()
-	object, err := p.client.ResourceV1().ResourceClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
+	object, err := p.Client.ResourceV1().ResourceClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
 	if err != nil || object.UID != claim.UID {
 		klog.FromContext(ctx).V(2).Info("Cannot report on the claim why it stays", "err", err)
 		return
 	}
-	status := failedStatus(object, p.driver, refusal, p.clock.Now())
+	status := failedStatus(object, p.DriverName, refusal, p.Clock.Now())
 	for i := range status.devices {
 		status.devices[i].reason = v1alpha1.ReasonUnprepareRetried
 	}

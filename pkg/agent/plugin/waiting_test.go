@@ -86,7 +86,7 @@ func TestAClaimThatWaitsSaysSo(t *testing.T) {
 				return fmt.Sprint(status.devices[0].ready, " ", status.devices[0].reason)
 			}
 			var during []string
-			r := &retried{clock: p.clock.(*testclock.FakeClock), steps: c.steps, end: c.end}
+			r := &retried{clock: p.Clock.(*testclock.FakeClock), steps: c.steps, end: c.end}
 			r.after = func(err error) {
 				said := condition()
 				during = append(during, said)
@@ -95,7 +95,7 @@ func TestAClaimThatWaitsSaysSo(t *testing.T) {
 				}
 			}
 			r.prepare = func(*resourceapi.ResourceClaim) ([]claim.Device, error) { return held.held[0].Devices, nil }
-			p.claims = r
+			p.Claims = r
 			p.prepare(t.Context(), object)
 			if diff := cmp.Diff(c.during, during); diff != "" {
 				t.Errorf("while it waits (-want +got):\n%s", diff)

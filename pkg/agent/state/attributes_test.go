@@ -30,7 +30,7 @@ func behindSwitch(gpus int) gpu.Node {
 
 func TestAttributesFollowEachTableFromWhichTheyAreDerived(t *testing.T) {
 	first, last, gone := kind.Whole(gpu.PCIAddress{}), kind.Whole(gpu.PCIAddress{Bus: 1}), kind.Whole(gpu.PCIAddress{Bus: 9})
-	s := state.New(state.Features{})
+	s := state.New(state.Fixed{})
 	attributes := s.Attributes(catalog.Settings{})
 	for _, step := range []struct {
 		name string
@@ -71,7 +71,7 @@ func TestAttributesFollowEachTableFromWhichTheyAreDerived(t *testing.T) {
 }
 
 func TestAttributesAreDerivedOnce(t *testing.T) {
-	s := state.New(state.Features{})
+	s := state.New(state.Fixed{})
 	s.Hardware.Set(state.HardwareOf(behindSwitch(8)))
 	attributes, device := s.Attributes(catalog.Settings{}), kind.Whole(gpu.PCIAddress{Bus: 7})
 	attributes.Of(device)

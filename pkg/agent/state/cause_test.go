@@ -14,7 +14,7 @@ func TestACauseIsKnownOnceTheGPUsAre(t *testing.T) {
 	since := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	at := func(bus uint8) gpu.PCIAddress { return gpu.PCIAddress{Bus: bus} }
 	silent := at(3)
-	s := state.New(state.Features{})
+	s := state.New(state.Fixed{})
 	want := func(when string, address gpu.PCIAddress, value string, first time.Time, known bool) {
 		t.Helper()
 		v, f, k := s.Snapshot().CauseAt(address)
@@ -32,7 +32,7 @@ func TestACauseIsKnownOnceTheGPUsAre(t *testing.T) {
 	})
 	s.Hardware.Set(hardware)
 	s.Conditions.Set(state.Conditions{Faults: []state.Fault{
-		{UUID: "GPU-2", Address: at(2).String(), Value: "xid-79", Since: since}, {UUID: "GPU-4", Address: at(4).String(), Value: "xid-62", Since: since},
+		{UUID: "GPU-2", Address: at(2).String(), Cause: "xid-79", Since: since}, {UUID: "GPU-4", Address: at(4).String(), Cause: "xid-62", Since: since},
 	}})
 	want("a healthy GPU", at(1), "", time.Time{}, true)
 	want("one with a fault", at(2), "xid-79", since, true)

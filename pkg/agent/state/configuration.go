@@ -30,7 +30,7 @@ func (c Configuration) Equal(other Configuration) bool {
 	return same && reflect.DeepEqual(c, other)
 }
 
-// Features are what the cluster, the node and the agent support.
+// Features are what the cluster supports.
 type Features struct {
 	// Restrictions of the published devices that follow from missing features of the cluster.
 	catalog.Restrictions
@@ -41,17 +41,11 @@ type Features struct {
 	// OldVersion is the version of an API server whose scheduler may be too old for
 	// counters. It is empty otherwise.
 	OldVersion string
-	// NoMemoryLimits is why the node or this agent cannot limit the memory of containers,
-	// whatever the driver. It is nil if they can.
-	NoMemoryLimits error
-	// Node is the name of the node, for remedies.
-	Node string
 }
 
 // Equal reports whether both are the same.
 func (f Features) Equal(other Features) bool {
-	return f.Restrictions == other.Restrictions && f.Known == other.Known && sameText(f.Err, other.Err) &&
-		f.OldVersion == other.OldVersion && sameText(f.NoMemoryLimits, other.NoMemoryLimits) && f.Node == other.Node
+	return f.Restrictions == other.Restrictions && f.Known == other.Known && sameText(f.Err, other.Err) && f.OldVersion == other.OldVersion
 }
 
 // CountersHold is the first release whose scheduler counts the counter use of

@@ -25,9 +25,9 @@ type DeviceHealth struct {
 	// UUID of its GPU; empty for a device that is all GPUs.
 	UUID    string
 	Healthy bool
-	// Reason is the value of the taint of an unhealthy device, such as "xid-79" or
+	// Cause is the value of the taint of an unhealthy device, such as "xid-79" or
 	// "lost". It is empty if the device is healthy.
-	Reason string
+	Cause string
 	// Message says the same in a sentence.
 	Message string
 }
@@ -64,7 +64,7 @@ func (s Snapshot) Node() gpu.Node {
 // described returns a GPU without the changes of claims, and with what the node supports.
 func (s Snapshot) described(sighting Sighting) gpu.GPU {
 	g := sighting.unclaimed()
-	if why := s.Features.NoMemoryLimits; g.MemoryLimits && why != nil {
+	if why := s.Fixed.NoMemoryLimits; g.MemoryLimits && why != nil {
 		g.MemoryLimits, g.NoMemoryLimits = false, why.Error()
 	}
 	return g
@@ -77,7 +77,7 @@ func (s Snapshot) known(sighting Sighting) use.GPU {
 	g.MPSNamespaces = s.Conditions.MPSNamespaces && !g.MIG.Enabled
 	g.External = s.Conditions.External
 	g.Cordoned = slices.Contains(s.Conditions.Cordoned, g.Address.DeviceName())
-	g.Unhealthy, _ = s.problem(sighting)
+	g.Cause, _ = s.problem(sighting)
 	switch f, faulty := s.fault(g.UUID); {
 	case faulty:
 		g.Fault = s.refusal(g.Address, f.Message, f.Decisive)
@@ -91,7 +91,7 @@ func (s Snapshot) known(sighting Sighting) use.GPU {
 // refusal returns why claims are refused on a GPU, and what to do: the remedy of the cause
 // with that value.
 func (s Snapshot) refusal(address gpu.PCIAddress, message, value string) string {
-	c := cause.Unhealthy(value).For(s.Features.Node, address.DeviceName(), address.String())
+	c := cause.Unhealthy(value).For(s.Fixed.Node, address.DeviceName(), address.String())
 	return fmt.Sprintf("%s; recreate the pod, so that it gets another GPU; the administrator's remedy: %s", message, c.Admin)
 }
 
@@ -159,8 +159,8 @@ func (s Snapshot) Health() []DeviceHealth {
 	devices := []DeviceHealth{}
 	for _, sighting := range s.Hardware.GPUs {
 		d := DeviceHealth{Name: kind.Whole(sighting.GPU.Address), UUID: sighting.GPU.UUID}
-		d.Reason, d.Message = s.problem(sighting)
-		d.Healthy = d.Reason == ""
+		d.Cause, d.Message = s.problem(sighting)
+		d.Healthy = d.Cause == ""
 		devices = append(devices, d)
 	}
 	return devices
@@ -171,7 +171,7 @@ func (s Snapshot) Health() []DeviceHealth {
 func (s Snapshot) problem(sighting Sighting) (value, message string) {
 	var values, all []string
 	if f, faulty := s.fault(sighting.GPU.UUID); faulty {
-		values, all = append(values, f.Value), append(all, f.Message)
+		values, all = append(values, f.Cause), append(all, f.Message)
 	}
 	if sighting.Err != nil {
 		value := use.Silence(sighting.Err)
@@ -185,8 +185,9 @@ func (s Snapshot) problem(sighting Sighting) (value, message string) {
 	return values[0], strings.Join(all, "; ")
 }
 
-// CauseAt returns the value of the taint of the GPU at the address, and its time. Both are zero for a healthy GPU, and the time is zero if it is not recorded. known is false
-// until a scan has succeeded. A GPU of a claim that the driver does not list is lost.
+// CauseAt returns the value of the taint of the GPU at the address, and its time. Both are
+// zero for a healthy GPU, and the time is zero if it is not recorded. known is false until a
+// scan has succeeded. A GPU of a claim that the driver does not list is lost.
 func (s Snapshot) CauseAt(address gpu.PCIAddress) (value string, since time.Time, known bool) {
 	if sighting, found := s.sighting(&address); found {
 		value, _ = s.problem(sighting)
@@ -197,7 +198,7 @@ func (s Snapshot) CauseAt(address gpu.PCIAddress) (value string, since time.Time
 	}
 	for _, f := range s.Conditions.Faults {
 		if f.Address == address.String() {
-			return f.Value, f.Since, true
+			return f.Cause, f.Since, true
 		}
 	}
 	if !s.Hardware.Succeeded || s.Hardware.Err != nil {
@@ -215,7 +216,7 @@ func (s Snapshot) CauseAt(address gpu.PCIAddress) (value string, since time.Time
 // of them answers.
 func (s Snapshot) AllGPUs(name kind.Name) DeviceHealth {
 	if len(s.Answering()) == 0 {
-		return DeviceHealth{Name: name, Reason: use.Silence(gpu.ErrLost), Message: "no GPU of the node answers"}
+		return DeviceHealth{Name: name, Cause: use.Silence(gpu.ErrLost), Message: "no GPU of the node answers"}
 	}
 	return DeviceHealth{Name: name, Healthy: true}
 }

@@ -124,10 +124,10 @@ type Fault struct {
 	UUID string
 	// Address is where the GPU was last seen, as text; empty if it never was.
 	Address string
-	// Value is the value of the taint, and Since when its cause was first reported.
-	Value string
+	// Cause is the value of the taint, and Since when it was first reported.
+	Cause string
 	Since time.Time
-	// Message contains the causes in a sentence. Decisive is the value of the cause whose
+	// Message contains the causes in a sentence. Decisive is the cause whose
 	// remedy counts.
 	Message, Decisive string
 }

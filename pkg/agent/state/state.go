@@ -18,15 +18,24 @@ type State struct {
 	Configuration Table[Configuration]
 	Features      Table[Features]
 
+	fixed   Fixed
 	mu      sync.Mutex // guards all tables
 	changes notify.Subscribers
 }
 
-// New returns the state of a node of which only the features are known.
-func New(features Features) *State {
-	s := &State{}
+// Fixed is what does not change while an agent runs.
+type Fixed struct {
+	// Node is the name of the node, for remedies.
+	Node string
+	// NoMemoryLimits is why the node or this agent cannot limit the memory of containers,
+	// whatever the driver. It is nil if they can.
+	NoMemoryLimits error
+}
+
+// New returns the state of a node of which nothing else is known.
+func New(fixed Fixed) *State {
+	s := &State{fixed: fixed}
 	s.Hardware.of, s.Conditions.of, s.Claimed.of, s.Configuration.of, s.Features.of = s, s, s, s, s
-	s.Features.value = features
 	return s
 }
 
@@ -83,6 +92,7 @@ type Snapshot struct {
 	Claimed       Claimed
 	Configuration Configuration
 	Features      Features
+	Fixed         Fixed
 	Revisions     Revisions
 }
 
@@ -90,7 +100,7 @@ type Snapshot struct {
 func (s *State) Snapshot() Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Snapshot{s.Hardware.value, s.Conditions.value, s.Claimed.value, s.Configuration.value, s.Features.value, s.revisions()}
+	return Snapshot{s.Hardware.value, s.Conditions.value, s.Claimed.value, s.Configuration.value, s.Features.value, s.fixed, s.revisions()}
 }
 
 // Subscribe returns a channel that has an item after each change of a table, until cancel is

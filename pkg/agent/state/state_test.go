@@ -27,7 +27,8 @@ func changed(channel <-chan struct{}) bool {
 }
 
 func TestSubscribersAreNotifiedOfOtherValuesOnly(t *testing.T) {
-	s := state.New(state.Features{OldVersion: "v1.34.0"})
+	s := state.New(state.Fixed{})
+	s.Features.Set(state.Features{OldVersion: "v1.34.0"})
 	signal, cancel := s.Subscribe()
 	defer cancel()
 	before := s.Revisions()
@@ -61,7 +62,6 @@ func TestValuesThatDifferAreNotEqual(t *testing.T) {
 		"a taken device":           state.Claimed{}.Equal(state.Claimed{Taken: catalog.Taken{"gpu-01-00": {Whole: true}}}),
 		"a problem of inputs":      state.Configuration{}.Equal(state.Configuration{Problem: problem}),
 		"another configuration":    state.Configuration{}.Equal(state.Configuration{Followed: catalog.NodeRecord{Config: catalog.NodeConfig{Offer: "share"}}}),
-		"a node without limits":    state.Features{}.Equal(state.Features{NoMemoryLimits: problem}),
 		"a cluster without shares": state.Features{}.Equal(state.Features{Restrictions: catalog.Restrictions{Exclusive: true}}),
 	} {
 		if equal {
@@ -72,7 +72,8 @@ func TestValuesThatDifferAreNotEqual(t *testing.T) {
 
 // A configuration that follows from other hardware could withdraw devices for a moment.
 func TestANodeIsReadyOnceItsConfigurationFollowsFromTheHardware(t *testing.T) {
-	s := state.New(state.Features{Known: true})
+	s := state.New(state.Fixed{})
+	s.Features.Set(state.Features{Known: true})
 	s.Conditions.Set(state.Conditions{ExternalKnown: true})
 	want := func(when string, ready bool) {
 		t.Helper()
@@ -97,7 +98,7 @@ func TestANodeIsReadyOnceItsConfigurationFollowsFromTheHardware(t *testing.T) {
 }
 
 func TestASnapshotDoesNotChange(t *testing.T) {
-	s := state.New(state.Features{})
+	s := state.New(state.Fixed{})
 	s.Hardware.Set(state.HardwareOf(gpu.Node{DriverVersion: "570"}))
 	before := s.Snapshot()
 	s.Hardware.Set(state.HardwareOf(gpu.Node{DriverVersion: "615"}))
@@ -136,7 +137,7 @@ func TestTheChangesOfClaimsAreLeftOut(t *testing.T) {
 			gpu.GPU{Address: address, ComputeMode: gpu.ComputeModeExclusiveProcess, MIG: gpu.MIG{Enabled: true, PendingEnabled: true}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := state.New(state.Features{})
+			s := state.New(state.Fixed{})
 			read := slices.Clone(tc.gpu.MIG.Partitions)
 			s.Hardware.Set(state.Hardware{Scanned: true, Succeeded: true, GPUs: []state.Sighting{{GPU: tc.gpu, Changes: tc.changes}}})
 			if diff := cmp.Diff([]gpu.GPU{tc.want}, s.Snapshot().Node().GPUs); diff != "" {
@@ -169,7 +170,7 @@ func TestChangesDuringAScan(t *testing.T) {
 // NVIDIA's namespaces require a GPU that is not in MIG mode.
 func TestAGPUInMIGModeHasNoNamespaces(t *testing.T) {
 	whole, mig := gpu.PCIAddress{Bus: 1}, gpu.PCIAddress{Bus: 2}
-	s := state.New(state.Features{})
+	s := state.New(state.Fixed{})
 	s.Conditions.Set(state.Conditions{MPSNamespaces: true})
 	s.Hardware.Set(state.Hardware{Scanned: true, Succeeded: true, GPUs: []state.Sighting{
 		{GPU: gpu.GPU{Address: whole}}, {GPU: gpu.GPU{Address: mig, MIG: gpu.MIG{Enabled: true}}},
@@ -182,7 +183,7 @@ func TestAGPUInMIGModeHasNoNamespaces(t *testing.T) {
 }
 
 func TestANodeThatCannotLimitMemoryHasNoLimits(t *testing.T) {
-	s := state.New(state.Features{NoMemoryLimits: errors.New("cgroups of version 1")})
+	s := state.New(state.Fixed{NoMemoryLimits: errors.New("cgroups of version 1")})
 	s.Hardware.Set(state.HardwareOf(gpu.Node{GPUs: []gpu.GPU{{UUID: "old", NoMemoryLimits: "the driver is old"}, {UUID: "new", MemoryLimits: true}}}))
 	var got []string
 	for _, g := range s.Snapshot().Node().GPUs {

@@ -17,6 +17,7 @@ import (
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/usage"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 func TestReadyzListsFailedChecks(t *testing.T) {
@@ -101,7 +102,7 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 			}
 		},
 		GPUs: func() []GPUHealth {
-			used := Gauges{Utilization: new(.25), MemoryUsedBytes: new(uint64(3 << 30)), MemoryBytes: new(uint64(80 << 30)), Celsius: new(61.), Watts: new(420.5)}
+			used := gpu.Gauges{Utilization: new(.25), MemoryUsedBytes: new(uint64(3 << 30)), MemoryBytes: new(uint64(80 << 30)), Celsius: new(61.), Watts: new(420.5)}
 			return []GPUHealth{{Device: "gpu-1b-00", UUID: "GPU-1", Cause: "xid-79"}, {Device: "gpu-43-00", UUID: "GPU-2", Gauges: used}}
 		},
 	}

@@ -3,9 +3,7 @@
 package telemetry
 
 import (
-	"fmt"
 	"runtime"
-	"runtime/debug"
 	"strconv"
 	"sync"
 	"time"
@@ -13,10 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"k8s.io/component-base/version"
-	"k8s.io/klog/v2"
-
-	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/usage"
 )
 
 const namespace = "gpu_dra"
@@ -48,29 +42,6 @@ type Metrics struct {
 	faults             *prometheus.CounterVec
 	// faultNamespaces are the namespaces in faults.
 	faultNamespaces namespaces
-}
-
-// State is the state of the agent at the time of a scrape.
-type State struct {
-	// ClaimsHeld is the number of claims that hold devices of this node.
-	ClaimsHeld func() int
-	// SeesPods reports whether the agent sees the processes of pods.
-	SeesPods func() bool
-	// Devices counts published devices by state: "healthy", "unhealthy",
-	// "unreadable".
-	Devices func() map[string]int
-	// Phases returns 1 for the current phase of the node, and 0 for the others.
-	Phases func() map[string]int
-	// ConfigProblem reports whether the node's labels or configuration are not followed.
-	ConfigProblem func() bool
-	// Usage returns what claims use, and ShareSeconds which part of a GPU they have held
-	// for how long.
-	Usage        func() agentv1.Report
-	ShareSeconds func() map[usage.Account]float64
-	// GPUs returns the health of each GPU.
-	GPUs func() []GPUHealth
-	// Power returns the energy of claims and the clocks of each GPU.
-	Power func() Power
 }
 
 // NewMetrics registers the metrics of the agent under the prefix gpu_dra_, except for
@@ -124,35 +95,6 @@ func NewMetrics(refusals []string) *Metrics {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	return m
-}
-
-// registry returns the metrics that are read from the state at the time of a scrape.
-func (s State) registry() *prometheus.Registry {
-	gauge := func(name, help string, read func() float64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, read)
-	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(
-		gauge("claims_held", "Claims that hold devices of this node.", func() float64 { return float64(s.ClaimsHeld()) }),
-		gauge("node_config_problem", "1 if the node's labels, its configuration or the names in --attributes are not followed; the log has the reason.", func() float64 { return number(s.ConfigProblem()) }),
-		gauge("pod_processes_visible", "1 if the agent sees the processes of pods, so that a container that does not compute at the moment keeps its GPU after a forced deletion; 0 without hostPID.", func() float64 { return number(s.SeesPods()) }),
-		guarded{collector{devicesDesc, s.Devices}}, guarded{collector{phaseDesc, s.Phases}},
-		guarded{claimUsage(s.Usage)}, guarded{shareSeconds(s.ShareSeconds)}, guarded{gpuHealth(s.GPUs)}, guarded{power(s.Power)},
-	)
-	return registry
-}
-
-// guarded is a collector whose panic loses its own metrics only. The registry collects in
-// goroutines, so a panic would end the agent, which prepares claims without metrics.
-type guarded struct{ prometheus.Collector }
-
-func (g guarded) Collect(ch chan<- prometheus.Metric) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			klog.Background().Error(fmt.Errorf("panic: %v", cause), "Cannot collect metrics", "collector", fmt.Sprintf("%T", g.Collector), "stack", string(debug.Stack()))
-		}
-	}()
-	g.Collector.Collect(ch)
 }
 
 // Prepared implements plugin.Observer.
@@ -248,22 +190,4 @@ func outcome(err error) string {
 		return outcomeError
 	}
 	return outcomeOK
-}
-
-// collector reads, at the time of a scrape, one metric value per label value.
-type collector struct {
-	desc *prometheus.Desc
-	read func() map[string]int
-}
-
-var devicesDesc = prometheus.NewDesc(namespace+"_devices", "Devices of this node by state: healthy, unhealthy, or unreadable for GPUs that do not answer.", []string{"state"}, nil)
-
-var phaseDesc = prometheus.NewDesc(namespace+"_node_phase", "1 for how far this node has come: Looking, NoDriver (the GPU driver is not loaded), NoGPUs or Published; 0 for the others.", []string{"phase"}, nil)
-
-func (c collector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
-
-func (c collector) Collect(ch chan<- prometheus.Metric) {
-	for value, count := range c.read() {
-		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(count), value)
-	}
 }

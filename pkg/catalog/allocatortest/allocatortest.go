@@ -126,12 +126,6 @@ func (n *Node) Free(name string) {
 	delete(n.claims, name)
 }
 
-// Consumed returns the capacity that claims have taken of the named shareable
-// device.
-func (n *Node) Consumed(pool, device string) structured.ConsumedCapacity {
-	return n.allocated().AggregatedCapacity[structured.MakeDeviceID(Driver, pool, device)]
-}
-
 // String returns the node's claims, one per line, with their devices and the
 // capacity that they take.
 func (n *Node) String() string {

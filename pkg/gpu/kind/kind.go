@@ -135,9 +135,6 @@ func (k Kind) Check(g gpu.GPU, a Amounts) error {
 // MPSShares reports whether MPS can limit shares of a device of the kind.
 func (k Kind) MPSShares() bool { return k.Takes() == TakesMemory || k.Takes() == TakesSeats }
 
-// Label returns the value that stands for the kind in the labels of metrics.
-func (k Kind) Label() string { return string(k) }
-
 // Configuration returns which opaque configurations the devices of the kind
 // accept.
 func (k Kind) Configuration() Configuration { return k.rules().configuration }

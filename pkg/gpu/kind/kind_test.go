@@ -68,9 +68,6 @@ func TestEveryKindAnswersEachQuestion(t *testing.T) {
 			if k.Accepts(v1alpha1.KindShareConfig, true) != k.MPSShares() {
 				t.Error("a ShareConfig is not for shares that MPS can limit alone")
 			}
-			if k.Label() == "" {
-				t.Error("metrics have no label for it")
-			}
 			if offers[k.Offer()] {
 				t.Errorf("another kind has the offer %q", k.Offer())
 			}

@@ -23,21 +23,22 @@ func TestEnforcement(t *testing.T) {
 	old, r615 := use.GPU{}, use.GPU{GPU: limits, Conditions: namespaces}
 	for name, tc := range map[string]struct {
 		gpu             use.GPU
-		use             use.Use
+		device          kind.Name
+		sharing         use.Sharing
 		memory, compute v1alpha1.Enforcement
 	}{
-		"MPS":                                {old, use.Use{Device: whole, Sharing: use.ByMPS}, cooperative, cooperative},
-		"plain":                              {old, use.Use{Device: whole, Sharing: use.Plain}, none, none},
-		"time slices":                        {old, use.Use{Device: slots, Sharing: use.TimeSlices}, none, none},
-		"MPS, release 615":                   {r615, use.Use{Device: whole, Sharing: use.ByMPS}, driver, daemon},
-		"plain, release 615":                 {r615, use.Use{Device: whole, Sharing: use.Plain}, driver, none},
-		"time slices, release 615":           {r615, use.Use{Device: slots, Sharing: use.TimeSlices}, driver, none},
-		"MPS on a MIG device, release 615":   {r615, use.Use{Device: part, Sharing: use.ByMPS}, cooperative, cooperative},
-		"MPS, memory limits only":            {use.GPU{GPU: limits}, use.Use{Device: whole, Sharing: use.ByMPS}, driver, cooperative},
-		"MPS with namespaces, cgroups of v1": {use.GPU{Conditions: namespaces}, use.Use{Device: whole, Sharing: use.ByMPS}, cooperative, daemon},
+		"MPS":                                {old, whole, use.ByMPS, cooperative, cooperative},
+		"plain":                              {old, whole, use.Plain, none, none},
+		"time slices":                        {old, slots, use.TimeSlices, none, none},
+		"MPS, release 615":                   {r615, whole, use.ByMPS, driver, daemon},
+		"plain, release 615":                 {r615, whole, use.Plain, driver, none},
+		"time slices, release 615":           {r615, slots, use.TimeSlices, driver, none},
+		"MPS on a MIG device, release 615":   {r615, part, use.ByMPS, cooperative, cooperative},
+		"MPS, memory limits only":            {use.GPU{GPU: limits}, whole, use.ByMPS, driver, cooperative},
+		"MPS with namespaces, cgroups of v1": {use.GPU{Conditions: namespaces}, whole, use.ByMPS, cooperative, daemon},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if memory, compute := tc.gpu.Enforcement(tc.use); memory != tc.memory || compute != tc.compute {
+			if memory, compute := tc.gpu.Enforcement(tc.device, tc.sharing); memory != tc.memory || compute != tc.compute {
 				t.Errorf("memory %s, compute %s; want %s, %s", memory, compute, tc.memory, tc.compute)
 			}
 		})

@@ -50,7 +50,7 @@ func TestCheckNamesThePodOfAnExternalAllocation(t *testing.T) {
 					t.Fatal(err)
 				}
 				got := ""
-				for _, p := range use.Check(use.State{GPU: allocated}, use.Use{Device: name, Sharing: use.Alone}) {
+				for _, p := range use.Check(allocated, false, name, use.Alone) {
 					got += p.Pod
 				}
 				if got != c.want[device] {

@@ -70,9 +70,9 @@ func TestEveryFlagInTheReferenceIsAProgramsWithItsDefault(t *testing.T) {
 // Names are read from the source. A metric with labels appears only after something
 // has been counted.
 func TestEveryMetricIsDocumented(t *testing.T) {
-	source := read(t, "pkg/agent/telemetry/metrics.go") + read(t, "pkg/agent/telemetry/usagemetrics.go") + read(t, "pkg/agent/telemetry/gaugemetrics.go")
+	source := read(t, "pkg/agent/telemetry/metrics.go") + read(t, "pkg/agent/telemetry/statemetrics.go")
 	var names []string
-	for pattern, subsystem := range map[string]string{`(?:histogram|counter|gauge|byDevice)\("(\w+)"`: "", `Name: "(\w+)"`: "", `NewDesc\(namespace\+"_(\w+)"`: "", `usageDesc\("(\w+)"`: "claim", `gaugeDesc\("(\w+)"`: "device"} {
+	for pattern, subsystem := range map[string]string{`(?:histogram|counter|gauge|byDevice|value)\("(\w+)",`: "", `Name: "(\w+)"`: "", `ofClaim\("(\w+)"`: "claim", `ofGPU\("(\w+)"`: "device"} {
 		found := regexp.MustCompile(pattern).FindAllStringSubmatch(source, -1)
 		if len(found) == 0 {
 			t.Errorf("the metrics have nothing like %s: are they made in another way now?", pattern)

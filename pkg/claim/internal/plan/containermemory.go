@@ -16,7 +16,7 @@ import (
 // cannot hold one. All containers together have no more memory than the share.
 func (d deviceRequest) limit(containers int) (*share.Limit, error) {
 	amount := d.amount()
-	if amount == nil || amount.Memory == 0 || !use.HasMemoryLimits(d.gpu.GPU, use.Use{Device: d.name}) {
+	if amount == nil || amount.Memory == 0 || !use.HasMemoryLimits(d.gpu.GPU, d.name) {
 		return nil, nil
 	}
 	each := amount.Memory / uint64(containers) / catalog.MemoryStep * catalog.MemoryStep

@@ -11,12 +11,11 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/share"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 )
 
 // hasNamespaces reports whether the MPS daemon of a device can have namespaces.
 func (d deviceRequest) hasNamespaces() bool {
-	return d.gpu.HasNamespaces(use.Use{Device: d.name, Sharing: use.ByMPS})
+	return d.gpu.HasNamespaces(d.name)
 }
 
 // namespaceName returns the name of the MPS namespace for the clients of a device. No

@@ -46,13 +46,13 @@ func (in Inputs) resolveShare(d deviceRequest) (deviceRequest, error) {
 	if d.gpu, err = in.gpuAt(d.name.Address); err != nil {
 		return d, err
 	}
-	causes := []use.Cause{use.Unhealthy, use.External}
+	aspects := []use.Aspect{use.Unhealthy, use.External}
 	if !in.Partitioning {
 		// On other nodes, claims may have left the MIG mode on. It is switched off
 		// before the steps of the plan.
-		causes = append(causes, use.MIGMode)
+		aspects = append(aspects, use.MIGMode)
 	}
-	if err := in.checkUse(d, use.Alone, causes...); err != nil {
+	if err := in.checkUse(d, use.Alone, aspects...); err != nil {
 		return d, err
 	}
 	if d.all, err = in.memoryOf(d.gpu.GPU, d.name, result.ShareID != nil); err != nil {

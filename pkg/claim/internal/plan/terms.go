@@ -42,7 +42,7 @@ func (in Inputs) shareConfig(d deviceRequest) v1alpha1.ShareConfig {
 		return *config
 	}
 	config := v1alpha1.ShareConfig{Strategy: v1alpha1.StrategyMPS, Processes: 1, Containers: 1, Compute: v1alpha1.ComputeProportional}
-	if !d.name.Kind.NeedsMPS() && !in.state(d).HoldsSharesByMPS() {
+	if !d.name.Kind.NeedsMPS() && !in.holdsSharesByMPS(d) {
 		config.Strategy = v1alpha1.StrategyPlain
 	}
 	return config
@@ -86,7 +86,7 @@ func (d deviceRequest) amount() *share.Amount {
 // if the GPU has none now, because the scheduler may allocate some at any time. MIG
 // devices have no compute mode of this kind.
 func (in Inputs) checkPlain(d deviceRequest) error {
-	if !in.ExclusiveCompute || d.name.IsPartition() || d.share.Whole || !in.state(d).HoldsSharesByMPS() {
+	if !in.ExclusiveCompute || d.name.IsPartition() || d.share.Whole || !in.holdsSharesByMPS(d) {
 		return nil
 	}
 	return fmt.Errorf("strategy Plain: %w: the node keeps its GPUs in %s while they have MPS shares (--exclusive-compute), and other processes cannot use them then; see %s",
@@ -94,11 +94,11 @@ func (in Inputs) checkPlain(d deviceRequest) error {
 }
 
 // checkUse returns an error if the GPU does not admit the sharing for one of the
-// causes.
-func (in Inputs) checkUse(d deviceRequest, sharing use.Sharing, causes ...use.Cause) error {
-	for _, problem := range use.Check(in.state(d), use.Use{Device: d.name, Sharing: sharing}) {
+// aspects.
+func (in Inputs) checkUse(d deviceRequest, sharing use.Sharing, aspects ...use.Aspect) error {
+	for _, problem := range use.Check(d.gpu, in.MPS, d.name, sharing) {
 		switch {
-		case !slices.Contains(causes, problem.Cause):
+		case !slices.Contains(aspects, problem.Aspect):
 		case problem.Pod != "":
 			return Refuse(problem.Err, "pod", problem.Pod)
 		default:
@@ -108,8 +108,8 @@ func (in Inputs) checkUse(d deviceRequest, sharing use.Sharing, causes ...use.Ca
 	return nil
 }
 
-// state returns the GPU of the device on this node.
-func (in Inputs) state(d deviceRequest) use.State { return use.State{GPU: d.gpu, MPS: in.MPS} }
+// holdsSharesByMPS reports whether the node holds shares of the device's GPU to their limits by MPS.
+func (in Inputs) holdsSharesByMPS(d deviceRequest) bool { return in.MPS && d.gpu.MPSLimits() }
 
 // sharingOn returns how the processes of a device share its GPU on the terms.
 func (d deviceRequest) sharingOn(t share.Terms) use.Sharing {

@@ -134,8 +134,8 @@ func (s ensureMIGMode) disableMIGMode(ctx context.Context, name kind.Name, other
 	if g.MIG.Enabled, _, err = s.mig.MIGMode(ctx, name.Address); err != nil {
 		return err
 	}
-	for _, problem := range use.Check(use.State{GPU: g}, use.Use{Device: name, Sharing: use.Alone}) {
-		if problem.Cause == use.MIGMode {
+	for _, problem := range use.Check(g, false, name, use.Alone) {
+		if problem.Aspect == use.MIGMode {
 			return problem.Err
 		}
 	}

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package controller_test
+package inventory_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -16,23 +15,22 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/cluster"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/inventory"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
-// machine is a node on which one agent runs after the other.
-type machine struct {
-	t     *testing.T
-	hw    *hardware
-	dir   string
-	boot  string
-	word  string // the node's annotation
-	words chan string
-	full  atomic.Bool // the disk
+// computer is a node on which one inventory runs after the other.
+type computer struct {
+	t    *testing.T
+	hw   *hardware
+	dir  string
+	boot string
+	word string // the node's annotation
+	now  *rig
+	full atomic.Bool // the disk
+
 	// writes counts the files that were written.
 	writes atomic.Int32
 
@@ -41,18 +39,18 @@ type machine struct {
 	loadErr error
 }
 
-func newMachine(t *testing.T, node gpu.Node) *machine {
-	return &machine{t: t, hw: &hardware{node: node}, dir: t.TempDir(), boot: "boot-1", load: "1", words: make(chan string)}
+func newComputer(t *testing.T, node gpu.Node) *computer {
+	return &computer{t: t, hw: &hardware{node: node}, dir: t.TempDir(), boot: "boot-1", load: "1"}
 }
 
-// start starts an agent; the one before it has ended.
-func (m *machine) start() *rig {
+// start starts an inventory; the one before it has ended.
+func (m *computer) start() *rig {
 	m.t.Helper()
 	faults, err := store.Open(m.dir, full{is: &m.full, writes: &m.writes})
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	return startChanged(m.t, m.hw, func(o *parts) {
+	m.now = startWith(m.t, m.hw, func(o *inventory.Options) {
 		o.Faults, o.BootID = faults, m.boot
 		o.DriverLoad = func() (string, error) {
 			m.mu.Lock()
@@ -62,22 +60,13 @@ func (m *machine) start() *rig {
 			}
 			return m.load, nil
 		}
-		o.Node = func(ctx context.Context, on func(cluster.Node, error)) {
-			on(cluster.Node{Annotations: map[string]string{v1alpha1.AnnotationRepaired: m.word}}, nil)
-			for {
-				select {
-				case word := <-m.words:
-					on(cluster.Node{Annotations: map[string]string{v1alpha1.AnnotationRepaired: word}}, nil)
-				case <-ctx.Done():
-					return
-				}
-			}
-		}
 	})
+	m.annotate(m.word)
+	return m.now
 }
 
 // date changes the time of all reports in the records.
-func (m *machine) date(to time.Time) {
+func (m *computer) date(to time.Time) {
 	m.t.Helper()
 	faults, err := store.Open(m.dir, store.Unsynced{})
 	if err != nil {
@@ -100,21 +89,21 @@ func (m *machine) date(to time.Time) {
 }
 
 // loaded sets the load of the driver, or the error of reading it.
-func (m *machine) loaded(load string, err error) {
+func (m *computer) loaded(load string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.load, m.loadErr = load, err
 }
 
 // annotate sets the node's annotation.
-func (m *machine) annotate(word string) {
+func (m *computer) annotate(word string) {
 	m.word = word
-	m.words <- word
+	m.now.SetRepaired(word)
 	synctest.Wait()
 }
 
 // ask makes the driver ask for a recovery action of the i-th GPU.
-func (m *machine) ask(i int, action gpu.RecoveryAction) {
+func (m *computer) ask(i int, action gpu.RecoveryAction) {
 	m.hw.change(func(h *hardware) { h.node.GPUs[i].Recovery = action })
 }
 
@@ -122,29 +111,9 @@ func xid(i int, number uint64) gpu.Event {
 	return gpu.Event{Kind: gpu.EventXID, UUID: fmt.Sprintf("GPU-%d", i), XID: number}
 }
 
-// taints are the unhealthy devices of a node with plain GPUs.
-func (r *rig) taints() string {
-	var tainted []string
-	for _, line := range strings.Split(r.shown(), "\n") {
-		name, value, found := strings.Cut(line, " (")
-		if found {
-			name, _, _ = strings.Cut(name, " ")
-			tainted = append(tainted, name+" "+strings.TrimSuffix(value, ")"))
-		}
-	}
-	return strings.Join(tainted, ", ")
-}
-
-func (r *rig) wantTaints(want string) {
-	r.t.Helper()
-	if got := r.taints(); got != want {
-		r.t.Errorf("tainted %q, want %q; state: %s", got, want, r.State())
-	}
-}
-
 func TestAFaultOutlivesTheAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMachine(t, gpus(3))
+		m := newComputer(t, gpus(3))
 		r := m.start()
 		r.send(xid(1, 119))
 		r.wantTaints("gpu-02-00 xid-119")
@@ -152,9 +121,6 @@ func TestAFaultOutlivesTheAgent(t *testing.T) {
 
 		r = m.start()
 		r.wantTaints("gpu-02-00 xid-119")
-		if r.times() != 1 {
-			t.Errorf("published %d times, want the GPUs with the taint at once", r.times())
-		}
 		r.stop()
 
 		// Every GPU was reset by the time that another boot begins.
@@ -180,11 +146,11 @@ func TestAScanThatFailsEndsNoFault(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := newMachine(t, gpus(1))
+				m := newComputer(t, gpus(1))
 				r := m.start()
 				r.send(xid(0, 119))
 				m.hw.change(fail)
-				r.Inventory.RequestScan()
+				r.RequestScan()
 				r.pass(3 * time.Second)
 				r.wantTaints("gpu-01-00 xid-119")
 				m.hw.change(func(h *hardware) { h.err, h.hanging, h.node = nil, nil, gpus(1) })
@@ -199,7 +165,7 @@ func TestAScanThatFailsAsAWholeTaintsNoGPUUnlessItIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, &hardware{node: gpus(2)})
 		r.hw.change(func(h *hardware) { h.err = errors.New("count the GPUs: unknown error") })
-		r.Inventory.RequestScan()
+		r.RequestScan()
 		synctest.Wait()
 		r.wantTaints("")
 		if _, err := r.GPU(t.Context(), address(0)); err != nil {
@@ -215,46 +181,46 @@ func TestAScanThatFailsAsAWholeTaintsNoGPUUnlessItIsRepeated(t *testing.T) {
 
 func TestAFaultEndsByEvidence(t *testing.T) {
 	for name, tc := range map[string]struct {
-		before, after func(m *machine, r *rig)
+		before, after func(m *computer, r *rig)
 	}{
 		"the driver asks for a reset, and then for nothing": {
-			before: func(m *machine, _ *rig) { m.ask(0, gpu.RecoveryGPUReset) },
-			after:  func(m *machine, _ *rig) { m.ask(0, gpu.RecoveryNone) },
+			before: func(m *computer, _ *rig) { m.ask(0, gpu.RecoveryGPUReset) },
+			after:  func(m *computer, _ *rig) { m.ask(0, gpu.RecoveryNone) },
 		},
 		"the GPU is lost and answers again": {
-			before: func(m *machine, _ *rig) { m.hw.silence(0, gpu.ErrLost) },
-			after:  func(m *machine, _ *rig) { m.hw.change(func(h *hardware) { h.node = gpus(1) }) },
+			before: func(m *computer, _ *rig) { m.hw.silence(0, gpu.ErrLost) },
+			after:  func(m *computer, _ *rig) { m.hw.change(func(h *hardware) { h.node = gpus(1) }) },
 		},
 		"the driver no longer lists the GPU, and lists it again": {
-			before: func(m *machine, _ *rig) { m.hw.change(func(h *hardware) { h.node.GPUs = nil }) },
-			after:  func(m *machine, _ *rig) { m.hw.change(func(h *hardware) { h.node = gpus(1) }) },
+			before: func(m *computer, _ *rig) { m.hw.change(func(h *hardware) { h.node.GPUs = nil }) },
+			after:  func(m *computer, _ *rig) { m.hw.change(func(h *hardware) { h.node = gpus(1) }) },
 		},
 		"the driver is loaded anew": {
-			after: func(m *machine, r *rig) { m.loaded("2", nil); r.Inventory.RequestScan() },
+			after: func(m *computer, r *rig) { m.loaded("2", nil); r.RequestScan() },
 		},
 		"the driver is another release": {
-			after: func(m *machine, r *rig) {
+			after: func(m *computer, r *rig) {
 				m.hw.change(func(h *hardware) { h.node.DriverVersion = "580.65.06" })
-				r.Inventory.RequestScan()
+				r.RequestScan()
 			},
 		},
 		"another GPU is in its place": {
-			after: func(m *machine, r *rig) {
+			after: func(m *computer, r *rig) {
 				m.hw.change(func(h *hardware) { h.node.GPUs[0].UUID = "GPU-other" })
-				r.Inventory.RequestScan()
+				r.RequestScan()
 			},
 		},
 		"an administrator says so": {
-			after: func(m *machine, _ *rig) { m.annotate("gpu-01-00@" + time.Now().UTC().Format(time.RFC3339)) },
+			after: func(m *computer, _ *rig) { m.annotate("gpu-01-00@" + time.Now().UTC().Format(time.RFC3339)) },
 		},
 		"an administrator says so of all GPUs": {
-			after: func(m *machine, _ *rig) { m.annotate("all@" + time.Now().UTC().Format(time.RFC3339)) },
+			after: func(m *computer, _ *rig) { m.annotate("all@" + time.Now().UTC().Format(time.RFC3339)) },
 		},
 	} {
 		for _, restarts := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, restarts %v", name, restarts), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					m := newMachine(t, gpus(1))
+					m := newComputer(t, gpus(1))
 					r := m.start()
 					r.send(xid(0, 119))
 					if tc.before != nil {
@@ -273,7 +239,6 @@ func TestAFaultEndsByEvidence(t *testing.T) {
 					r.stop()
 					r = m.start()
 					r.wantTaints("")
-					r.want("slice 0\ngpu-01-00", "Published: 1 of 1 devices healthy")
 				})
 			})
 		}
@@ -282,38 +247,8 @@ func TestAFaultEndsByEvidence(t *testing.T) {
 
 // The clock of the test goes forward only, so the record is dated instead.
 func TestAFaultFromTheFutureEndsAsOneFromNow(t *testing.T) {
-	word := func() string { return "gpu-01-00@" + time.Now().UTC().Format(time.RFC3339) }
-	for name, tc := range map[string]struct {
-		xid  uint64
-		ends func(m *machine, r *rig)
-	}{
-		"an administrator says so":                  {119, func(m *machine, r *rig) { r.pass(time.Minute); m.annotate(word()) }},
-		"an administrator says so after a restart":  {119, func(m *machine, r *rig) { r.pass(time.Minute); r.stop(); m.word = word(); *r = *m.start() }},
-		"the driver asks for nothing for a minute":  {62, func(*machine, *rig) {}},
-		"it is reported again, and taken back then": {62, func(_ *machine, r *rig) { r.send(xid(0, 62)) }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m := newMachine(t, gpus(1))
-				m.hw.node.DriverVersion = "570.86.15"
-				m.ask(0, gpu.RecoveryNone)
-				r := m.start()
-				r.send(xid(0, tc.xid))
-				r.stop()
-				m.date(time.Now().AddDate(10, 0, 0))
-				r = m.start()
-				r.wantTaints(fmt.Sprintf("gpu-01-00 xid-%d", tc.xid))
-				tc.ends(m, r)
-				r.pass(3 * time.Minute)
-				r.wantTaints("")
-			})
-		})
-	}
-}
-
-func TestAWordOfBeforeEndsNoFaultFromTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMachine(t, gpus(1))
+		m := newComputer(t, gpus(1))
 		m.word = "all@" + time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
 		r := m.start()
 		r.send(xid(0, 119))
@@ -322,12 +257,14 @@ func TestAWordOfBeforeEndsNoFaultFromTheFuture(t *testing.T) {
 		r = m.start()
 		r.pass(time.Hour)
 		r.wantTaints("gpu-01-00 xid-119")
+		m.annotate("all@" + time.Now().UTC().Format(time.RFC3339))
+		r.wantTaints("")
 	})
 }
 
 func TestWhatTheDriverAsksForIsAFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMachine(t, gpus(2))
+		m := newComputer(t, gpus(2))
 		m.ask(0, gpu.RecoveryNone)
 		m.ask(1, gpu.RecoveryNone)
 		r := m.start()
@@ -345,6 +282,7 @@ func TestWhatTheDriverAsksForIsAFault(t *testing.T) {
 		}
 		// No word takes back what the driver says.
 		m.annotate("all@" + time.Now().UTC().Format(time.RFC3339))
+		r.wantTaints("gpu-02-00 recovery-drain-and-reset")
 		r.pass(2 * time.Minute)
 		r.wantTaints("gpu-02-00 recovery-drain-and-reset")
 		m.ask(1, gpu.RecoveryNone)
@@ -356,7 +294,7 @@ func TestWhatTheDriverAsksForIsAFault(t *testing.T) {
 // The recovery action follows its XID after a moment, perhaps without an event.
 func TestARecoveryActionThatFollowsAnXIDIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMachine(t, gpus(1))
+		m := newComputer(t, gpus(1))
 		m.ask(0, gpu.RecoveryNone)
 		r := m.start()
 		r.send(xid(0, 145))
@@ -367,26 +305,10 @@ func TestARecoveryActionThatFollowsAnXIDIsFound(t *testing.T) {
 	})
 }
 
-// A minute later would be too late for the report: the action names the repair.
-func TestARecoveryActionThatFollowsAFatalXIDIsFound(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newMachine(t, gpus(1))
-		m.ask(0, gpu.RecoveryNone)
-		r := m.start()
-		r.send(xid(0, 62))
-		r.wantTaints("gpu-01-00 xid-62")
-		m.ask(0, gpu.RecoveryNodeReboot)
-		r.pass(10 * time.Second)
-		if d := r.Devices(); !strings.Contains(d[0].Message, "a restart of the node") {
-			t.Errorf("device %+v, want the recovery action", d[0])
-		}
-	})
-}
-
 // Each write of a fault is a file. A failing GPU can report hundreds of errors a second.
 func TestABurstOfEventsIsOneWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMachine(t, gpus(1))
+		m := newComputer(t, gpus(1))
 		r := m.start()
 		// The scan that follows adds the address of the GPU.
 		r.send(xid(0, 119))
@@ -394,7 +316,7 @@ func TestABurstOfEventsIsOneWrite(t *testing.T) {
 		for range 100 {
 			r.send(xid(0, 119))
 		}
-		r.pass(repeated - time.Second)
+		r.pass(9 * time.Second) // reports within ten seconds count as one
 		if n := m.writes.Load(); n != written || n == 0 {
 			t.Errorf("written %d times after the burst, and %d times after its first event", n, written)
 		}
@@ -407,53 +329,32 @@ func TestABurstOfEventsIsOneWrite(t *testing.T) {
 	})
 }
 
-// repeated is how long reports of the same fault count as one.
-const repeated = 10 * time.Second
-
 func TestAnXIDMarksAtOnceAndTheDriverTakesItBackAfterAMinute(t *testing.T) {
-	for name, tc := range map[string]struct {
-		version  string
-		xid      uint64
-		recovery gpu.RecoveryAction
-		after    string
-	}{
-		"the action covers the XID":               {"570.86.15", 62, gpu.RecoveryNone, ""},
-		"the action does not cover it":            {"570.86.15", 119, gpu.RecoveryNone, "gpu-01-00 xid-119"},
-		"the action of a later release covers it": {"570.86.15", 143, gpu.RecoveryNone, "gpu-01-00 xid-143"},
-		"the driver reports no action":            {"550.54.15", 62, "", "gpu-01-00 xid-62"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m := newMachine(t, gpus(1))
-				m.hw.node.DriverVersion = tc.version
-				m.ask(0, tc.recovery)
-				r := m.start()
-				r.send(xid(0, tc.xid))
-				marked := fmt.Sprintf("gpu-01-00 xid-%d", tc.xid)
-				r.wantTaints(marked)
-				r.pass(30 * time.Second)
-				r.wantTaints(marked)
-				r.pass(5 * time.Minute)
-				r.wantTaints(tc.after)
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		m := newComputer(t, gpus(1))
+		m.hw.node.DriverVersion = "570.86.15"
+		m.ask(0, gpu.RecoveryNone)
+		r := m.start()
+		r.send(xid(0, 62))
+		r.wantTaints("gpu-01-00 xid-62")
+		r.pass(30 * time.Second)
+		r.wantTaints("gpu-01-00 xid-62")
+		r.pass(5 * time.Minute)
+		r.wantTaints("")
+	})
 }
 
 func TestSeveralCausesAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMachine(t, gpus(1))
+		m := newComputer(t, gpus(1))
 		r := m.start()
 		r.send(xid(0, 48))
 		r.pass(time.Second)
 		r.send(xid(0, 62))
 		m.ask(0, gpu.RecoveryNodeReboot)
 		r.pass(time.Minute)
-		all := "XID 48: a double-bit ECC error in the memory of the GPU; XID 62: a micro-controller of the GPU has halted; the driver requests a restart of the node"
-		r.want("slice 0\ngpu-01-00 (xid-48)", "Published: 0 of 1 devices healthy; GPU at 0000:01:00.0: "+all)
-		if d := r.Devices(); d[0].Reason != "xid-48" || d[0].Message != all {
-			t.Errorf("device %+v", d[0])
-		}
+		r.want("1 of 1 GPUs answer; GPU at 0000:01:00.0: XID 48: a double-bit ECC error in the memory of the GPU; XID 62: a micro-controller of the GPU has halted; the driver requests a restart of the node")
+		r.wantTaints("gpu-01-00 xid-48")
 	})
 }
 
@@ -466,46 +367,27 @@ func TestAWordThatCannotBeFollowedIsReported(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := newMachine(t, gpus(1))
+				m := newComputer(t, gpus(1))
 				r := m.start()
 				r.send(xid(0, 119))
 				m.annotate(tc.word)
 				r.pass(2 * time.Minute)
 				r.wantTaints("gpu-01-00 xid-119")
-				if state := r.State().String(); !strings.Contains(state, tc.state) {
-					t.Errorf("state %q\nwant it to contain %q", state, tc.state)
+				if err := r.Conditions.Get().Repairs; err == nil || !strings.Contains(err.Error(), tc.state) {
+					t.Errorf("repairs %v\nwant %q", err, tc.state)
 				}
 				m.annotate("")
-				if state := r.State().String(); strings.Contains(state, "annotation") {
-					t.Errorf("state %q of a node without the annotation", state)
+				if err := r.Conditions.Get().Repairs; err != nil {
+					t.Errorf("repairs %v of a node without the annotation", err)
 				}
 			})
 		})
 	}
 }
 
-func TestAWordEndsNothingThatIsReportedAfterIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newMachine(t, gpus(2))
-		r := m.start()
-		r.send(xid(0, 119))
-		r.pass(time.Minute)
-		m.annotate("GPU-0@" + time.Now().UTC().Format(time.RFC3339))
-		r.wantTaints("")
-		r.pass(time.Hour)
-		r.send(xid(0, 119))
-		r.pass(time.Hour)
-		r.wantTaints("gpu-01-00 xid-119")
-		r.stop()
-		r = m.start()
-		r.pass(time.Hour)
-		r.wantTaints("gpu-01-00 xid-119")
-	})
-}
-
 func TestARecordThatIsDamagedLeavesItsGPUUnhealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMachine(t, gpus(2))
+		m := newComputer(t, gpus(2))
 		r := m.start()
 		r.send(xid(1, 119))
 		r.stop()
@@ -560,48 +442,24 @@ func TestAGPUJoinsItsFabricLate(t *testing.T) {
 	})
 }
 
-func TestAFabricThatFailedIsReported(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		node := gpus(1)
-		node.GPUs[0].FabricState = gpu.FabricFailed
-		r := start(t, &hardware{node: node})
-		r.want("slice 0\ngpu-01-00 (fabric-failed)", "Published: 0 of 1 devices healthy; GPU at 0000:01:00.0: the GPU could not join its NVSwitch fabric")
-	})
-}
-
 func TestWhatChangesWithoutAnEventIsFoundByTheSlowScan(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*hardware)
-		want   string
+		found  func(state.Snapshot) bool
 	}{
-		"a GPU is lost":                  {func(h *hardware) { h.node.GPUs = h.node.GPUs[:1] }, "gpu-02-00 (lost)"},
-		"a MIG mode is switched on":      {func(h *hardware) { h.node.GPUs[1].MIG = gpu.MIG{Capable: true, Enabled: true} }, "gpu-02-00 – 01-00 (enabled)"},
-		"a GPU gets into another clique": {func(h *hardware) { h.node.GPUs[1].Fabric = &gpu.Fabric{ClusterUUID: "3a1b", CliqueID: 8} }, "gpu-02-00 clique 8"},
-		"a recovery action is requested": {func(h *hardware) { h.node.GPUs[1].Recovery = gpu.RecoveryGPUReset }, "gpu-02-00 – 01-00 (recovery-gpu-reset)"},
+		"a GPU is lost":                  {func(h *hardware) { h.node.GPUs = h.node.GPUs[:1] }, func(s state.Snapshot) bool { return s.Health()[1].Cause == "lost" }},
+		"a MIG mode is switched on":      {func(h *hardware) { h.node.GPUs[1].MIG.Enabled = true }, func(s state.Snapshot) bool { return s.Node().GPUs[1].MIG.Enabled }},
+		"a GPU gets into another clique": {func(h *hardware) { h.node.GPUs[1].Fabric = &gpu.Fabric{CliqueID: 8} }, func(s state.Snapshot) bool { return s.Node().GPUs[1].Fabric != nil }},
+		"a recovery action is requested": {func(h *hardware) { h.node.GPUs[1].Recovery = gpu.RecoveryGPUReset }, func(s state.Snapshot) bool { return s.Health()[1].Cause == "recovery-gpu-reset" }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				node := gpus(2)
-				for i := range node.GPUs {
-					node.GPUs[i].Fabric = &gpu.Fabric{ClusterUUID: "3a1b", CliqueID: 7}
-				}
-				r := start(t, &hardware{node: node})
+				r := start(t, &hardware{node: gpus(2)})
 				r.pass(time.Minute)
 				r.hw.change(tc.change)
 				r.pass(13 * time.Minute)
-				shown := r.shown()
-				for _, device := range r.published[len(r.published)-1].Pools["node-1"].Slices[0].Devices {
-					for name, value := range device.Attributes {
-						if name == "fabricCliqueID" {
-							shown += fmt.Sprintf("\n%s clique %d", device.Name, *value.IntValue)
-						}
-					}
-				}
-				if !strings.Contains(shown, tc.want) {
-					t.Errorf("published:\n%s\nwant %s", shown, tc.want)
-				}
-				if r.times() != 2 {
-					t.Errorf("published %d times", r.times())
+				if !tc.found(r.Snapshot()) {
+					t.Errorf("not found: %s", r.Snapshot())
 				}
 			})
 		})
@@ -610,7 +468,7 @@ func TestWhatChangesWithoutAnEventIsFoundByTheSlowScan(t *testing.T) {
 
 func TestAGPUThatHangsFromTheStartDelaysTheOthersByTwoSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMachine(t, gpus(8))
+		m := newComputer(t, gpus(8))
 		r := m.start()
 		r.send(xid(3, 119))
 		r.stop()
@@ -618,13 +476,7 @@ func TestAGPUThatHangsFromTheStartDelaysTheOthersByTwoSeconds(t *testing.T) {
 		m.hw.hang(3)
 		r = m.start()
 		r.pass(2 * time.Second)
-		if got := strings.Count(r.shown(), "gpu-"); got != 7 {
-			t.Errorf("%d GPUs are published after two seconds:\n%s", got, r.shown())
-		}
-		state := "Published: 7 of 7 devices healthy; GPU at 0000:04:00.0: read GPU 3: timed out; GPU GPU-3 at 0000:04:00.0: XID 119: the GPU's system processor (GSP) does not answer"
-		if got := r.State().String(); got != state {
-			t.Errorf("state %s\nwant  %s", got, state)
-		}
+		r.want("7 of 7 GPUs answer; GPU at 0000:04:00.0: read GPU 3: timed out; GPU GPU-3 at 0000:04:00.0: XID 119: the GPU's system processor (GSP) does not answer")
 		if _, err := r.GPU(t.Context(), address(4)); err != nil {
 			t.Errorf("a claim on another GPU: %v", err)
 		}
@@ -639,11 +491,11 @@ func TestAGPUThatHangsFromTheStartDelaysTheOthersByTwoSeconds(t *testing.T) {
 
 func TestAFaultOfAGPUThatHangsIsPublishedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMachine(t, gpus(2))
+		m := newComputer(t, gpus(2))
 		r := m.start()
 		r.pass(time.Minute)
 		r.hw.change(func(h *hardware) { h.hangs = true })
-		r.Inventory.RequestScan()
+		r.RequestScan()
 		synctest.Wait()
 		// No time passes: the scan is under way and hangs.
 		r.send(xid(1, 119))
@@ -662,66 +514,31 @@ func TestAFaultOfAGPUThatHangsIsPublishedAtOnce(t *testing.T) {
 
 func TestWhileThereIsAFaultTheGPUIsScannedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMachine(t, gpus(1))
+		m := newComputer(t, gpus(1))
 		r := m.start()
 		r.send(xid(0, 119))
 		r.pass(time.Minute)
-		looks, times := r.looks(), r.times()
+		looks, before := r.looks(), r.Revisions()
 		r.pass(time.Hour)
 		if n := r.looks() - looks; n < 55 || n > 65 {
 			t.Errorf("%d scans in an hour, want one a minute", n)
 		}
-		if r.times() != times {
-			t.Errorf("published %d times although nothing changed", r.times()-times)
+		if now := r.Revisions(); now != before {
+			t.Errorf("the state has changed although nothing has: %+v, before %+v", now, before)
 		}
-	})
-}
-
-func TestAnAdministratorsMIGModeIsHisAfterARestart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		hw := &hardware{node: halves(1)}
-		hw.node.GPUs[0].MIG.Enabled = true
-		hw.node.GPUs[0].MIG.Partitions = []gpu.Partition{half(0)}
-		held := map[kind.Name]bool{kindtest.Name("gpu-01-00-mig-3g-40gb-0"): false}
-		c := startIn(t, hw, held, map[string]string{"gpu.nvidia.com/offer": "share.mig"})
-		// A claim has a partition and has not switched the mode on.
-		c.wantNames("gpu-01-00 (enabled), gpu-01-00-mig-3g-40gb-0, gpu-01-00-mig-3g-40gb-4")
-		g, err := c.GPU(t.Context(), address(0))
-		if err != nil || !g.MIG.Enabled {
-			t.Errorf("MIG %+v, %v", g.MIG, err)
-		}
-		c.switchMode(0)
-		c.Inventory.RequestScan()
-		c.pass(time.Second)
-		c.wantNames(cutInHalves)
-		// A disk that fails for a moment does not make the mode an administrator's.
-		c.mu.Lock()
-		c.err = errors.New("disk")
-		c.mu.Unlock()
-		c.Inventory.RequestScan()
-		c.pass(time.Second)
-		c.wantNames(cutInHalves)
-		c.mu.Lock()
-		c.err = nil
-		c.mu.Unlock()
-		// A partition that no claim holds keeps the GPU in the mode.
-		hw.change(func(h *hardware) { h.node.GPUs[0].MIG.Partitions = []gpu.Partition{half(0), half(4)} })
-		c.Inventory.RequestScan()
-		c.pass(time.Second)
-		c.wantNames("gpu-01-00 (enabled), gpu-01-00-mig-3g-40gb-0")
 	})
 }
 
 func TestAGPUThatDoesNotTellItsAddressIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMachine(t, gpus(2))
+		m := newComputer(t, gpus(2))
 		r := m.start()
 		r.send(xid(1, 119))
 		m.hw.change(func(h *hardware) {
 			h.node.GPUs = h.node.GPUs[:1]
 			h.node.Unreadable = []gpu.Unreadable{{Index: 1, Err: gpu.ErrTimeout}}
 		})
-		r.Inventory.RequestScan()
+		r.RequestScan()
 		r.pass(time.Minute)
 		r.wantTaints("gpu-02-00 xid-119")
 		if _, err := r.GPU(t.Context(), address(1)); !errors.Is(err, gpu.ErrTimeout) {
@@ -735,7 +552,7 @@ func TestAGPUThatDoesNotTellItsAddressIsNotLost(t *testing.T) {
 
 func TestALoadOfTheDriverThatCannotBeReadEndsNoFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMachine(t, gpus(1))
+		m := newComputer(t, gpus(1))
 		r := m.start()
 		r.send(xid(0, 119))
 		m.loaded("1", errors.New("permission denied"))
@@ -764,7 +581,7 @@ func (f full) WriteNew(path string, data []byte) error {
 
 func TestAFaultThatCannotBeRecordedIsRecordedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMachine(t, gpus(1))
+		m := newComputer(t, gpus(1))
 		m.full.Store(true)
 		r := m.start()
 		r.send(xid(0, 119))
