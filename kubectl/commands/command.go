@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -37,14 +36,8 @@ type options struct {
 	partial bool
 	// used is true if the user requests the use of devices from the agents.
 	used bool
-	// watching is true if the user requests output after each change.
-	watching bool
 	// width returns the width of the terminal; 0 if the output goes elsewhere.
 	width func() int
-	// colours is true if the output is a terminal with colours, and terminal is that output:
-	// [options.Out] lets no escape sequence pass.
-	colours  bool
-	terminal io.Writer
 }
 
 // connectFunc returns a client of the cluster that the flags name.
@@ -71,7 +64,7 @@ func execute(ctx context.Context, cmd *cobra.Command, streams genericiooptions.I
 
 // New returns the command "kubectl gpu".
 func New(streams genericiooptions.IOStreams) *cobra.Command {
-	return newCommand(streams, connect, isColoured(streams.Out, os.Getenv))
+	return newCommand(streams, connect)
 }
 
 func connect(user clientcmd.ClientConfig) (kubernetes.Interface, error) {
@@ -84,12 +77,12 @@ func connect(user clientcmd.ClientConfig) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-func newCommand(streams genericiooptions.IOStreams, connect connectFunc, colours bool) *cobra.Command {
+func newCommand(streams genericiooptions.IOStreams, connect connectFunc) *cobra.Command {
 	// All that a command prints passes through these writers.
 	terminal := streams.Out
 	streams.Out, streams.ErrOut = plain.Writer(streams.Out), plain.Writer(streams.ErrOut)
 	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
-	o := &options{IOStreams: streams, config: clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), connect: connect, colours: colours, terminal: terminal,
+	o := &options{IOStreams: streams, config: clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), connect: connect,
 		width: func() int { return terminalWidth(terminal) }}
 	get := o.newGet()
 	root := &cobra.Command{
@@ -105,7 +98,6 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc, colours
 	}
 	o.usedFlag(root.Flags())
 	o.rowFlags(root.Flags())
-	o.watchFlag(root.Flags())
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
 	flags := root.PersistentFlags()

@@ -146,7 +146,7 @@ func (o *options) addOutput(ctx context.Context, d *dump, v *view) {
 	add := func(name string, run func(*options) error) {
 		var out bytes.Buffer
 		quiet := *o
-		quiet.Out, quiet.ErrOut, quiet.output, quiet.colours, quiet.width = &out, io.Discard, "wide", false, func() int { return 0 }
+		quiet.Out, quiet.ErrOut, quiet.output, quiet.width = &out, io.Discard, "wide", func() int { return 0 }
 		err := run(&quiet)
 		if empty := emptyError(""); errors.As(err, &empty) {
 			out.WriteString(string(empty) + "\n")
@@ -157,9 +157,9 @@ func (o *options) addOutput(ctx context.Context, d *dump, v *view) {
 	}
 	d.problem("read the driver's pods", o.addAgents(ctx, v))
 	nodes := v.Nodes()
-	add("get", func(o *options) error { return o.printGPUs(v.GPUs(nodes, nil)) })
+	add("get", func(o *options) error { return o.printGPUs(v.GPUs(nodes, nil), nil) })
 	add("who", func(o *options) error {
-		return o.printHolders(v.Holders(nodes, metav1.NamespaceAll, nil), o.noHolders(v, nodes, metav1.NamespaceAll))
+		return o.printHolders(v.Holders(nodes, metav1.NamespaceAll, nil), nil, o.noHolders(v, nodes, metav1.NamespaceAll))
 	})
 	explained := 0
 	for _, pod := range v.Objects.Pods {

@@ -36,10 +36,10 @@ func TestUsed(t *testing.T) {
 		out, problems := run(t, client, args...)
 		lines(t, out+problems, `
 NODE GPU MODEL MODE CLAIMS MEMORY COMPUTE HEALTH USED SM USED FOREIGN
-a gpu-18-00 Tesla T4 whole 1 ██████████ 14.6Gi/14.6Gi ██████████ 100% ok ░░░░░░░░░░ 0.0Gi - -
-a gpu-3b-00 Tesla T4 shared 1 █████░░░░░ 7.0Gi/14.6Gi █████░░░░░ 50% ok ███░░░░░░░ 4.0Gi - -
-a gpu-86-00 Tesla T4 free 0 ░░░░░░░░░░ 0.0Gi/14.6Gi ░░░░░░░░░░ 0% ok - - -
-a gpu-af-00 Tesla T4 free 0 ░░░░░░░░░░ 0.0Gi/14.6Gi ░░░░░░░░░░ 0% ok - - -`)
+a gpu-18-00 Tesla T4 whole 1 14.6Gi/14.6Gi 100% ok 0.0Gi - -
+a gpu-3b-00 Tesla T4 shared 1 7.0Gi/14.6Gi 50% ok 4.0Gi - -
+a gpu-86-00 Tesla T4 free 0 0.0Gi/14.6Gi 0% ok - - -
+a gpu-af-00 Tesla T4 free 0 0.0Gi/14.6Gi 0% ok - - -`)
 	}
 	out, problems := run(t, client, "who", "--used", "-n", "default", "-o", "wide")
 	lines(t, out+problems, `

@@ -27,13 +27,13 @@ func (o *options) newVersion() *cobra.Command {
 				found, failure = o.versions(cmd.Context())
 				all = append(all, found...)
 			}
-			t := table{heading: []string{"COMPONENT", "VERSION", "NAMESPACE", "PODS"}}
+			t := rows.Table{Heading: []string{"COMPONENT", "VERSION", "NAMESPACE", "PODS"}}
 			for _, v := range all {
 				pods := "-"
 				if v.Pods > 0 {
 					pods = fmt.Sprint(v.Pods)
 				}
-				t.rows = append(t.rows, []string{v.Component, v.Version, rows.OrDash(v.Namespace), pods})
+				t.Rows = append(t.Rows, []string{v.Component, v.Version, rows.OrDash(v.Namespace), pods})
 			}
 			if err := printList(o, "VersionList", all, t, ""); err != nil {
 				return err

@@ -39,7 +39,7 @@ server v1.37.1 - -
 chart 0.2.0 gpus -
 agent v0.2.0 gpus 1
 supervisor supervisor gpus 1`)
-	if out, problems := run(t, server(shared(t)), "version", "--client", "-o", "name"); out+problems != "client/"+own+"\n" {
+	if out, problems := run(t, server(shared(t)), "version", "--client", "-o", "jsonpath={.items[*].version}"); out+problems != own {
 		t.Errorf("the client only: %s%s", out, problems)
 	}
 	if _, problems := run(t, server(shared(t)), "version"); !strings.Contains(problems, "--driver-namespace") {
@@ -57,7 +57,7 @@ func TestAnAPIServerThatCannotBeReached(t *testing.T) {
 	must(t, err)
 	for _, args := range [][]string{{}, {"who"}, {"free"}, {"explain", "pod"}, {"topo", "a"}, {"version"}} {
 		streams, _, _, stderr := genericiooptions.NewTestIOStreams()
-		cmd := newCommand(streams, func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return client, nil }, false)
+		cmd := newCommand(streams, func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return client, nil })
 		cmd.SetArgs(args)
 		status := execute(t.Context(), cmd, streams)
 		got := stderr.String()
@@ -84,7 +84,7 @@ func TestOneSentenceWithoutAClusterOrCredentials(t *testing.T) {
 		t.Setenv("KUBECONFIG", tc.kubeconfig)
 		for _, args := range [][]string{{}, {"who"}, {"explain", "pod"}, {"doctor"}} {
 			streams, _, _, stderr := genericiooptions.NewTestIOStreams()
-			cmd := newCommand(streams, tc.connect, false)
+			cmd := newCommand(streams, tc.connect)
 			cmd.SetArgs(args)
 			if status := execute(t.Context(), cmd, streams); status != 1 || stderr.String() != want {
 				t.Errorf("%v: %d, got %q, want %q", args, status, stderr, want)

@@ -16,10 +16,7 @@ type poll[T any] struct {
 	fresh time.Duration
 	// ratio is the time between attempts, as a multiple of an attempt's duration. So a page
 	// costs a slow API server little.
-	ratio int
-	// after is called after an attempt.
-	after func()
-
+	ratio  int
 	wanted chan struct{}
 
 	mu sync.Mutex
@@ -29,10 +26,6 @@ type poll[T any] struct {
 	failure error
 	// next is the time before which no attempt begins.
 	next time.Time
-	// earliest is next for an attempt after a change.
-	earliest time.Time
-	// begun and ended are numbers of attempts.
-	begun, ended int
 	// changed is closed when an attempt has ended.
 	changed chan struct{}
 }
@@ -44,12 +37,10 @@ const (
 	patience = 3 * time.Second
 	// idleRatio is the ratio of readings of the cluster.
 	idleRatio = 4
-	// leastPause is the least time between two attempts.
-	leastPause = 250 * time.Millisecond
 )
 
 func newPoll[T any](read func(context.Context) (*T, error), fresh time.Duration, ratio int) *poll[T] {
-	return &poll[T]{read: read, fresh: fresh, ratio: ratio, after: func() {}, wanted: make(chan struct{}, 1), changed: make(chan struct{})}
+	return &poll[T]{read: read, fresh: fresh, ratio: ratio, wanted: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
 // run reads the value when it is wanted, until ctx ends.
@@ -60,10 +51,9 @@ func (p *poll[T]) run(ctx context.Context) {
 			return
 		case <-p.wanted:
 		}
-		if p.isFresh() {
-			continue
+		if !p.isFresh() {
+			p.attempt(ctx)
 		}
-		p.attempt(ctx)
 	}
 }
 
@@ -76,25 +66,15 @@ func (p *poll[T]) isFresh() bool {
 func (p *poll[T]) attempt(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	p.mu.Lock()
-	p.begun++
-	p.mu.Unlock()
 	begin := time.Now()
 	found, err := p.read(limited)
-	p.store(found, err, begin)
-	p.after()
-}
-
-func (p *poll[T]) store(found *T, err error, begin time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.failure = err; err == nil {
 		p.last = found
 	}
 	now := time.Now()
-	pause := time.Duration(p.ratio) * now.Sub(begin)
-	p.next, p.earliest = now.Add(max(p.fresh, pause)), now.Add(max(leastPause, pause))
-	p.ended = p.begun
+	p.next = now.Add(max(p.fresh, time.Duration(p.ratio)*now.Sub(begin)))
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
@@ -141,36 +121,4 @@ func (p *poll[T]) get(ctx context.Context) (*T, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.last, p.failure
-}
-
-// renew waits until an attempt has ended that begins after the call. The attempt waits for
-// the pause after the last one.
-func (p *poll[T]) renew(ctx context.Context) {
-	p.mu.Lock()
-	wanted := p.begun + 1
-	timer := time.NewTimer(time.Until(p.earliest))
-	p.mu.Unlock()
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-		return
-	}
-	for {
-		p.mu.Lock()
-		done, changed := p.ended >= wanted, p.changed
-		if !done {
-			p.next = time.Time{}
-		}
-		p.mu.Unlock()
-		if done {
-			return
-		}
-		p.request()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
-		}
-	}
 }

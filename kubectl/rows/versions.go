@@ -23,9 +23,6 @@ type Version struct {
 	Pods int `json:"pods,omitempty"`
 }
 
-// ObjectName returns the component and its version.
-func (v Version) ObjectName() string { return v.Component + "/" + v.Version }
-
 const (
 	componentChart = "chart"
 	// chartLabel is the label of a chart's objects with its name and version.
