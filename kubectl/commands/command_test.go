@@ -558,7 +558,7 @@ func TestALargeCluster(t *testing.T) {
 		"\ndefault small-node-999 main small-node-999 node-999 ": {"who", "-A"},
 		"\ndefault 5000 2608.7 38000.0Gi":                        {"usage"},
 		"997 further nodes do not fit either":                    {"explain", "new", "-n", "default"},
-		"\n0 of 1 pod fit\n":                                       {"plan", "-n", "default", "-f", manifest(t, template+podsOf("Pod", ""))},
+		"\n0 of 1 pod fit\n":                                     {"plan", "-n", "default", "-f", manifest(t, template+podsOf("Pod", ""))},
 	} {
 		out, problems := run(t, client, args...)
 		var fields strings.Builder

@@ -149,9 +149,9 @@ func TestOutputFormatsOfKubectl(t *testing.T) {
 		args []string
 		want string
 	}{
-		"JSONPath":                {[]string{"get", "-o", "jsonpath={range .items[?(@.health.state=='tainted')]}{.name} {.health.reasons[0].code}{'\\n'}{end}"}, "gpu-18-00 xid-79\n"},
-		"a path":                  {[]string{"get", "-o", "jsonpath=.kind"}, "GPUList"},
-		"JSONPath of an object":   {[]string{"explain", "half", "-n", "default", "-o", "jsonpath={.kind} {.outcome}"}, "Explanation waits"},
+		"JSONPath":              {[]string{"get", "-o", "jsonpath={range .items[?(@.health.state=='tainted')]}{.name} {.health.reasons[0].code}{'\\n'}{end}"}, "gpu-18-00 xid-79\n"},
+		"a path":                {[]string{"get", "-o", "jsonpath=.kind"}, "GPUList"},
+		"JSONPath of an object": {[]string{"explain", "half", "-n", "default", "-o", "jsonpath={.kind} {.outcome}"}, "Explanation waits"},
 	} {
 		if out, problems := run(t, client, tc.args...); out+problems != tc.want {
 			t.Errorf("%s: got %q, want %q", name, out+problems, tc.want)

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 )
 
