@@ -111,7 +111,7 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc) *cobra.
 	flags.StringVar(&o.driverNamespace, "driver-namespace", "", "namespace of the driver (default: the one that its admission policies name)")
 	flags.StringVarP(&o.output, "output", "o", "", "output format: "+formats+" (default: a table)")
 	who, free, explain, topo, plan, doctor := o.newWho(), o.newFree(), o.newExplain(), o.newTopo(), o.newPlan(), o.newDoctor()
-	root.AddCommand(get, who, free, explain, topo, o.newUsage(), plan, o.newSysdump(), o.newUI(), doctor, o.newVersion())
+	root.AddCommand(get, who, free, explain, topo, o.newUsage(), plan, o.newUI(), doctor, o.newVersion())
 	root.AddCommand(o.newCordon(), o.newUncordon(), o.newDrain(), o.newRepaired())
 	get.ValidArgsFunction, who.ValidArgsFunction, topo.ValidArgsFunction, doctor.ValidArgsFunction = o.complete(0, nodeNames), o.complete(0, nodeNames), o.complete(1, nodeNames), o.complete(0, nodeNames)
 	free.ValidArgsFunction, explain.ValidArgsFunction = o.complete(0, classNames), o.complete(1, subjectNames)
