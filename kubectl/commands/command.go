@@ -91,7 +91,6 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc) *cobra.
 		Annotations: map[string]string{
 			cobra.CommandDisplayNameAnnotation: "kubectl gpu",
 		},
-		Args:          onlyCommands,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE:          get.RunE,
@@ -110,11 +109,8 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc) *cobra.
 	flags.StringVar(&o.driver, "driver-name", v1alpha1.DriverName, "name of the driver in the cluster")
 	flags.StringVar(&o.driverNamespace, "driver-namespace", "", "namespace of the driver (default: the one that its admission policies name)")
 	flags.StringVarP(&o.output, "output", "o", "", "output format: "+formats+" (default: a table)")
-	who, free, explain, topo, plan, doctor := o.newWho(), o.newFree(), o.newExplain(), o.newTopo(), o.newPlan(), o.newDoctor()
-	root.AddCommand(get, who, free, explain, topo, o.newUsage(), plan, o.newUI(), doctor, o.newVersion())
+	root.AddCommand(get, o.newWho(), o.newFree(), o.newExplain(), o.newTopo(), o.newUsage(), o.newPlan(), o.newUI(), o.newDoctor(), o.newVersion())
 	root.AddCommand(o.newCordon(), o.newUncordon(), o.newDrain(), o.newRepaired())
-	get.ValidArgsFunction, who.ValidArgsFunction, topo.ValidArgsFunction, doctor.ValidArgsFunction = o.complete(0, nodeNames), o.complete(0, nodeNames), o.complete(1, nodeNames), o.complete(0, nodeNames)
-	free.ValidArgsFunction, explain.ValidArgsFunction = o.complete(0, classNames), o.complete(1, subjectNames)
 	addExamples(root)
 	root.CompletionOptions.HiddenDefaultCmd = true // kubectl completes by kubectl_complete-gpu
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.checkOutput() }

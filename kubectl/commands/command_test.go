@@ -526,23 +526,6 @@ event FailedPrepareDynamicResources, AGO ago: old`)
 	}
 }
 
-// A shell runs the program to complete names.
-func TestCompletion(t *testing.T) {
-	w := shared(t)
-	w.Claims = append(w.Claims, fleettest.Claim("alone", ""))
-	for want, words := range map[string][]string{
-		"a :4":                              {"topo", ""},
-		":4":                                {"topo", "a", ""},
-		"half whole claim/alone claim/half": {"explain", "-n", "default", ""},
-		"monitor.nvidia.com mps.nvidia.com": {"free", ""},
-	} {
-		out, _ := run(t, server(w), append([]string{"__complete"}, words...)...)
-		if !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
-			t.Errorf("%v: got %q, want %q", words, out, want)
-		}
-	}
-}
-
 // A large cluster has 5,000 pods with shares, one of which does not fit.
 func TestALargeCluster(t *testing.T) {
 	w := fleettest.New(t, "node-0=t4 share")

@@ -96,13 +96,10 @@ func publishing(all []*resourceapi.ResourceSlice) []string {
 	return nodes
 }
 
-// readFunc reads objects of a cluster that checks need.
-type readFunc func(context.Context, kubernetes.Interface, *doctor.Cluster) error
-
 // examine reads the rest that checks need, and returns it with the objects of the cluster.
 func (o *options) examine(ctx context.Context, client kubernetes.Interface, objects fleet.Objects, refused map[doctor.List]string, nodes []string) (*doctor.Cluster, error) {
 	c := &doctor.Cluster{Objects: objects, Driver: o.driver, Now: time.Now(), Unread: maps.Clone(refused)}
-	for _, read := range []readFunc{readServer, readPolicies, readTemplates, o.readDriver} {
+	for _, read := range []func(context.Context, kubernetes.Interface, *doctor.Cluster) error{readServer, readPolicies, readTemplates, o.readDriver} {
 		if err := read(ctx, client, c); err != nil {
 			return nil, err
 		}

@@ -42,7 +42,7 @@ func (o *options) newExplain() *cobra.Command {
 			"  3  a device of the pod or claim has a fault\n" +
 			"  4  a container of the pod has failed\n" +
 			"  5  the health of a device is not known, or whether the claim would get its devices",
-		Args: exactly("a POD or claim/CLAIM"),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, err := o.readForExplain(cmd.Context())
 			if err != nil {

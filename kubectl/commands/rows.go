@@ -176,3 +176,11 @@ func (o *options) printFree(all []rows.Free) error {
 	}
 	return printList(o, "FreeList", all, t, "no claim of these classes fits on any node"+o.ofSelector()+": kubectl gpu shows the holders' amounts, and kubectl gpu explain the reasons for a pod")
 }
+
+func classNames(v *view) []string {
+	var names []string
+	for _, class := range v.Objects.Classes {
+		names = append(names, class.Name)
+	}
+	return names
+}

@@ -19,7 +19,7 @@ func (o *options) newTopo() *cobra.Command {
 	return &cobra.Command{
 		Use:   "topo NODE",
 		Short: "The paths between the GPUs of a node, their NUMA nodes and PCIe roots, and their claims",
-		Args:  exactly("a NODE"),
+		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, err := o.read(cmd.Context())
 			if err != nil {

@@ -60,11 +60,9 @@ func (o *options) addAgents(ctx context.Context, v *view) error {
 	if v.pods != nil {
 		return nil
 	}
-	c := &doctor.Cluster{Driver: o.driver, Unread: map[doctor.List]string{}}
-	for _, read := range []readFunc{readPolicies, o.readDriver} {
-		if err := read(ctx, v.client, c); err != nil {
-			return err
-		}
+	c, err := o.driverPods(ctx, v.client)
+	if err != nil {
+		return err
 	}
 	v.pods, v.Agents = c, rows.AgentsOf(c, v.Objects.Nodes)
 	return nil

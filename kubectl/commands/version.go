@@ -56,11 +56,9 @@ func (o *options) versions(ctx context.Context) ([]rows.Version, error) {
 		return nil, err
 	}
 	all := []rows.Version{{Component: "server", Version: info.GitVersion}}
-	c := &doctor.Cluster{Driver: o.driver, Unread: map[doctor.List]string{}}
-	for _, read := range []readFunc{readPolicies, o.readDriver} {
-		if err := read(ctx, r.client, c); err != nil {
-			return all, err
-		}
+	c, err := o.driverPods(ctx, r.client)
+	if err != nil {
+		return all, err
 	}
 	switch reason := c.Unread[doctor.DriverPods]; {
 	case reason != "":
