@@ -88,10 +88,10 @@ func (o *options) evidence(ctx context.Context, v *view, q rows.Question) (rows.
 
 // podsOn returns the pods of the driver on a node.
 func (o *options) podsOn(c *doctor.Cluster, node string) rows.DriverPods {
-	on := func(pods []*corev1.Pod) []*corev1.Pod {
+	onNode := func(pods []*corev1.Pod) []*corev1.Pod {
 		return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return p.Spec.NodeName != node })
 	}
-	found := rows.DriverPods{Agents: on(c.Agents), Supervisors: on(c.Supervisors), Unread: c.Unread[doctor.DriverPods]}
+	found := rows.DriverPods{Agents: onNode(c.Agents), Supervisors: onNode(c.Supervisors), Unread: c.Unread[doctor.DriverPods]}
 	if len(c.DaemonSets) == 0 && found.Unread == "" {
 		found.Unread = fmt.Sprintf("no DaemonSet of the driver %s is found; --driver-namespace names its namespace", o.driver)
 	}

@@ -63,8 +63,8 @@ func (o *options) addWiring(ctx context.Context, v *view, node fleet.Node) error
 		}
 		w := fleet.Wiring{Links: map[string]int{}, PCIeSwitch: facts.PCIeSwitch}
 		for peer, links := range facts.Links {
-			if at, err := gpu.ParsePCIAddress(peer); err == nil {
-				w.Links[at.DeviceName()] = links
+			if address, err := gpu.ParsePCIAddress(peer); err == nil {
+				w.Links[address.DeviceName()] = links
 			}
 		}
 		node.GPUs[i].Wiring = &w

@@ -34,13 +34,16 @@ type table struct {
 // draw returns the requested rows, and links to the others. The roles keep it a table for screen
 // readers on narrow screens, where the style sheet makes a card of each row.
 func (t table) draw(r *reading, q *http.Request) markup.Parts {
-	by := q.URL.Query().Get("sort")
-	order, err := t.Order(strings.TrimPrefix(by, "-"), strings.HasPrefix(by, "-"))
-	if err != nil {
-		by = ""
-		order, _ = t.Order(by, false)
+	if q.URL.Query().Get("q") != "" {
+		t.Rows, t.Totals = t.Rows[:len(t.Rows)-t.Totals], 0 // they are of all rows
 	}
-	t.Table = t.Reordered(slices.DeleteFunc(order, func(i int) bool { return !matches(q, t.Rows[i]...) }))
+	order := q.URL.Query().Get("sort")
+	indexes, err := t.Order(strings.TrimPrefix(order, "-"), strings.HasPrefix(order, "-"))
+	if err != nil {
+		order = ""
+		indexes, _ = t.Order(order, false)
+	}
+	t.Table = t.Reordered(slices.DeleteFunc(indexes, func(i int) bool { return !matches(q, t.Rows[i]...) }))
 	if len(t.Rows) == t.Totals {
 		return markup.Parts{paragraph("empty", t.empty)}
 	}
@@ -50,7 +53,7 @@ func (t table) draw(r *reading, q *http.Request) markup.Parts {
 	}
 	var heading, body markup.Parts
 	for _, h := range t.Heading {
-		heading = append(heading, sortHeading(q, h, by))
+		heading = append(heading, sortHeading(q, h, order))
 	}
 	for i := shown.first; i < shown.last; i++ {
 		cells := markup.Parts{markup.Attr("role", "row"), markup.Attr("data-key", t.key(i))}
@@ -233,14 +236,14 @@ func filterForm(q *http.Request) *markup.Element {
 var unordered = []string{"REASON", "REMEDY", "FOUND", "MEANING"}
 
 // sortHeading returns a heading with a link that orders the rows by it, or in the other direction.
-func sortHeading(q *http.Request, text, by string) *markup.Element {
+func sortHeading(q *http.Request, text, order string) *markup.Element {
 	parts := markup.Parts{markup.Attr("scope", "col"), markup.Attr("role", "columnheader")}
 	if text == "AGE" || slices.Contains(unordered, text) {
 		return markup.E("th", append(parts, markup.Text(text))...)
 	}
 	key := strings.ReplaceAll(strings.ToLower(text), " ", "-")
 	state, arrow := "none", ""
-	switch by {
+	switch order {
 	case key:
 		state, arrow, key = "ascending", "▲", "-"+key
 	case "-" + key:

@@ -187,18 +187,18 @@ func publishedAt(all []*resourceapi.ResourceSlice, driver string) map[string]met
 		if slice.Spec.Driver != driver {
 			continue
 		}
-		at := slice.CreationTimestamp
+		changed := slice.CreationTimestamp
 		for _, f := range slice.ManagedFields {
-			if f.Time != nil && at.Before(f.Time) {
-				at = *f.Time
+			if f.Time != nil && changed.Before(f.Time) {
+				changed = *f.Time
 			}
 		}
 		node := slice.Spec.Pool.Name
 		if slice.Spec.NodeName != nil {
 			node = cmp.Or(*slice.Spec.NodeName, node)
 		}
-		if known := latest[node]; known.Before(&at) {
-			latest[node] = at
+		if known := latest[node]; known.Before(&changed) {
+			latest[node] = changed
 		}
 	}
 	return latest

@@ -145,14 +145,14 @@ func (t Table) Order(column string, descending bool) ([]int, error) {
 		return indexes, nil
 	}
 	headings := slices.Concat(t.Heading, t.Wide)
-	at := slices.IndexFunc(headings, func(h string) bool {
+	index := slices.IndexFunc(headings, func(h string) bool {
 		return strings.EqualFold(h, column) || strings.EqualFold(strings.ReplaceAll(h, " ", "-"), column)
 	})
-	if at < 0 {
+	if index < 0 {
 		return nil, fmt.Errorf("%w: want a column: %s", gpu.ErrInvalid, strings.Join(headings, ", "))
 	}
 	slices.SortStableFunc(indexes, func(a, b int) int {
-		x, y := t.Rows[a][at], t.Rows[b][at]
+		x, y := t.Rows[a][index], t.Rows[b][index]
 		if descending && x != "-" && y != "-" {
 			x, y = y, x
 		}
