@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/component-base/version"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/commands/internal/plain"
@@ -91,6 +92,7 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc) *cobra.
 		Annotations: map[string]string{
 			cobra.CommandDisplayNameAnnotation: "kubectl gpu",
 		},
+		Version:       version.Get().GitVersion,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE:          get.RunE,
@@ -109,7 +111,7 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc) *cobra.
 	flags.StringVar(&o.driver, "driver-name", v1alpha1.DriverName, "name of the driver in the cluster")
 	flags.StringVar(&o.driverNamespace, "driver-namespace", "", "namespace of the driver (default: the one that its admission policies name)")
 	flags.StringVarP(&o.output, "output", "o", "", "output format: "+formats+" (default: a table)")
-	root.AddCommand(get, o.newWho(), o.newFree(), o.newExplain(), o.newTopo(), o.newUsage(), o.newPlan(), o.newUI(), o.newDoctor(), o.newVersion())
+	root.AddCommand(get, o.newWho(), o.newFree(), o.newExplain(), o.newTopo(), o.newUsage(), o.newPlan(), o.newUI(), o.newDoctor())
 	root.AddCommand(o.newCordon(), o.newUncordon(), o.newDrain(), o.newRepaired())
 	addExamples(root)
 	root.CompletionOptions.HiddenDefaultCmd = true // kubectl completes by kubectl_complete-gpu

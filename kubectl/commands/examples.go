@@ -46,7 +46,5 @@ func examples() map[string]string {
   kubectl gpu doctor node-1 --ignore swap-on`,
 		"ui": `  # Pages on a port of your choice
   kubectl gpu ui --port 8080`,
-		"version": `  # The version of this program, without a cluster
-  kubectl gpu version --client`,
 	}
 }

@@ -99,10 +99,6 @@ func (o *options) printHolders(all []rows.Holder, used rows.Uses, empty string) 
 func (o *options) newUsage() *cobra.Command {
 	cmd := o.newRows("usage", "The GPUs, memory and compute that are promised to each namespace, and for how long", func(_ *view, nodes []fleet.Node, used rows.Uses) error {
 		usages := rows.Usages(nodes, time.Now(), used)
-		if foreign := rows.ForeignGPUs(nodes, used); len(foreign) > 0 {
-			//nolint:errcheck // there is no other place to say so
-			fmt.Fprintf(o.ErrOut, "Processes of pods without a claim use %s, for no namespace: see kubectl gpu get --used.\n", rows.List(foreign))
-		}
 		if err := printList(o, "UsageList", usages, rows.UsageTable(usages, used), "no claim of any namespace holds a device of "+o.driver); err != nil || !o.isTable() {
 			return err
 		}

@@ -94,13 +94,6 @@ func TestForeignProcessesForPrograms(t *testing.T) {
 	if want := "gpu-18-00 0  \ngpu-3b-00 12 [1,2,3,4,5,6,7,8] 2Gi\ngpu-86-00   \ngpu-af-00   \n"; out != want {
 		t.Errorf("got %q, want %q", out, want)
 	}
-	_, problems := run(t, client, "usage", "--used")
-	if want := "Processes of pods without a claim use a/gpu-3b-00, for no namespace: see kubectl gpu get --used.\n"; problems != want {
-		t.Errorf("usage: got %q, want %q", problems, want)
-	}
-	if _, problems := run(t, client, "usage"); problems != "" {
-		t.Errorf("usage without --used: got %q", problems)
-	}
 }
 
 func TestUsedWithoutAnswers(t *testing.T) {

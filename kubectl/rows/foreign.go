@@ -94,16 +94,3 @@ func (u Uses) foreignOnGPU(node string, g fleet.GPU) *Foreign {
 	}
 	return u.foreignOn(node, held)
 }
-
-// ForeignGPUs returns the GPUs with foreign processes, as NODE/GPU.
-func ForeignGPUs(nodes []fleet.Node, used Uses) []string {
-	var all []string
-	for _, node := range nodes {
-		for _, g := range node.GPUs {
-			if f := used.foreignOnGPU(node.Name, g); f != nil && f.Processes > 0 {
-				all = append(all, node.Name+"/"+g.Name)
-			}
-		}
-	}
-	return all
-}
