@@ -32,6 +32,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // world is a cluster as a [Source]. Each request reads it again.
@@ -72,12 +73,7 @@ func (w *world) Inspect(_ context.Context, c *rows.Cluster) (Inspection, error) 
 // pages returns the pages of a cluster.
 func pages(t *testing.T, w *world) http.Handler {
 	t.Helper()
-	s := newSite(w, 0, time.Second)
-	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	s.run(ctx, &running)
-	t.Cleanup(func() { stop(); running.Wait() })
-	return s.handler()
+	return newSite(w, 0, time.Second).handler()
 }
 
 func shared(t *testing.T) *fleettest.World {
@@ -178,7 +174,13 @@ func TestAModeHasOneColour(t *testing.T) {
 	}
 	lists := colours("assets/ui.css", `--(whole|shared|seat|mig|timeslice): (#\w+)`)
 	seen := map[string]string{}
-	for _, mode := range fleet.Modes()[1:] {
+	modes := []fleet.Mode{fleet.ModeWhole, fleet.ModeShared}
+	for _, k := range kind.All() {
+		if k.DividesGPU() {
+			modes = append(modes, fleet.Mode(k))
+		}
+	}
+	for _, mode := range modes {
 		all := lists[string(mode)]
 		if len(all) != 2 || seen[all[0]] != "" || seen[all[1]] != "" {
 			t.Fatalf("mode %s has the colours %q, of a light and a dark page, and others have %v", mode, all, seen)
@@ -293,10 +295,7 @@ func TestReadingsAreShared(t *testing.T) {
 				return nil, ctx.Err()
 			}
 		}, time.Second)
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { r.run(ctx) })
-
+		ctx := t.Context()
 		// Pages of many tabs wait for one reading.
 		var tabs sync.WaitGroup
 		for range 20 {
@@ -336,8 +335,6 @@ func TestReadingsAreShared(t *testing.T) {
 		if found, err := r.get(ctx); found == nil || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v, %v", found, err)
 		}
-		stop()
-		running.Wait()
 	})
 }
 

@@ -16,8 +16,7 @@ type poll[T any] struct {
 	fresh time.Duration
 	// ratio is the time between attempts, as a multiple of an attempt's duration. So a page
 	// costs a slow API server little.
-	ratio  int
-	wanted chan struct{}
+	ratio int
 
 	mu sync.Mutex
 	// last is the value of the last attempt that has not failed; nil if there is none.
@@ -26,8 +25,8 @@ type poll[T any] struct {
 	failure error
 	// next is the time before which no attempt begins.
 	next time.Time
-	// changed is closed when an attempt has ended.
-	changed chan struct{}
+	// ended is closed when the attempt that runs has ended; nil while none runs.
+	ended chan struct{}
 }
 
 const (
@@ -40,34 +39,26 @@ const (
 )
 
 func newPoll[T any](read func(context.Context) (*T, error), fresh time.Duration, ratio int) *poll[T] {
-	return &poll[T]{read: read, fresh: fresh, ratio: ratio, wanted: make(chan struct{}, 1), changed: make(chan struct{})}
+	return &poll[T]{read: read, fresh: fresh, ratio: ratio}
 }
 
-// run reads the value when it is wanted, until ctx ends.
-func (p *poll[T]) run(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-p.wanted:
-		}
-		if !p.isFresh() {
-			p.attempt(ctx)
-		}
-	}
-}
-
-func (p *poll[T]) isFresh() bool {
+// request begins an attempt, unless the value is fresh or an attempt runs. The attempt outlives the
+// page that requests it. The returned channel is closed when it has ended; nil if none runs.
+func (p *poll[T]) request(ctx context.Context) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return time.Now().Before(p.next)
+	if p.ended == nil && !time.Now().Before(p.next) {
+		p.ended = make(chan struct{})
+		go p.attempt(context.WithoutCancel(ctx))
+	}
+	return p.ended
 }
 
 func (p *poll[T]) attempt(ctx context.Context) {
-	limited, cancel := context.WithTimeout(ctx, readTimeout)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	begin := time.Now()
-	found, err := p.read(limited)
+	found, err := p.read(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.failure = err; err == nil {
@@ -75,37 +66,25 @@ func (p *poll[T]) attempt(ctx context.Context) {
 	}
 	now := time.Now()
 	p.next = now.Add(max(p.fresh, time.Duration(p.ratio)*now.Sub(begin)))
-	close(p.changed)
-	p.changed = make(chan struct{})
-}
-
-// request starts an attempt soon, unless the value is fresh.
-func (p *poll[T]) request() {
-	select {
-	case p.wanted <- struct{}{}:
-	default: // an attempt begins soon
-	}
+	close(p.ended)
+	p.ended = nil
 }
 
 // peek returns the last value and the error of the last attempt without waiting. It requests
 // an attempt.
-func (p *poll[T]) peek() (*T, error) {
-	p.request()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.last, p.failure
+func (p *poll[T]) peek(ctx context.Context) (*T, error) {
+	p.request(ctx)
+	return p.value()
 }
 
 // get returns a fresh value, or the last one if the API server is slow or fails. It
 // returns nil if there is none. The error is the one of the last attempt.
 func (p *poll[T]) get(ctx context.Context) (*T, error) {
-	p.mu.Lock()
-	last, failure, changed, fresh := p.last, p.failure, p.changed, time.Now().Before(p.next)
-	p.mu.Unlock()
-	if fresh {
+	ended := p.request(ctx)
+	last, failure := p.value()
+	if ended == nil {
 		return last, failure
 	}
-	p.request()
 	var enough <-chan time.Time
 	if last != nil {
 		timer := time.NewTimer(patience)
@@ -113,11 +92,15 @@ func (p *poll[T]) get(ctx context.Context) (*T, error) {
 		enough = timer.C
 	}
 	select {
-	case <-changed:
+	case <-ended:
 	case <-enough:
 	case <-ctx.Done():
 		return last, ctx.Err()
 	}
+	return p.value()
+}
+
+func (p *poll[T]) value() (*T, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.last, p.failure

@@ -11,7 +11,6 @@ import (
 	"log"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -75,20 +74,7 @@ func (s *Site) Address() string { return s.server.Address() }
 
 // Serve serves the pages until ctx ends.
 func (s *Site) Serve(ctx context.Context, errorLog *log.Logger) error {
-	ctx, stop := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	s.run(ctx, &running)
-	err := s.server.Serve(ctx, s.handler(), errorLog)
-	stop()
-	running.Wait()
-	return err
-}
-
-// run starts the readers of the cluster, which run until ctx ends.
-func (s *Site) run(ctx context.Context, running *sync.WaitGroup) {
-	for _, f := range []func(context.Context){s.readings.run, s.inspections.run} {
-		running.Go(func() { f(ctx) })
-	}
+	return s.server.Serve(ctx, s.handler(), errorLog)
 }
 
 // page is the contents of a page.
@@ -141,7 +127,7 @@ func (s *Site) serve(w http.ResponseWriter, q *http.Request, f pageFunc) {
 	if r != nil {
 		own := *r
 		r = &own
-		r.inspection, r.inspectionFailure = s.inspections.peek()
+		r.inspection, r.inspectionFailure = s.inspections.peek(q.Context())
 		status = http.StatusOK
 		p, err = f(q.Context(), r, q)
 	}

@@ -36,7 +36,7 @@ func GPUTable(all []GPU, used Uses, now time.Time) Table {
 			g.MemoryText(), g.ComputeText(), g.Health.Text(now), OrDash(g.UUID), OrDash(strings.Join(g.Taints, ",")),
 		})
 	}
-	t.addUse(used, func(i int) []string { return append(all[i].Use.cells(), all[i].Foreign.Text(now)) })
+	t.addUse(used, func(i int) []string { return append(all[i].cells(), all[i].Foreign.Text(now)) })
 	return t
 }
 
@@ -61,7 +61,7 @@ func HolderTable(all []Holder, used Uses, now time.Time) Table {
 			OrDash(process), OrDash(container),
 		})
 	}
-	t.addUse(used, func(i int) []string { return append(all[i].Use.cells(), all[i].Foreign.Text(now)) })
+	t.addUse(used, func(i int) []string { return append(all[i].cells(), all[i].Foreign.Text(now)) })
 	return t
 }
 
@@ -79,7 +79,7 @@ func UsageTable(usages []Usage, used Uses) Table {
 		}
 		t.Rows = append(t.Rows, []string{u.Namespace, fmt.Sprint(u.Claims), Tenths(u.GPUs), memory, fmt.Sprintf("%d%%", u.Compute), fmt.Sprint(u.Slots), hours})
 	}
-	t.addUse(used, func(i int) []string { return all[i].Use.cells() })
+	t.addUse(used, func(i int) []string { return all[i].cells() })
 	return t
 }
 
