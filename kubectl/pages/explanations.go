@@ -83,8 +83,13 @@ func (s *Site) explanationPage(ctx context.Context, r *reading, q *http.Request,
 			main = append(main, section(part.Heading, list))
 		}
 	}
-	held := slices.DeleteFunc(r.Holders(r.nodes, namespace, r.uses()), func(h rows.Holder) bool { return e.Pod != h.Pod && e.Claim != h.Claim })
-	return page{sections[0].Heading, append(main, section("Devices", r.holders(held).draw(r, q)))}, nil
+	held := slices.DeleteFunc(r.Holders(r.nodes, namespace, r.uses()), func(h rows.Holder) bool {
+		return e.Pod != "" && e.Pod != h.Pod || e.Claim != "" && e.Claim != h.Claim
+	})
+	if len(held) > 0 {
+		main = append(main, section("Devices", r.holders(held).draw(r, q)))
+	}
+	return page{sections[0].Heading, main}, nil
 }
 
 // explained returns the answer to a question, which all pages share. In a large cluster one

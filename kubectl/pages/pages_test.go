@@ -18,11 +18,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/google/go-cmp/cmp"
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
@@ -31,7 +31,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/pages/internal/markup"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
@@ -157,6 +156,16 @@ func TestThePageOfAPodHasTheSectionsOfExplain(t *testing.T) {
 				t.Errorf("%s: no %q in %s", target, part, text)
 			}
 		}
+	}
+}
+
+func TestThePageOfAClaimHasItsOwnDevices(t *testing.T) {
+	w := fleettest.New(t, "a=t4 share")
+	w.HoldForGroup("a", "one", "")
+	w.HoldForGroup("a", "other", "")
+	_, text := open(t, pages(t, &world{World: w}), "/claims/default/one")
+	if !strings.Contains(text, ">gpu-18-00</a>") || strings.Contains(text, "gpu-3b-00") {
+		t.Errorf("got %s", text)
 	}
 }
 
@@ -538,25 +547,6 @@ func TestAGPUWithoutItsAgentIsNotOK(t *testing.T) {
 		}
 		if strings.Contains(text, `class="ok"`) {
 			t.Errorf("%s: a GPU is ok in %s", target, text)
-		}
-	}
-}
-
-// Each link leads to a section of a document.
-func TestSectionsOfReasonsExist(t *testing.T) {
-	codes := []string{rows.CodeNoAgent, rows.CodeAgentNotReady, rows.CodeNodeNotReady, "xid-1234", "of-the-future"}
-	for _, c := range cause.All() {
-		codes = append(codes, c.Code)
-	}
-	for _, code := range codes {
-		section := strings.TrimPrefix(rows.Reason{Code: code}.Section(), gpu.Page(""))
-		document, anchor, _ := strings.Cut(section, "#")
-		text, err := os.ReadFile("../../" + document)
-		if err != nil {
-			t.Fatalf("%s: %v", code, err)
-		}
-		if anchor == "" || !strings.Contains(string(text), "\n### "+anchor+"\n") {
-			t.Errorf("%s: there is no section %q", code, section)
 		}
 	}
 }
