@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/component-base/version"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/commands/internal/plain"
@@ -37,14 +37,8 @@ type options struct {
 	partial bool
 	// used is true if the user requests the use of devices from the agents.
 	used bool
-	// watching is true if the user requests output after each change.
-	watching bool
 	// width returns the width of the terminal; 0 if the output goes elsewhere.
 	width func() int
-	// colours is true if the output is a terminal with colours, and terminal is that output:
-	// [options.Out] lets no escape sequence pass.
-	colours  bool
-	terminal io.Writer
 }
 
 // connectFunc returns a client of the cluster that the flags name.
@@ -71,7 +65,7 @@ func execute(ctx context.Context, cmd *cobra.Command, streams genericiooptions.I
 
 // New returns the command "kubectl gpu".
 func New(streams genericiooptions.IOStreams) *cobra.Command {
-	return newCommand(streams, connect, isColoured(streams.Out, os.Getenv))
+	return newCommand(streams, connect)
 }
 
 func connect(user clientcmd.ClientConfig) (kubernetes.Interface, error) {
@@ -84,12 +78,12 @@ func connect(user clientcmd.ClientConfig) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-func newCommand(streams genericiooptions.IOStreams, connect connectFunc, colours bool) *cobra.Command {
+func newCommand(streams genericiooptions.IOStreams, connect connectFunc) *cobra.Command {
 	// All that a command prints passes through these writers.
 	terminal := streams.Out
 	streams.Out, streams.ErrOut = plain.Writer(streams.Out), plain.Writer(streams.ErrOut)
 	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
-	o := &options{IOStreams: streams, config: clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), connect: connect, colours: colours, terminal: terminal,
+	o := &options{IOStreams: streams, config: clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), connect: connect,
 		width: func() int { return terminalWidth(terminal) }}
 	get := o.newGet()
 	root := &cobra.Command{
@@ -98,14 +92,13 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc, colours
 		Annotations: map[string]string{
 			cobra.CommandDisplayNameAnnotation: "kubectl gpu",
 		},
-		Args:          onlyCommands,
+		Version:       version.Get().GitVersion,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE:          get.RunE,
 	}
 	o.usedFlag(root.Flags())
 	o.rowFlags(root.Flags())
-	o.watchFlag(root.Flags())
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
 	flags := root.PersistentFlags()
@@ -118,11 +111,8 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc, colours
 	flags.StringVar(&o.driver, "driver-name", v1alpha1.DriverName, "name of the driver in the cluster")
 	flags.StringVar(&o.driverNamespace, "driver-namespace", "", "namespace of the driver (default: the one that its admission policies name)")
 	flags.StringVarP(&o.output, "output", "o", "", "output format: "+formats+" (default: a table)")
-	who, free, explain, topo, plan, doctor := o.newWho(), o.newFree(), o.newExplain(), o.newTopo(), o.newPlan(), o.newDoctor()
-	root.AddCommand(get, who, free, explain, topo, o.newUsage(), plan, o.newSysdump(), o.newUI(), doctor, o.newVersion())
+	root.AddCommand(get, o.newWho(), o.newFree(), o.newExplain(), o.newTopo(), o.newUsage(), o.newPlan(), o.newUI(), o.newDoctor())
 	root.AddCommand(o.newCordon(), o.newUncordon(), o.newDrain(), o.newRepaired())
-	get.ValidArgsFunction, who.ValidArgsFunction, topo.ValidArgsFunction, doctor.ValidArgsFunction = o.complete(0, nodeNames), o.complete(0, nodeNames), o.complete(1, nodeNames), o.complete(0, nodeNames)
-	free.ValidArgsFunction, explain.ValidArgsFunction = o.complete(0, classNames), o.complete(1, subjectNames)
 	addExamples(root)
 	root.CompletionOptions.HiddenDefaultCmd = true // kubectl completes by kubectl_complete-gpu
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.checkOutput() }

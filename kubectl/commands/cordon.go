@@ -4,7 +4,6 @@ package commands
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -13,7 +12,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/cordon"
@@ -59,21 +57,18 @@ func (v *verb) cordon(ctx context.Context, t cordon.Target, existing []*resource
 	if err != nil {
 		return fmt.Errorf("cordon %s: %w", t, err)
 	}
-	if len(c.Create)+len(c.Change) == 0 && !annotated {
+	if len(c.Create) == 0 && !annotated {
 		v.say("%s is cordoned already (DeviceTaintRules: %d)", t, len(c.Kept))
 		return nil
 	}
 	if len(c.Create) > 0 {
 		v.say("cordon %s: taint %s on %s", t, v1alpha1.TaintCordoned, rows.List(texts(c.Create, deviceOf)))
 	}
-	if len(c.Change) > 0 {
-		v.say("change the reason of the cordon of %s (DeviceTaintRules: %d)", t, len(c.Change))
-	}
 	if !v.dryRun {
 		if err := v.write(ctx, c); err != nil {
 			return fmt.Errorf("cordon %s: %w", t, err)
 		}
-		v.say("%s is cordoned (DeviceTaintRules: %d created, %d changed, %d kept)", t, len(c.Create), len(c.Change), len(c.Kept))
+		v.say("%s is cordoned (DeviceTaintRules: %d created, %d kept)", t, len(c.Create), len(c.Kept))
 	}
 	return nil
 }
@@ -86,7 +81,7 @@ func (v *verb) setCordoned(ctx context.Context, of cordon.Name, cordoned bool) (
 
 func deviceOf(rule *resourceapi.DeviceTaintRule) string { return *rule.Spec.DeviceSelector.Device }
 
-// write creates and changes the rules of a cordon.
+// write creates the rules of a cordon.
 func (v *verb) write(ctx context.Context, c cordon.Cordon) error {
 	rules := v.client.ResourceV1().DeviceTaintRules()
 	requests, ctx := errgroup.WithContext(ctx)
@@ -101,18 +96,6 @@ func (v *verb) write(ctx context.Context, c cordon.Cordon) error {
 				return v.existing(ctx, rule, err)
 			case err != nil:
 				return failed("create devicetaintrules.resource.k8s.io", err)
-			}
-			return nil
-		})
-	}
-	for _, rule := range c.Change {
-		requests.Go(func() error {
-			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{v1alpha1.AnnotationCordonReason: cordon.Reason(rule)}}})
-			if err != nil {
-				return err
-			}
-			if _, err = rules.Patch(ctx, rule.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-				return failed("patch devicetaintrules.resource.k8s.io", err)
 			}
 			return nil
 		})

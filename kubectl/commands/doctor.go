@@ -96,13 +96,10 @@ func publishing(all []*resourceapi.ResourceSlice) []string {
 	return nodes
 }
 
-// readFunc reads objects of a cluster that checks need.
-type readFunc func(context.Context, kubernetes.Interface, *doctor.Cluster) error
-
 // examine reads the rest that checks need, and returns it with the objects of the cluster.
 func (o *options) examine(ctx context.Context, client kubernetes.Interface, objects fleet.Objects, refused map[doctor.List]string, nodes []string) (*doctor.Cluster, error) {
 	c := &doctor.Cluster{Objects: objects, Driver: o.driver, Now: time.Now(), Unread: maps.Clone(refused)}
-	for _, read := range []readFunc{readServer, readPolicies, readTemplates, o.readDriver} {
+	for _, read := range []func(context.Context, kubernetes.Interface, *doctor.Cluster) error{readServer, readPolicies, readTemplates, o.readDriver} {
 		if err := read(ctx, client, c); err != nil {
 			return nil, err
 		}
@@ -193,54 +190,40 @@ func (o *options) printFindings(findings []doctor.Finding, all bool) error {
 			shown = append(shown, f)
 		}
 	}
-	asTable := o.output == "" || o.output == "wide"
 	if !o.isTable() {
-		shown = findings
+		return errors.Join(o.printValue(list{listVersion, "FindingList", o.partial, findings}), foundProblems(counts))
 	}
-	t := table{heading: []string{"STATE", "CODE", "OBJECT", "FOUND"}, wide: []string{"MEANING", "REMEDY", "CHECK", "READ"}, bad: map[int]bool{}}
-	for i, g := range alike(shown, o.row) {
-		t.bad[i] = g.State == doctor.Problem
-		t.rows = append(t.rows, []string{string(g.State), g.Title(), g.Object, g.Found, rows.OrDash(g.Meaning), rows.OrDash(g.Remedy), g.Check, rows.OrDash(g.Read)})
+	t := rows.Table{Heading: []string{"STATE", "CODE", "OBJECT", "FOUND"}}
+	for _, g := range alike(shown, row) {
+		t.Rows = append(t.Rows, []string{string(g.State), g.Title(), g.Object, g.Found})
 	}
-	if err := o.printFound(shown, t); err != nil {
-		return err
-	}
-	if asTable {
-		if o.output == "" {
-			o.printRemedies(shown)
+	if len(shown) > 0 {
+		if err := o.print(nil, t); err != nil {
+			return err
 		}
-		end := "\n"
-		if muted > 0 {
-			end = fmt.Sprintf(", muted: %d\n", muted)
-		}
-		fmt.Fprintf(o.Out, "problems: %d, warnings: %d, unknown: %d, ok: %d%s", counts[doctor.Problem], counts[doctor.Warning], counts[doctor.Unknown], counts[doctor.OK], end) //nolint:errcheck // as above
 	}
-	if counts[doctor.Problem] > 0 {
-		return fmt.Errorf("doctor found problems: %d", counts[doctor.Problem])
+	o.printRemedies(shown)
+	end := "\n"
+	if muted > 0 {
+		end = fmt.Sprintf(", muted: %d\n", muted)
+	}
+	fmt.Fprintf(o.Out, "problems: %d, warnings: %d, unknown: %d, ok: %d%s", counts[doctor.Problem], counts[doctor.Warning], counts[doctor.Unknown], counts[doctor.OK], end) //nolint:errcheck // as above
+	return foundProblems(counts)
+}
+
+// foundProblems returns an error if there are problems.
+func foundProblems(counts map[doctor.State]int) error {
+	if n := counts[doctor.Problem]; n > 0 {
+		return fmt.Errorf("doctor found problems: %d", n)
 	}
 	return nil
 }
 
-// printFound prints findings as a table or a list. Their names are their codes.
-func (o *options) printFound(findings []doctor.Finding, t table) error {
-	switch {
-	case len(findings) == 0 && o.isTable():
-		return nil
-	case o.output != "name":
-		return o.print(list{listVersion, "FindingList", o.partial, findings}, t)
-	}
-	var codes []string
-	for _, f := range findings {
-		codes = append(codes, f.Title())
-	}
-	return o.printObject(nil, codes...)
-}
-
 // row returns what distinguishes a finding from others in the table. One list that cannot be read is
 // one row, however many checks need it.
-func (o *options) row(f doctor.Finding) doctor.Finding {
+func row(f doctor.Finding) doctor.Finding {
 	f.Object = ""
-	if o.output == "" && f.Code != "" {
+	if f.Code != "" {
 		f.Check = ""
 	}
 	return f

@@ -226,8 +226,10 @@ func (d *drain) evict(ctx context.Context, p cordon.Pod) error {
 			said = why
 			d.say("pod %s waits: %s", p, why)
 		}
-		if err := sleep(ctx, pause.Step()); err != nil {
-			return fmt.Errorf("pod %s is not evicted: %s: %w", p, said, err)
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("pod %s is not evicted: %s: %w", p, said, context.Cause(ctx))
+		case <-time.After(pause.Step()):
 		}
 	}
 }
@@ -291,30 +293,15 @@ func (d *drain) hasNewPod(claim *resourceapi.ResourceClaim) bool {
 
 // until polls done until it returns true, or an error, or until ctx expires.
 func until(ctx context.Context, done func() (bool, error)) error {
-	for {
+	err := wait.PollUntilContextCancel(ctx, pollTime, true, func(context.Context) (bool, error) {
 		ok, err := done()
-		switch {
-		case ok:
-			return nil
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case err != nil:
-			return err
+		if ok {
+			return true, nil
 		}
-		if err := sleep(ctx, pollTime); err != nil {
-			return err
-		}
-	}
-}
-
-// sleep waits for the time, or until ctx expires.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
+		return false, err
+	})
+	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
 	}
+	return err
 }

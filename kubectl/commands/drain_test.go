@@ -67,7 +67,7 @@ func TestDrainWaitsForABudgetAndForTheClaims(t *testing.T) {
 		lines(t, out+problems, `
 annotate node a: gpu.nvidia.com/cordoned=gpu-3b-00
 cordon a/gpu-3b-00: taint gpu.nvidia.com/cordoned on gpu-3b-00, gpu-3b-00-seat, gpu-3b-00-ts
-a/gpu-3b-00 is cordoned (DeviceTaintRules: 3 created, 0 changed, 0 kept)
+a/gpu-3b-00 is cordoned (DeviceTaintRules: 3 created, 0 kept)
 evict pod default/half: it has the claim half
 pod default/half waits: Cannot evict pod as it would violate the pod's disruption budget. The disruption budget web needs 1 healthy pods and has 1 currently
 pod default/half evicted

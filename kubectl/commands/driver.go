@@ -17,6 +17,15 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
 )
 
+// driverPods reads the policies of the chart, and by them the pods of the driver.
+func (o *options) driverPods(ctx context.Context, client kubernetes.Interface) (*doctor.Cluster, error) {
+	c := &doctor.Cluster{Driver: o.driver, Unread: map[doctor.List]string{}}
+	if err := readPolicies(ctx, client, c); err != nil {
+		return nil, err
+	}
+	return c, o.readDriver(ctx, client, c)
+}
+
 // readDriver reads the DaemonSets of the driver and their pods, after the policies. It
 // reads the driver's namespaces only: a tenant can create pods and DaemonSets with the
 // driver's labels in the tenant's own namespace.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/commands/internal/plain"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -40,7 +42,7 @@ func (o *options) newExplain() *cobra.Command {
 			"  3  a device of the pod or claim has a fault\n" +
 			"  4  a container of the pod has failed\n" +
 			"  5  the health of a device is not known, or whether the claim would get its devices",
-		Args: exactly("a POD or claim/CLAIM"),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, err := o.readForExplain(cmd.Context())
 			if err != nil {
@@ -55,8 +57,8 @@ func (o *options) newExplain() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if o.output != "" && o.output != "wide" {
-				err = o.printObject(explanation{headerOf("Explanation"), e}, e.ObjectName())
+			if !o.isTable() {
+				err = o.printValue(explanation{headerOf("Explanation"), e})
 			} else {
 				_, err = io.WriteString(o.Out, textOf(e, o.output == "wide"))
 			}
@@ -85,4 +87,19 @@ func (r reader) Warnings(ctx context.Context, pod *corev1.Pod) ([]corev1.Event, 
 		return nil, fmt.Errorf("list the events of pod %s: %w", pod.Name, err)
 	}
 	return list.Items, nil
+}
+
+// textOf returns the explanation for printing. A message cannot add lines to it.
+func textOf(e rows.Explanation, wide bool) string {
+	var b strings.Builder
+	for i, section := range e.Sections(wide) {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		b.WriteString(plain.Line(section.Heading) + "\n")
+		for _, line := range section.Lines {
+			b.WriteString("  " + plain.Line(line) + "\n")
+		}
+	}
+	return b.String()
 }

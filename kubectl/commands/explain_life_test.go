@@ -32,7 +32,7 @@ func explain(t *testing.T, client kubernetes.Interface, args ...string) (out str
 	t.Helper()
 	t.Setenv("KUBECONFIG", kubeconfig(t))
 	streams, _, stdout, stderr := genericiooptions.NewTestIOStreams()
-	cmd := newCommand(streams, func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return client, nil }, false)
+	cmd := newCommand(streams, func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return client, nil })
 	cmd.SetArgs(append([]string{"explain", "-n", "default"}, args...))
 	status = execute(t.Context(), cmd, streams)
 	out = stdout.String() + stderr.String()

@@ -25,20 +25,11 @@ func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)
 
 // statusOf returns the exit status for an outcome; nil for 0.
 func statusOf(outcome rows.Outcome) error {
-	switch outcome {
-	case rows.OutcomeWaits:
-		return exitStatus(2)
-	case rows.OutcomeFault:
-		return exitStatus(3)
-	case rows.OutcomeFailed:
-		return exitStatus(4)
-	case rows.OutcomeUnknown:
-		return exitStatus(5)
-	case rows.OutcomeWell:
-		return nil
-	default:
+	status := map[rows.Outcome]exitStatus{rows.OutcomeWaits: 2, rows.OutcomeFault: 3, rows.OutcomeFailed: 4, rows.OutcomeUnknown: 5}[outcome]
+	if status == 0 {
 		return nil
 	}
+	return status
 }
 
 // readForExplain reads the cluster for an explanation. Only the claims of the namespace are
@@ -72,15 +63,13 @@ func (o *options) evidence(ctx context.Context, v *view, q rows.Question) (rows.
 	if len(nodes) == 0 {
 		return all, nil
 	}
-	c := &doctor.Cluster{Driver: o.driver, Unread: map[doctor.List]string{}}
-	for _, read := range []readFunc{readPolicies, o.readDriver} {
-		if err := read(ctx, v.client, c); err != nil {
-			return all, err
-		}
+	c, err := o.driverPods(ctx, v.client)
+	if err != nil {
+		return all, err
 	}
 	all.Drivers, all.Uses = map[string]rows.DriverPods{}, rows.Uses{}
 	for _, node := range nodes {
-		all.Drivers[node] = o.driverPods(c, node)
+		all.Drivers[node] = o.podsOn(c, node)
 	}
 	if c.Unread[doctor.DriverPods] != "" {
 		return all, nil
@@ -97,12 +86,12 @@ func (o *options) evidence(ctx context.Context, v *view, q rows.Question) (rows.
 	return all, nil
 }
 
-// driverPods returns the pods of the driver on a node.
-func (o *options) driverPods(c *doctor.Cluster, node string) rows.DriverPods {
-	on := func(pods []*corev1.Pod) []*corev1.Pod {
+// podsOn returns the pods of the driver on a node.
+func (o *options) podsOn(c *doctor.Cluster, node string) rows.DriverPods {
+	onNode := func(pods []*corev1.Pod) []*corev1.Pod {
 		return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return p.Spec.NodeName != node })
 	}
-	found := rows.DriverPods{Agents: on(c.Agents), Supervisors: on(c.Supervisors), Unread: c.Unread[doctor.DriverPods]}
+	found := rows.DriverPods{Agents: onNode(c.Agents), Supervisors: onNode(c.Supervisors), Unread: c.Unread[doctor.DriverPods]}
 	if len(c.DaemonSets) == 0 && found.Unread == "" {
 		found.Unread = fmt.Sprintf("no DaemonSet of the driver %s is found; --driver-namespace names its namespace", o.driver)
 	}

@@ -5,8 +5,8 @@ package commands
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/commands/internal/plain"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -38,16 +39,8 @@ type header struct {
 
 func headerOf(kind string) header { return header{listVersion, kind} }
 
-// emptyError is the sentence instead of an empty table.
-type emptyError string
-
-func (e emptyError) Error() string { return string(e) }
-
-// named is a row with the name of its object for the output format name.
-type named interface{ ObjectName() string }
-
 // formats are the output formats, for help and errors.
-const formats = "wide, json, yaml, name or jsonpath=TEMPLATE"
+const formats = "wide, json, yaml or jsonpath=TEMPLATE"
 
 // checkOutput returns an error if --output is not a format. It is called before the cluster is
 // read.
@@ -57,7 +50,7 @@ func (o *options) checkOutput() error {
 	switch format {
 	case "jsonpath":
 		_, err = parsed(argument)
-	case "", "wide", "json", "yaml", "name":
+	case "", "wide", "json", "yaml":
 	default:
 		return o.unknownFormat()
 	}
@@ -73,47 +66,24 @@ func (o *options) unknownFormat() error {
 
 // isTable reports whether rows are printed as lines. Other formats have empty lists.
 func (o *options) isTable() bool {
-	return o.output == "" || o.output == "wide" || o.output == "name"
+	return o.output == "" || o.output == "wide"
 }
 
 // printList prints rows as a list of the kind, in the requested order and format. The table
 // has a row for each. Instead of an empty table it returns an error with the sentence.
-func printList[T named](o *options, kind string, rows []T, t table, empty string) error {
-	if len(rows) == 0 && o.isTable() {
-		return emptyError(empty)
+func printList[T any](o *options, kind string, items []T, t rows.Table, empty string) error {
+	if len(items) == 0 && o.isTable() {
+		return errors.New(empty)
 	}
-	order, err := t.order(o.sortBy)
+	order, err := t.Order(o.sortBy, false)
 	if err != nil {
-		return err
+		return fmt.Errorf("--sort-by %s: %w", o.sortBy, err)
 	}
-	sorted, names := []T{}, []string{}
+	sorted := []T{}
 	for _, i := range order {
-		sorted = append(sorted, rows[i])
-		if name := rows[i].ObjectName(); !slices.Contains(names, name) {
-			names = append(names, name)
-		}
+		sorted = append(sorted, items[i])
 	}
-	if o.output == "name" {
-		_, err := fmt.Fprintln(o.Out, strings.Join(names, "\n"))
-		return err
-	}
-	return o.print(list{listVersion, kind, o.partial, sorted}, t.reordered(order))
-}
-
-// printObject prints an object that is not a list in the requested format, or its names, each
-// once.
-func (o *options) printObject(object any, names ...string) error {
-	if o.output == "name" {
-		var unique []string
-		for _, name := range names {
-			if !slices.Contains(unique, name) {
-				unique = append(unique, name)
-			}
-		}
-		_, err := fmt.Fprintln(o.Out, strings.Join(unique, "\n"))
-		return err
-	}
-	return o.printValue(object)
+	return o.print(list{listVersion, kind, o.partial, sorted}, t.Reordered(order))
 }
 
 // printValue writes a value as JSON or YAML, or parts of it.

@@ -4,35 +4,39 @@ package commands
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
-	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // workload is a number of pods alike.
 type workload struct {
 	Kind, Namespace, Name string
-	Pods                  int
-	// EachNode is true for the pods of a DaemonSet: one on each node that admits it.
-	EachNode bool
-	Template corev1.PodTemplateSpec
+	// Pods is the number of pods; of a DaemonSet, there is one on each node that admits it.
+	Pods int
+	Spec corev1.PodSpec
 }
 
 func (w workload) String() string { return w.Kind + "/" + w.Name }
@@ -41,7 +45,8 @@ func (w workload) String() string { return w.Kind + "/" + w.Name }
 type manifests struct {
 	workloads []workload
 	templates []*resourceapi.ResourceClaimTemplate
-	fleet.Objects
+	claims    []*resourceapi.ResourceClaim
+	classes   []*resourceapi.DeviceClass
 	// namespace is the one of objects without a namespace.
 	namespace string
 }
@@ -52,49 +57,44 @@ type manifests struct {
 func readManifests(names []string, in io.Reader, namespace string) (*manifests, error) {
 	m := &manifests{namespace: namespace}
 	for _, name := range names {
-		if name == "-" {
-			if err := m.read(in); err != nil {
-				return nil, fmt.Errorf("standard input: %w", err)
+		files := []string{name}
+		if entries, err := os.ReadDir(name); err == nil {
+			files = nil
+			for _, entry := range entries {
+				if slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(entry.Name())) {
+					files = append(files, filepath.Join(name, entry.Name()))
+				}
 			}
-			continue
 		}
-		err := filepath.WalkDir(name, func(path string, entry os.DirEntry, err error) error {
-			switch {
-			case err != nil:
-				return err
-			case entry.IsDir() && path != name:
-				return filepath.SkipDir
-			case entry.IsDir() || path != name && !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)):
-				return nil
+		for _, file := range files {
+			text, err := []byte(nil), error(nil)
+			if file == "-" {
+				text, err = io.ReadAll(in)
+			} else {
+				text, err = os.ReadFile(file) //nolint:gosec // the user names it
 			}
-			file, err := os.Open(path) //nolint:gosec // the user names it
+			if err == nil {
+				err = m.read(text)
+			}
 			if err != nil {
-				return err
+				return nil, fmt.Errorf("%s: %w", file, err)
 			}
-			defer file.Close() //nolint:errcheck // only read
-			if err := m.read(file); err != nil {
-				return fmt.Errorf("%s: %w", path, err)
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
 		}
 	}
 	return m, nil
 }
 
-func (m *manifests) read(r io.Reader) error {
-	documents := utilyaml.NewYAMLReader(bufio.NewReader(r))
+func (m *manifests) read(text []byte) error {
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	for {
 		document, err := documents.Read()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			err = m.add(document)
 		}
-		if err := m.add(document); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -125,47 +125,39 @@ func (m *manifests) add(document []byte) error {
 		}
 		return nil
 	}
-	m.addObject(object)
+	m.addObject(object, strings.ToLower(kind.Kind))
 	return nil
 }
 
-func (m *manifests) addObject(object runtime.Object) {
-	one := func(kind string, meta metav1.ObjectMeta, pods *int32, template corev1.PodTemplateSpec) {
-		n := int32(1)
-		if pods != nil {
-			n = *pods
-		}
-		m.workloads = append(m.workloads, workload{Kind: kind, Namespace: cmp.Or(meta.Namespace, m.namespace), Name: meta.Name, Pods: int(n), EachNode: kind == "daemonset", Template: template})
+func (m *manifests) addObject(object runtime.Object, kind string) {
+	add := func(meta metav1.ObjectMeta, pods *int32, spec corev1.PodSpec) {
+		m.workloads = append(m.workloads, workload{kind, cmp.Or(meta.Namespace, m.namespace), meta.Name, int(ptr.Deref(pods, 1)), spec})
 	}
 	switch o := object.(type) {
 	case *corev1.Pod:
-		one("pod", o.ObjectMeta, nil, corev1.PodTemplateSpec{ObjectMeta: o.ObjectMeta, Spec: o.Spec})
+		add(o.ObjectMeta, nil, o.Spec)
 	case *appsv1.Deployment:
-		one("deployment", o.ObjectMeta, o.Spec.Replicas, o.Spec.Template)
+		add(o.ObjectMeta, o.Spec.Replicas, o.Spec.Template.Spec)
 	case *appsv1.StatefulSet:
-		one("statefulset", o.ObjectMeta, o.Spec.Replicas, o.Spec.Template)
+		add(o.ObjectMeta, o.Spec.Replicas, o.Spec.Template.Spec)
 	case *appsv1.ReplicaSet:
-		one("replicaset", o.ObjectMeta, o.Spec.Replicas, o.Spec.Template)
+		add(o.ObjectMeta, o.Spec.Replicas, o.Spec.Template.Spec)
 	case *appsv1.DaemonSet:
-		one("daemonset", o.ObjectMeta, nil, o.Spec.Template)
+		add(o.ObjectMeta, nil, o.Spec.Template.Spec)
 	case *batchv1.Job:
-		one("job", o.ObjectMeta, o.Spec.Parallelism, o.Spec.Template)
+		add(o.ObjectMeta, o.Spec.Parallelism, o.Spec.Template.Spec)
 	case *batchv1.CronJob:
-		one("cronjob", o.ObjectMeta, o.Spec.JobTemplate.Spec.Parallelism, o.Spec.JobTemplate.Spec.Template)
+		add(o.ObjectMeta, o.Spec.JobTemplate.Spec.Parallelism, o.Spec.JobTemplate.Spec.Template.Spec)
 	case *resourceapi.ResourceClaim:
 		o.Namespace = cmp.Or(o.Namespace, m.namespace)
 		setDefaults(&o.Spec)
-		m.Claims = append(m.Claims, o)
+		m.claims = append(m.claims, o)
 	case *resourceapi.ResourceClaimTemplate:
 		o.Namespace = cmp.Or(o.Namespace, m.namespace)
 		setDefaults(&o.Spec.Spec)
 		m.templates = append(m.templates, o)
 	case *resourceapi.DeviceClass:
-		m.Classes = append(m.Classes, o)
-	case *resourceapi.ResourceSlice:
-		m.Slices = append(m.Slices, o)
-	case *corev1.Node:
-		m.Nodes = append(m.Nodes, o)
+		m.classes = append(m.classes, o)
 	}
 }
 
@@ -186,4 +178,33 @@ func setDefaults(spec *resourceapi.ResourceClaimSpec) {
 			set(&r.FirstAvailable[j].AllocationMode, &r.FirstAvailable[j].Count)
 		}
 	}
+}
+
+// addTemplates reads the claim templates that the pods name and the manifests lack.
+func (m *manifests) addTemplates(ctx context.Context, client kubernetes.Interface) error {
+	for _, w := range m.workloads {
+		for _, entry := range w.Spec.ResourceClaims {
+			name := entry.ResourceClaimTemplateName
+			if name == nil || m.template(w.Namespace, *name) != nil {
+				continue
+			}
+			template, err := client.ResourceV1().ResourceClaimTemplates(w.Namespace).Get(ctx, *name, metav1.GetOptions{})
+			switch {
+			case apierrors.IsNotFound(err):
+			case err != nil:
+				return fmt.Errorf("get claim template %s/%s: %w", w.Namespace, *name, err)
+			default:
+				m.templates = append(m.templates, template)
+			}
+		}
+	}
+	return nil
+}
+
+func (m *manifests) template(namespace, name string) *resourceapi.ResourceClaimTemplate {
+	i := slices.IndexFunc(m.templates, func(t *resourceapi.ResourceClaimTemplate) bool { return t.Namespace == namespace && t.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return m.templates[i]
 }

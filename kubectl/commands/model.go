@@ -36,39 +36,43 @@ func modelNames() []string {
 	return names
 }
 
-// modelNode returns the objects of a node of the model with an offer. The offer is in the
-// words of the label gpu.nvidia.com/offer. The error wraps [gpu.ErrNotFound] or
+// modelNodes returns the objects of a number of nodes of the model with an offer. The offer is in
+// the words of the label gpu.nvidia.com/offer. The error wraps [gpu.ErrNotFound] or
 // [gpu.ErrInvalid].
-func modelNode(model, offer, driver string) (fleet.Objects, error) {
+func modelNodes(n int, model, offer, driver string) (fleet.Objects, error) {
+	var objects fleet.Objects
 	if err := checkNames("model", []string{model}, modelNames(), "want one of "+strings.Join(modelNames(), ", ")); err != nil {
-		return fleet.Objects{}, err
+		return objects, err
 	}
 	parsed, err := catalog.ParseOfferLabel(offer)
 	if err != nil {
-		return fleet.Objects{}, fmt.Errorf("offer %s: %w", offer, err)
+		return objects, fmt.Errorf("offer %s: %w", offer, err)
 	}
 	text, err := models.ReadFile(path.Join("models", model+".json"))
 	if err != nil {
-		return fleet.Objects{}, err
+		return objects, err
 	}
 	var hardware gpu.Node
 	if err := json.Unmarshal(text, &hardware); err != nil {
-		return fleet.Objects{}, err
+		return objects, err
 	}
-	objects := fleet.Objects{Nodes: []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: model}}}}
 	c := catalog.New(catalog.Inputs{Settings: catalog.Settings{Pool: model}, NodeConfig: catalog.NodeConfig{Offer: parsed, Shares: catalog.ShareOffer{
 		MPS: true, Smallest: catalog.DefaultSmallestShare, ServerMemory: catalog.DefaultServerMemory,
 	}}})
 	published := c.Resources(hardware, nil).Pools[model].Slices
-	for i, slice := range published {
-		objects.Slices = append(objects.Slices, &resourceapi.ResourceSlice{
-			// The allocator reads slices in the order of their names.
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%05x-%s", i, model)},
-			Spec: resourceapi.ResourceSliceSpec{
-				Driver: driver, NodeName: &model, Devices: slice.Devices, SharedCounters: slice.SharedCounters,
-				Pool: resourceapi.ResourcePool{Name: model, Generation: 1, ResourceSliceCount: int64(len(published))},
-			},
-		})
+	for i := range n {
+		name := fmt.Sprintf("%s-%04d", model, i)
+		objects.Nodes = append(objects.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		for j, slice := range published {
+			objects.Slices = append(objects.Slices, &resourceapi.ResourceSlice{
+				// The allocator reads slices in the order of their names.
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%05x-%s", j, name)},
+				Spec: resourceapi.ResourceSliceSpec{
+					Driver: driver, NodeName: &name, Devices: slice.Devices, SharedCounters: slice.SharedCounters,
+					Pool: resourceapi.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: int64(len(published))},
+				},
+			})
+		}
 	}
 	return objects, nil
 }

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -23,8 +22,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// planResult is where pods would run, in JSON and YAML.
-type planResult struct {
+// planObject is whether pods would fit, in JSON and YAML.
+type planObject struct {
+	header
 	Workloads []planItem `json:"workloads"`
 	// GPUs of the nodes, how many claims hold now, and how many with these pods.
 	GPUs int `json:"gpus"`
@@ -34,20 +34,12 @@ type planResult struct {
 	HeldAfter  int  `json:"gpusHeldAfter"`
 }
 
-// planObject is a plan in JSON and YAML.
-type planObject struct {
-	header
-	*planResult
-}
-
 // planItem is a number of pods alike.
 type planItem struct {
 	Namespace string `json:"namespace"`
 	Workload  string `json:"workload"`
 	Pods      int    `json:"pods"`
 	Fit       int    `json:"fit"`
-	// Nodes has the number of pods on each node.
-	Nodes map[string]int `json:"nodes,omitempty"`
 	// Pending is why the other pods do not fit, and PendingCode the code of the reason.
 	Pending     string `json:"pending,omitempty"`
 	PendingCode string `json:"pendingCode,omitempty"`
@@ -70,14 +62,17 @@ func (o *options) newPlan() *cobra.Command {
 			"The exit status is 2 if a pod does not fit.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := p.validate(); err != nil {
-				return err
+			switch {
+			case len(p.files) == 0:
+				return fmt.Errorf("plan: %w: want --filename", gpu.ErrInvalid)
+			case p.nodes < 0 || (p.nodes > 0) != (p.model != ""):
+				return fmt.Errorf("--nodes, --model: %w: want a positive number of nodes and their model, or neither", gpu.ErrInvalid)
 			}
-			r, err := o.plan(cmd.Context(), p)
+			result, err := o.plan(cmd.Context(), p)
 			if err != nil {
 				return err
 			}
-			return cmp.Or(o.printPlan(r), r.status())
+			return o.printPlan(result)
 		},
 	}
 	flags := cmd.Flags()
@@ -85,23 +80,11 @@ func (o *options) newPlan() *cobra.Command {
 	flags.IntVar(&p.nodes, "nodes", 0, "plan for so many nodes of a model, empty, instead of those of the cluster")
 	flags.StringVar(&p.model, "model", "", "model of the nodes: "+strings.Join(modelNames(), ", "))
 	flags.StringVar(&p.offer, "offer", "share", "offer of nodes of a model, as the label "+v1alpha1.LabelOffer)
-	// The error is for a flag that does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("model", cobra.FixedCompletions(modelNames(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-func (p *planOptions) validate() error {
-	switch {
-	case len(p.files) == 0:
-		return fmt.Errorf("plan: %w: want --filename", gpu.ErrInvalid)
-	case p.nodes < 0 || (p.nodes > 0) != (p.model != ""):
-		return fmt.Errorf("--nodes, --model: %w: want a positive number of nodes and their model, or neither", gpu.ErrInvalid)
-	}
-	return nil
-}
-
 // plan returns the plan that the flags request.
-func (o *options) plan(ctx context.Context, p *planOptions) (*planResult, error) {
+func (o *options) plan(ctx context.Context, p *planOptions) (*planObject, error) {
 	v, err := o.read(ctx, doctor.Classes)
 	offline := err != nil && p.model != ""
 	if offline {
@@ -123,12 +106,17 @@ func (o *options) plan(ctx context.Context, p *planOptions) (*planResult, error)
 	if len(m.workloads) == 0 {
 		return nil, fmt.Errorf("plan: %w: there are no pods, deployments, jobs or other workloads", gpu.ErrNotFound)
 	}
-	objects, err := p.target(v.Objects, m, o.driver)
-	if err != nil {
-		return nil, err
+	objects := v.Objects
+	if p.nodes > 0 {
+		if objects, err = modelNodes(p.nodes, p.model, p.offer, o.driver); err != nil {
+			return nil, err
+		}
 	}
-	cluster := rows.New(objects, o.driver, nil)
-	result, err := m.place(ctx, cluster)
+	isReplaced := func(class *resourceapi.DeviceClass) bool {
+		return slices.ContainsFunc(m.classes, func(c *resourceapi.DeviceClass) bool { return c.Name == class.Name })
+	}
+	objects.Classes = append(slices.DeleteFunc(slices.Clone(v.Objects.Classes), isReplaced), m.classes...)
+	result, err := m.place(ctx, rows.New(objects, o.driver, nil))
 	if err != nil {
 		return nil, err
 	}
@@ -136,76 +124,49 @@ func (o *options) plan(ctx context.Context, p *planOptions) (*planResult, error)
 	return result, nil
 }
 
-// target returns the objects of the cluster for which the plan is.
-func (p *planOptions) target(objects fleet.Objects, m *manifests, driver string) (fleet.Objects, error) {
-	replaced := func(class *resourceapi.DeviceClass) bool {
-		return slices.ContainsFunc(m.Classes, func(c *resourceapi.DeviceClass) bool { return c.Name == class.Name })
-	}
-	objects.Classes = append(slices.DeleteFunc(slices.Clone(objects.Classes), replaced), m.Classes...)
-	objects.Slices, objects.Nodes = slices.Concat(objects.Slices, m.Slices), slices.Concat(objects.Nodes, m.Nodes)
-	if p.nodes == 0 {
-		return objects, nil
-	}
-	node, err := modelNode(p.model, p.offer, driver)
-	if err != nil {
-		return objects, err
-	}
-	objects.Nodes, objects.Slices, objects.Claims, objects.Pods, objects.TaintRules = nil, nil, nil, nil, nil
-	for i := range p.nodes {
-		name := fmt.Sprintf("%s-%04d", p.model, i)
-		objects.Nodes = append(objects.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
-		for _, slice := range node.Slices {
-			slice = slice.DeepCopy()
-			slice.Name, slice.Spec.NodeName, slice.Spec.Pool.Name = fmt.Sprintf("%s-%04d", slice.Name, i), &name, name
-			objects.Slices = append(objects.Slices, slice)
-		}
-	}
-	return objects, nil
-}
-
 // place places the pods of the workloads on the cluster.
-func (m *manifests) place(ctx context.Context, c *rows.Cluster) (*planResult, error) {
+func (m *manifests) place(ctx context.Context, c *rows.Cluster) (*planObject, error) {
 	p := c.NewPlan()
-	result := &planResult{Workloads: []planItem{}}
+	result := &planObject{header: headerOf("Plan"), Workloads: []planItem{}}
 	result.GPUs, result.HeldBefore = held(c.Fleet)
 	// Claims that several pods name are allocated once.
 	named := map[types.NamespacedName]*resourceapi.ResourceClaim{}
-	for _, claim := range slices.Concat(c.Objects.Claims, m.Claims) {
+	for _, claim := range slices.Concat(c.Objects.Claims, m.claims) {
 		named[types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}] = claim.DeepCopy()
 	}
 	var waiting []func() error
 	for i, w := range m.workloads {
-		item, waits := planItem{Namespace: w.Namespace, Workload: w.String(), Nodes: map[string]int{}}, false
 		pods := w.pods(c.Fleet)
-		item.Pods = len(pods)
+		item := planItem{Namespace: w.Namespace, Workload: w.String(), Pods: len(pods)}
+		waits := false
 		for _, pod := range pods {
-			claims, missing := m.claims(c, pod, named)
-			node := ""
+			claims, missing := m.claimsOf(c, pod, named)
 			if missing == "" {
-				var err error
-				if node, err = p.Place(ctx, pod, claims...); err != nil {
+				node, err := p.Place(ctx, pod, claims...)
+				if err != nil {
 					return nil, err
 				}
+				if node != "" {
+					item.Fit++
+					continue
+				}
 			}
-			switch {
-			case node != "":
-				item.Fit++
-				item.Nodes[node]++
-			case waits:
-			case missing != "":
-				item.Pending, item.PendingCode, waits = missing, rows.CodeClaimNotCreated, true
-			default:
-				waits = true
-				waiting = append(waiting, func() error {
-					verdicts, err := p.Verdicts(ctx, pod, claims...)
-					result.Workloads[i].Pending, result.Workloads[i].PendingCode = pendingReason(c, verdicts)
-					return err
-				})
+			if waits {
+				continue
 			}
+			if waits = true; missing != "" {
+				item.Pending, item.PendingCode = missing, rows.CodeClaimNotCreated
+				continue
+			}
+			waiting = append(waiting, func() error {
+				verdicts, err := p.Fleet().NewSearch(0).Verdicts(ctx, pod, claims...)
+				result.Workloads[i].Pending, result.Workloads[i].PendingCode = pendingReason(c, verdicts)
+				return err
+			})
 		}
 		result.Workloads = append(result.Workloads, item)
 	}
-	// With all pods placed, the reason is the same for all pods of a shape.
+	// The reason is the one with all pods placed.
 	for _, explain := range waiting {
 		if err := explain(); err != nil {
 			return nil, err
@@ -237,54 +198,101 @@ func held(f *fleet.Fleet) (all, used int) {
 	return all, used
 }
 
-// pods returns the number of pods, and how many of them fit.
-func (r *planResult) pods() (all, fit int) {
+// pods returns the pods of a workload.
+func (w workload) pods(f *fleet.Fleet) []*corev1.Pod {
+	one := func(name string) *corev1.Pod {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: name, UID: types.UID(w.String() + name)}, Spec: *w.Spec.DeepCopy()}
+		pod.Spec.NodeName = ""
+		return pod
+	}
+	var all []*corev1.Pod
+	switch w.Kind {
+	case "pod":
+		return []*corev1.Pod{one(w.Name)}
+	case "daemonset":
+		for _, node := range f.NodeNames() {
+			pod := one(w.Name + "-" + node)
+			pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists})
+			// The controller of DaemonSets creates no pod for a node that excludes it.
+			if len(f.Excludes(node, pod)) == 0 {
+				pin(pod, node)
+				all = append(all, pod)
+			}
+		}
+	default:
+		for i := range w.Pods {
+			all = append(all, one(fmt.Sprintf("%s-%d", w.Name, i)))
+		}
+	}
+	return all
+}
+
+// pin restricts a pod to a node, as the controller of DaemonSets does.
+func pin(pod *corev1.Pod, node string) {
+	if pod.Spec.Affinity == nil {
+		pod.Spec.Affinity = &corev1.Affinity{}
+	}
+	pod.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
+		}}},
+	}}
+}
+
+// claimsOf returns the claims of a pod, and a sentence if one is missing.
+func (m *manifests) claimsOf(c *rows.Cluster, pod *corev1.Pod, named map[types.NamespacedName]*resourceapi.ResourceClaim) (claims []*resourceapi.ResourceClaim, missing string) {
+	for _, entry := range pod.Spec.ResourceClaims {
+		switch {
+		case entry.ResourceClaimName != nil:
+			claim := named[types.NamespacedName{Namespace: pod.Namespace, Name: *entry.ResourceClaimName}]
+			if claim == nil {
+				return nil, fmt.Sprintf("claim %s does not exist", *entry.ResourceClaimName)
+			}
+			claims = append(claims, claim)
+		case entry.ResourceClaimTemplateName != nil:
+			template := m.template(pod.Namespace, *entry.ResourceClaimTemplateName)
+			if template == nil {
+				return nil, fmt.Sprintf("claim template %s does not exist", *entry.ResourceClaimTemplateName)
+			}
+			claims = append(claims, &resourceapi.ResourceClaim{
+				ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name + "-" + entry.Name, UID: pod.UID + types.UID("/"+entry.Name)},
+				Spec:       *template.Spec.Spec.DeepCopy(),
+			})
+		}
+	}
+	if extended := c.ExtendedClaim(pod); extended != nil {
+		extended.UID = pod.UID
+		claims = append(claims, extended)
+	}
+	if classes := c.MissingClasses(claims); classes != nil {
+		return nil, classes[0]
+	}
+	return claims, ""
+}
+
+// printPlan prints the result. It returns exit status 2 if a pod does not fit.
+func (o *options) printPlan(r *planObject) error {
+	all, fit := 0, 0
+	var status error
 	for _, item := range r.Workloads {
 		all, fit = all+item.Pods, fit+item.Fit
 	}
-	return all, fit
-}
-
-// status returns exit status 2 if a pod does not fit; nil otherwise.
-func (r *planResult) status() error {
-	if all, fit := r.pods(); fit < all {
-		return exitStatus(2)
+	if fit < all {
+		status = exitStatus(2)
 	}
-	return nil
-}
-
-func (o *options) printPlan(r *planResult) error {
-	if o.output != "" && o.output != "wide" {
-		var names []string
-		for _, item := range r.Workloads {
-			names = append(names, item.Workload)
-		}
-		return o.printObject(planObject{headerOf("Plan"), r}, names...)
+	if !o.isTable() {
+		return cmp.Or(o.printValue(r), status)
 	}
-	t := table{heading: []string{"NAMESPACE", "WORKLOAD", "PODS", "FIT", "NODES"}}
 	var b strings.Builder
 	for _, item := range r.Workloads {
-		var nodes []string
-		for _, node := range slices.Sorted(maps.Keys(item.Nodes)) {
-			nodes = append(nodes, fmt.Sprintf("%s (%d)", node, item.Nodes[node]))
-		}
-		t.rows = append(t.rows, []string{item.Namespace, item.Workload, fmt.Sprint(item.Pods), fmt.Sprint(item.Fit), rows.OrDash(rows.List(nodes))})
 		if pending := item.Pods - item.Fit; pending > 0 {
-			verb := "stay"
-			if pending == 1 {
-				verb = "stays"
-			}
-			fmt.Fprintf(&b, "%s: %d of %s %s Pending: %s\n", item.Workload, pending, fleet.Number(item.Pods, "pod"), verb, item.Pending)
+			fmt.Fprintf(&b, "%s: %d of %s %s Pending: %s\n", item.Workload, pending, fleet.Number(item.Pods, "pod"), map[bool]string{true: "stays", false: "stay"}[pending == 1], item.Pending)
 		}
 	}
-	if err := o.print(r, t); err != nil {
-		return err
-	}
-	all, fit := r.pods()
 	partial := ""
 	if r.Partial {
 		partial = ", or fewer: you may not read all claims and pods"
 	}
-	_, err := fmt.Fprintf(o.Out, "\nGPUs in use: %d of %d, before: %d\n%s%d of %s fit%s\n", r.HeldAfter, r.GPUs, r.HeldBefore, b.String(), fit, fleet.Number(all, "pod"), partial)
-	return err
+	_, err := fmt.Fprintf(o.Out, "%sGPUs in use: %d of %d, before: %d\n%d of %s fit%s\n", b.String(), r.HeldAfter, r.GPUs, r.HeldBefore, fit, fleet.Number(all, "pod"), partial)
+	return cmp.Or(err, status)
 }

@@ -52,56 +52,32 @@ func TestPlan(t *testing.T) {
 		want     string
 	}{
 		"now": {template + podsOf("Deployment", "replicas: 3,"), nil, `
-NAMESPACE WORKLOAD PODS FIT NODES
-default deployment/train 3 2 a (2)
-
-GPUs in use: 4 of 4, before: 2
 deployment/train: 1 of 3 pods stays Pending: node a: other claims hold the devices
+GPUs in use: 4 of 4, before: 2
 2 of 3 pods fit`},
 		"a job": {template + podsOf("Job", "parallelism: 2,"), nil, `
-NAMESPACE WORKLOAD PODS FIT NODES
-default job/train 2 2 a (2)
-
 GPUs in use: 4 of 4, before: 2
 2 of 2 pods fit`},
 		"replicas on nodes of a model": {template + podsOf("ReplicaSet", "replicas: 6,"), []string{"--nodes", "2", "--model", "t4"}, `
-NAMESPACE WORKLOAD PODS FIT NODES
-default replicaset/train 6 6 t4-0000 (4), t4-0001 (2)
-
 GPUs in use: 6 of 8, before: 0
 6 of 6 pods fit`},
 		"nodes of a model": {template + podsOf("DaemonSet", ""), []string{"--nodes", "2", "--model", "dgx-h100"}, `
-NAMESPACE WORKLOAD PODS FIT NODES
-default daemonset/train 2 2 dgx-h100-0000 (1), dgx-h100-0001 (1)
-
 GPUs in use: 2 of 16, before: 0
 2 of 2 pods fit`},
 		"an extended resource": {extended, nil, `
-NAMESPACE WORKLOAD PODS FIT NODES
-default pod/old 1 0 -
-
-GPUs in use: 2 of 4, before: 2
 pod/old: 1 of 1 pod stays Pending: node a: other claims hold the devices
+GPUs in use: 2 of 4, before: 2
 0 of 1 pod fit`},
 		"pods of one claim": {named, nil, `
-NAMESPACE WORKLOAD PODS FIT NODES
-default statefulset/readers 3 3 a (3)
-
 GPUs in use: 3 of 4, before: 2
 3 of 3 pods fit`},
 		"a template that does not exist": {podsOf("Pod", ""), nil, `
-NAMESPACE WORKLOAD PODS FIT NODES
-default pod/train 1 0 -
-
-GPUs in use: 2 of 4, before: 2
 pod/train: 1 of 1 pod stays Pending: claim template one does not exist
+GPUs in use: 2 of 4, before: 2
 0 of 1 pod fit`},
 		"a class that does not exist": {strings.Replace(template, "gpu.nvidia.com", "gpus", 1) + podsOf("Pod", ""), nil, `
-NAMESPACE WORKLOAD PODS FIT NODES
-default pod/train 1 0 -
-
-GPUs in use: 2 of 4, before: 2
 pod/train: 1 of 1 pod stays Pending: the DeviceClass gpus does not exist: name another: kubectl get deviceclasses
+GPUs in use: 2 of 4, before: 2
 0 of 1 pod fit`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -167,7 +143,7 @@ func TestPlanOfAModelNeedsNoCluster(t *testing.T) {
 	} {
 		t.Setenv("KUBECONFIG", kubeconfig)
 		streams, _, stdout, stderr := genericiooptions.NewTestIOStreams()
-		cmd := newCommand(streams, connect, false)
+		cmd := newCommand(streams, connect)
 		cmd.SetArgs([]string{"plan", "--nodes", "2", "--model", "t4", "--filename", manifest(t, template+podsOf("Deployment", "replicas: 9,")+class)})
 		status := execute(t.Context(), cmd, streams)
 		if status != 2 || !strings.Contains(stdout.String(), "8 of 9 pods fit") || !strings.Contains(stderr.String(), want) {

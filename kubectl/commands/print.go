@@ -6,116 +6,100 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/commands/internal/plain"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 )
 
-// table is rows of cells below a heading. Cells of wide columns are printed on request.
-type table struct {
-	heading, wide []string
-	rows          [][]string
-	// totals is the number of last rows that --sort-by leaves in place.
-	totals int
-	// bad has the indexes of rows with a problem, which a terminal shows in another colour.
-	bad map[int]bool
-}
-
 // print writes the table, or items in another format.
-func (o *options) print(items any, t table) error {
-	if o.output != "" && o.output != "wide" {
+func (o *options) print(items any, t rows.Table) error {
+	if !o.isTable() {
 		return o.printValue(items)
 	}
-	style := tableStyle{wide: o.output == "wide", colours: o.colours, width: o.width()}
-	if o.colours {
-		return t.write(o.terminal, style)
-	}
-	return t.write(o.Out, style)
+	return writeTable(o.Out, t, o.output == "wide", o.width())
 }
 
-// leastTab is the least width of a column with its gap, as kubectl prints it.
-const leastTab = 6
+const (
+	// leastTab is the least width of a column with its gap, as kubectl prints it.
+	leastTab = 6
+	// columnGap is the number of spaces between the columns of a table.
+	columnGap = 3
+)
 
-// tableStyle is how a table is written.
-type tableStyle struct {
-	wide, colours bool
-	// width is the width of the terminal; 0 for no limit.
-	width int
-}
-
-// write writes the table. Its cells are each in one line, without escape sequences.
-func (t table) write(w io.Writer, style tableStyle) error {
-	columns := len(t.heading)
-	heading := t.heading
-	if style.wide {
-		columns += len(t.wide)
-		heading = append(heading[:len(heading):len(heading)], t.wide...)
+// writeTable writes a table for a terminal of a width; 0 for no limit. Its cells are each in one
+// line.
+func writeTable(w io.Writer, t rows.Table, wide bool, width int) error {
+	heading := t.Heading
+	if wide {
+		heading = slices.Concat(heading, t.Wide)
 	}
-	var rows [][]string
-	for _, row := range append([][]string{heading}, t.rows...) {
+	var lines [][]string
+	for _, row := range append([][]string{heading}, t.Rows...) {
 		var cells []string
-		for _, cell := range row[:columns] {
+		for _, cell := range row[:len(heading)] {
 			// Messages of others can have several lines.
 			cells = append(cells, plain.Line(strings.Join(strings.FieldsFunc(cell, func(r rune) bool { return r == '\n' || r == '\r' }), " ")))
 		}
-		rows = append(rows, cells)
+		lines = append(lines, cells)
 	}
-	fit(rows, style.width)
-	var text strings.Builder
-	writer := tabwriter.NewWriter(&text, leastTab, 0, columnGap, ' ', 0)
-	for _, cells := range rows {
+	fit(lines, width)
+	writer := tabwriter.NewWriter(w, leastTab, 0, columnGap, ' ', 0)
+	for _, cells := range lines {
 		if _, err := fmt.Fprintln(writer, strings.Join(cells, "\t")); err != nil {
 			return err
 		}
 	}
-	if err := writer.Flush(); err != nil {
-		return err
-	}
-	if !style.colours {
-		_, err := io.WriteString(w, text.String())
-		return err
-	}
-	// Cells with colours would not be aligned.
-	i := -2
-	for line := range strings.Lines(text.String()) {
-		line = strings.TrimSuffix(line, "\n")
-		i++
-		switch {
-		case i < 0:
-			line = "\x1b[1m" + line + "\x1b[0m"
-		case t.bad[i]:
-			line = "\x1b[31m" + line + "\x1b[0m"
-		}
-		if _, err := fmt.Fprintln(w, line); err != nil {
-			return err
-		}
-	}
-	return nil
+	return writer.Flush()
 }
 
-// isColoured reports whether to write colours to w: to a terminal, unless the user has set
-// NO_COLOR (no-color.org) or the terminal has none.
-func isColoured(w io.Writer, env func(string) string) bool {
+// terminalWidth returns the width of a terminal; 0 if w is another file.
+func terminalWidth(w io.Writer) int {
 	file, ok := w.(*os.File)
-	return ok && env("NO_COLOR") == "" && env("TERM") != "dumb" && term.IsTerminal(int(file.Fd()))
+	if !ok {
+		return 0
+	}
+	width, _, err := term.GetSize(int(file.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
 }
 
-// bars has the characters of bars.
-const bars = "█░"
+// dropped returns the headings of the columns that a narrow terminal leaves out, the first ones
+// first. A file or another format has them.
+func dropped() []string {
+	return []string{"LIMITED BY", "CONTAINER", "COMPUTE", "MODEL", "CLAIMS", "PCIE ROOT", "CLAIM", "NAMESPACE"}
+}
 
-// bar draws how much of an amount is promised.
-func bar(part, all float64) string {
-	const width = 10
-	if all <= 0 {
-		return strings.Repeat("░", width)
+// fit removes columns until the lines have at most width characters. The first row is the heading.
+func fit(lines [][]string, width int) {
+	for _, heading := range dropped() {
+		if width <= 0 || isWithin(lines, width) {
+			return
+		}
+		if i := slices.Index(lines[0], heading); i >= 0 {
+			for j := range lines {
+				lines[j] = slices.Delete(lines[j], i, i+1)
+			}
+		}
 	}
-	n := int(part/all*width + 0.5)
-	if part > 0 {
-		n = max(n, 1)
+}
+
+// isWithin reports whether the lines of a table have at most width characters.
+func isWithin(lines [][]string, width int) bool {
+	sum := -columnGap
+	for i := range lines[0] {
+		widest := 0
+		for _, row := range lines {
+			widest = max(widest, utf8.RuneCountInString(row[i]))
+		}
+		sum += widest + columnGap
 	}
-	n = min(n, width)
-	return strings.Repeat("█", n) + strings.Repeat("░", width-n)
+	return sum <= width
 }

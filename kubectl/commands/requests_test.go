@@ -33,7 +33,7 @@ func TestRequestsDoNotGrowWithTheFleet(t *testing.T) {
 		return all
 	}
 	for _, args := range [][]string{
-		{"get"}, {"get", "n-0"}, {"who", "-A"}, {"usage"}, {"free"}, {"topo", "n-0"}, {"version"}, {"plan", "-f", file},
+		{"get"}, {"get", "n-0"}, {"who", "-A"}, {"usage"}, {"free"}, {"topo", "n-0"}, {"plan", "-f", file},
 		{"explain", "pod-0", "-n", "default"}, {"explain", "waits", "-n", "default"}, {"doctor"},
 	} {
 		one, five := requests(1, args), requests(5, args)

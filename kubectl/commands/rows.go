@@ -3,10 +3,8 @@
 package commands
 
 import (
-	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,8 +18,9 @@ import (
 )
 
 // newRows returns a command that prints rows about nodes, with their use on request.
-func (o *options) newRows(use, short string, print func(o *options, v *view, nodes []fleet.Node, used rows.Uses) error) *cobra.Command {
-	run := func(ctx context.Context, o *options, names []string) error {
+func (o *options) newRows(use, short string, print func(v *view, nodes []fleet.Node, used rows.Uses) error) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, names []string) error {
+		ctx := cmd.Context()
 		v, err := o.read(ctx)
 		if err != nil {
 			return err
@@ -37,10 +36,7 @@ func (o *options) newRows(use, short string, print func(o *options, v *view, nod
 		if err != nil {
 			return err
 		}
-		return print(o, v, nodes, used)
-	}
-	cmd := &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, names []string) error {
-		return o.repeat(cmd.Context(), func(ctx context.Context, o *options) error { return run(ctx, o, names) })
+		return print(v, nodes, used)
 	}}
 	o.usedFlag(cmd.Flags())
 	o.rowFlags(cmd.Flags())
@@ -48,30 +44,13 @@ func (o *options) newRows(use, short string, print func(o *options, v *view, nod
 }
 
 func (o *options) newGet() *cobra.Command {
-	cmd := o.newRows("get [NODE...]", "The GPUs of the cluster: promised and used memory and compute, mode and health", func(o *options, v *view, nodes []fleet.Node, used rows.Uses) error {
-		return o.printGPUs(v.GPUs(nodes, used))
+	return o.newRows("get [NODE...]", "The GPUs of the cluster: promised and used memory and compute, mode and health", func(v *view, nodes []fleet.Node, used rows.Uses) error {
+		return o.printGPUs(v.GPUs(nodes, used), used)
 	})
-	o.watchFlag(cmd.Flags())
-	return cmd
 }
 
-func (o *options) printGPUs(all []rows.GPU) error {
-	t := table{heading: []string{"NODE", "GPU", "MODEL", "MODE", "CLAIMS", "MEMORY", "COMPUTE", "HEALTH"}, wide: []string{"UUID", "TAINTS"}, bad: map[int]bool{}}
-	for i, g := range all {
-		t.bad[i] = g.Health.State != rows.HealthOK
-		memory, compute := g.MemoryText(), g.ComputeText()
-		if g.Mode != rows.ModeUnknown && !g.Partial {
-			memory = bar(g.MemoryPromised.AsApproximateFloat64(), g.Memory.AsApproximateFloat64()) + " " + memory
-			compute = bar(g.ComputePart(), 1) + " " + compute
-		}
-		t.rows = append(t.rows, []string{
-			g.Node, rows.OrDash(g.Name), rows.OrDash(strings.TrimPrefix(g.Model, "NVIDIA ")), string(g.Mode), g.ClaimsText(),
-			memory, compute, g.Health.Text(time.Now()), rows.OrDash(g.UUID), rows.OrDash(strings.Join(g.Taints, ",")),
-		})
-	}
-	o.addUse(&t, func(i int) (rows.Use, float64) { return all[i].Use, all[i].Memory.AsApproximateFloat64() })
-	o.addForeign(&t, func(i int) *rows.Foreign { return all[i].Foreign })
-	return printList(o, "GPUList", all, t, "no node"+o.ofSelector()+" publishes GPUs of "+o.driver+": kubectl gpu doctor finds the reason")
+func (o *options) printGPUs(all []rows.GPU, used rows.Uses) error {
+	return printList(o, "GPUList", all, rows.GPUTable(all, used, time.Now()), "no node"+o.ofSelector()+" publishes GPUs of "+o.driver+": kubectl gpu doctor finds the reason")
 }
 
 // ofSelector returns the words for --selector in a sentence about nodes.
@@ -84,15 +63,14 @@ func (o *options) ofSelector() string {
 
 func (o *options) newWho() *cobra.Command {
 	var everywhere bool
-	cmd := o.newRows("who [NODE...]", "The pods, containers and claims of each device, and their limits", func(o *options, v *view, nodes []fleet.Node, used rows.Uses) error {
+	cmd := o.newRows("who [NODE...]", "The pods, containers and claims of each device, and their limits", func(v *view, nodes []fleet.Node, used rows.Uses) error {
 		namespace := v.namespace
 		if everywhere {
 			namespace = metav1.NamespaceAll
 		}
-		return o.printHolders(v.Holders(nodes, namespace, used), o.noHolders(v, nodes, namespace))
+		return o.printHolders(v.Holders(nodes, namespace, used), used, o.noHolders(v, nodes, namespace))
 	})
 	cmd.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "claims of all namespaces")
-	o.watchFlag(cmd.Flags())
 	return cmd
 }
 
@@ -114,46 +92,17 @@ func (o *options) noHolders(v *view, nodes []fleet.Node, namespace string) strin
 	}
 }
 
-func (o *options) printHolders(all []rows.Holder, empty string) error {
-	t := table{heading: []string{"NAMESPACE", "POD", "CONTAINER", "CLAIM", "NODE", "DEVICE", "MEMORY", "COMPUTE", "HEALTH", "LIMITED BY"}, wide: []string{"LIMIT OF A PROCESS", "LIMIT OF A CONTAINER"}, bad: map[int]bool{}}
-	for i, h := range all {
-		t.bad[i] = h.Health.State != rows.HealthOK
-		memory, pod := "-", h.Pod
-		if !h.Memory.IsZero() {
-			memory = rows.Gibibytes(h.Memory)
-		}
-		if pod == "" && h.PodGroup != "" {
-			pod = "PodGroup " + h.PodGroup
-		}
-		process, container := h.Limits()
-		t.rows = append(t.rows, []string{
-			h.Namespace, rows.OrDash(pod), rows.OrDash(h.Container), h.Claim, h.Node, h.Device, memory, h.ComputeText(), h.Health.Text(time.Now()), h.HeldBy(),
-			rows.OrDash(process), rows.OrDash(container),
-		})
-	}
-	o.addUse(&t, func(i int) (rows.Use, float64) { return all[i].Use, 0 })
-	o.addForeign(&t, func(i int) *rows.Foreign { return all[i].Foreign })
-	return printList(o, "HolderList", all, t, empty)
+func (o *options) printHolders(all []rows.Holder, used rows.Uses, empty string) error {
+	return printList(o, "HolderList", all, rows.HolderTable(all, used, time.Now()), empty)
 }
 
 func (o *options) newUsage() *cobra.Command {
-	cmd := o.newRows("usage", "The GPUs, memory and compute that are promised to each namespace, and for how long", func(o *options, _ *view, nodes []fleet.Node, used rows.Uses) error {
+	cmd := o.newRows("usage", "The GPUs, memory and compute that are promised to each namespace, and for how long", func(_ *view, nodes []fleet.Node, used rows.Uses) error {
 		usages := rows.Usages(nodes, time.Now(), used)
-		total := rows.Total(usages)
-		all := append(slices.Clone(usages), total)
-		t := table{heading: []string{"NAMESPACE", "CLAIMS", "GPUS", "MEMORY", "COMPUTE", "SLOTS", "GPU HOURS"}, totals: 1}
-		for _, u := range all {
-			t.rows = append(t.rows, u.Cells())
-		}
-		o.addUse(&t, func(i int) (rows.Use, float64) { return all[i].Use, 0 })
-		if foreign := rows.ForeignGPUs(nodes, used); len(foreign) > 0 {
-			//nolint:errcheck // there is no other place to say so
-			fmt.Fprintf(o.ErrOut, "Processes of pods without a claim use %s, for no namespace: see kubectl gpu get --used.\n", rows.List(foreign))
-		}
-		if err := printList(o, "UsageList", usages, t, "no claim of any namespace holds a device of "+o.driver); err != nil || o.output != "" && o.output != "wide" {
+		if err := printList(o, "UsageList", usages, rows.UsageTable(usages, used), "no claim of any namespace holds a device of "+o.driver); err != nil || !o.isTable() {
 			return err
 		}
-		return o.printFleet(nodes, total.GPUs)
+		return o.printFleet(nodes, rows.Total(usages).GPUs)
 	})
 	cmd.Args = cobra.NoArgs
 	return cmd
@@ -217,9 +166,17 @@ func (o *options) newFree() *cobra.Command {
 }
 
 func (o *options) printFree(all []rows.Free) error {
-	t := table{heading: []string{"CLASS", "MEMORY", "NODE", "CLAIMS"}}
+	t := rows.Table{Heading: []string{"CLASS", "MEMORY", "NODE", "CLAIMS"}}
 	for _, r := range all {
-		t.rows = append(t.rows, []string{r.Class, r.MemoryText(), rows.OrDash(r.Node), r.ClaimsText()})
+		t.Rows = append(t.Rows, []string{r.Class, r.MemoryText(), rows.OrDash(r.Node), r.ClaimsText()})
 	}
 	return printList(o, "FreeList", all, t, "no claim of these classes fits on any node"+o.ofSelector()+": kubectl gpu shows the holders' amounts, and kubectl gpu explain the reasons for a pod")
+}
+
+func classNames(v *view) []string {
+	var names []string
+	for _, class := range v.Objects.Classes {
+		names = append(names, class.Name)
+	}
+	return names
 }

@@ -19,7 +19,7 @@ func (o *options) newTopo() *cobra.Command {
 	return &cobra.Command{
 		Use:   "topo NODE",
 		Short: "The paths between the GPUs of a node, their NUMA nodes and PCIe roots, and their claims",
-		Args:  exactly("a NODE"),
+		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, err := o.read(cmd.Context())
 			if err != nil {
@@ -35,7 +35,8 @@ func (o *options) newTopo() *cobra.Command {
 			if err := o.addWiring(cmd.Context(), v, nodes[0]); err != nil {
 				fmt.Fprintf(o.ErrOut, "node %s: links are not counted: %v\n", nodes[0].Name, err) //nolint:errcheck // there is no other place to say so
 			}
-			return o.printTopology(rows.Topologies(nodes[0]))
+			all := rows.Topologies(nodes[0])
+			return printList(o, "TopologyList", all, rows.TopologyTable(all), "")
 		},
 	}
 }
@@ -62,34 +63,11 @@ func (o *options) addWiring(ctx context.Context, v *view, node fleet.Node) error
 		}
 		w := fleet.Wiring{Links: map[string]int{}, PCIeSwitch: facts.PCIeSwitch}
 		for peer, links := range facts.Links {
-			if at, err := gpu.ParsePCIAddress(peer); err == nil {
-				w.Links[at.DeviceName()] = links
+			if address, err := gpu.ParsePCIAddress(peer); err == nil {
+				w.Links[address.DeviceName()] = links
 			}
 		}
 		node.GPUs[i].Wiring = &w
 	}
 	return nil
-}
-
-func (o *options) printTopology(all []rows.Topology) error {
-	t := table{heading: []string{"GPU"}, wide: []string{"NVLINK DOMAIN", "PCIE SWITCH"}}
-	for _, g := range all {
-		t.heading = append(t.heading, g.Name)
-	}
-	t.heading = append(t.heading, "NUMA", "PCIE ROOT", "CLAIMS")
-	for _, g := range all {
-		row := []string{g.Name}
-		for _, path := range g.Paths {
-			row = append(row, string(path))
-		}
-		claims := "-"
-		if len(g.Claims) > 0 {
-			claims = g.Claims[0]
-		}
-		if more := len(g.Claims) - 1; more > 0 {
-			claims = fmt.Sprintf("%s and %d more", claims, more)
-		}
-		t.rows = append(t.rows, append(row, rows.OrDash(g.NUMANode), rows.OrDash(g.PCIeRoot), claims, rows.OrDash(g.NVLinkDomain), rows.OrDash(g.PCIeSwitch)))
-	}
-	return printList(o, "TopologyList", all, t, "")
 }

@@ -24,7 +24,7 @@ func serveUI(t *testing.T, client kubernetes.Interface) func(page string) (int, 
 	t.Helper()
 	t.Setenv("KUBECONFIG", kubeconfig(t))
 	out, in := io.Pipe()
-	cmd := newCommand(genericiooptions.IOStreams{Out: in, ErrOut: t.Output()}, func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return client, nil }, false)
+	cmd := newCommand(genericiooptions.IOStreams{Out: in, ErrOut: t.Output()}, func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return client, nil })
 	cmd.SetArgs([]string{"ui"})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

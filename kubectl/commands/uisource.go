@@ -7,9 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync/atomic"
-
-	"golang.org/x/sync/errgroup"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
@@ -60,27 +57,4 @@ func (s uiSource) Inspect(ctx context.Context, cluster *rows.Cluster) (pages.Ins
 		found.Uses[node] = *answers[node].value
 	}
 	return found, nil
-}
-
-// Watch implements [pages.Source].
-func (s uiSource) Watch(ctx context.Context, changed func()) error {
-	all := s.watchers(doctor.Nodes, doctor.Pods, doctor.Claims, doctor.Slices, doctor.Classes, doctor.Rules)
-	var waiting atomic.Int32
-	waiting.Store(int32(len(all))) //nolint:gosec // a handful
-	running, ctx := errgroup.WithContext(ctx)
-	for _, w := range all {
-		running.Go(func() error {
-			begun := false
-			return w.run(ctx, func() {
-				if !begun {
-					begun = true
-					waiting.Add(-1)
-				}
-				if waiting.Load() <= 0 {
-					changed()
-				}
-			})
-		})
-	}
-	return running.Wait()
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -61,11 +60,9 @@ func (o *options) addAgents(ctx context.Context, v *view) error {
 	if v.pods != nil {
 		return nil
 	}
-	c := &doctor.Cluster{Driver: o.driver, Unread: map[doctor.List]string{}}
-	for _, read := range []readFunc{readPolicies, o.readDriver} {
-		if err := read(ctx, v.client, c); err != nil {
-			return err
-		}
+	c, err := o.driverPods(ctx, v.client)
+	if err != nil {
+		return err
 	}
 	v.pods, v.Agents = c, rows.AgentsOf(c, v.Objects.Nodes)
 	return nil
@@ -73,44 +70,4 @@ func (o *options) addAgents(ctx context.Context, v *view) error {
 
 func noAgentFound(driver string) string {
 	return fmt.Sprintf("No agent of the driver %s is found: if it is installed, name its namespace with --driver-namespace.", driver)
-}
-
-// addForeign adds the column about processes without a claim to a table. of returns those of a
-// row; nil if they are not known.
-func (o *options) addForeign(t *table, of func(i int) *rows.Foreign) {
-	if !o.used {
-		return
-	}
-	at := len(t.heading)
-	t.heading = append(t.heading, "FOREIGN")
-	for i := range t.rows {
-		t.rows[i] = slices.Insert(t.rows[i], at, of(i).Text(time.Now()))
-	}
-}
-
-// addUse adds the columns about the use to a table. of returns the use of a row, and the
-// memory that all of the bar is; 0 for no bars.
-func (o *options) addUse(t *table, of func(i int) (u rows.Use, memory float64)) {
-	if !o.used {
-		return
-	}
-	at := len(t.heading) // before the wide columns
-	t.heading = append(t.heading, "USED", "SM USED")
-	for i := range t.rows {
-		u, all := of(i)
-		memory, sm := "-", "-"
-		if u.Memory != nil {
-			memory = rows.Gibibytes(*u.Memory)
-		}
-		if u.SM != nil {
-			sm = fmt.Sprintf("%.0f%%", *u.SM)
-		}
-		if all > 0 && u.Memory != nil {
-			memory = bar(u.Memory.AsApproximateFloat64(), all) + " " + memory
-		}
-		if all > 0 && u.SM != nil {
-			sm = bar(*u.SM, 100) + " " + sm
-		}
-		t.rows[i] = slices.Insert(t.rows[i], at, memory, sm)
-	}
 }

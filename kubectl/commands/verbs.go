@@ -38,7 +38,7 @@ func (o *options) newVerb(use, short, long string, do func(ctx context.Context, 
 	var dryRun string
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long,
-		Args: exactly("one GPU, as NODE/GPU"),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if dryRun != "none" && dryRun != "client" {
 				return fmt.Errorf("--dry-run %s: %w: want none or client", dryRun, gpu.ErrInvalid)
@@ -59,19 +59,7 @@ func (o *options) newVerb(use, short, long string, do func(ctx context.Context, 
 	}
 	cmd.Flags().StringVar(&dryRun, "dry-run", "none", "none, or client to print the steps and change nothing")
 	cmd.Flags().Lookup("dry-run").NoOptDefVal = "client"
-	cmd.ValidArgsFunction = o.complete(1, gpuNames)
 	return cmd
-}
-
-// gpuNames returns all GPUs as NODE/GPU.
-func gpuNames(v *view) []string {
-	var names []string
-	for _, node := range v.Nodes() {
-		for _, g := range node.GPUs {
-			names = append(names, node.Name+"/"+g.Name)
-		}
-	}
-	return names
 }
 
 // say prints a step on one line.

@@ -4,7 +4,6 @@ package commands
 
 import (
 	"net"
-	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,29 +20,8 @@ import (
 )
 
 func TestVersion(t *testing.T) {
-	client := drivenWorld(t, shared(t), func(http.ResponseWriter, *http.Request) {})
-	pod, set := agentOf(t, client)
-	pod, set = pod.DeepCopy(), set.DeepCopy()
-	set.Labels["helm.sh/chart"] = "gpu-dra-driver-0.2.0"
-	sets := podResource()
-	sets.Group, sets.Resource = "apps", "daemonsets"
-	must(t, client.Tracker().Update(sets, set, "gpus"))
-	pod.Spec.Containers[0].Image = "registry.example:5000/gpu-kubelet-plugin:v0.2.0@sha256:abc"
-	must(t, client.Tracker().Update(podResource(), pod, "gpus"))
-	own := version.Get().GitVersion
-	out, problems := run(t, client, "version")
-	lines(t, out+problems, `
-COMPONENT VERSION NAMESPACE PODS
-client `+own+` - -
-server v1.37.1 - -
-chart 0.2.0 gpus -
-agent v0.2.0 gpus 1
-supervisor supervisor gpus 1`)
-	if out, problems := run(t, server(shared(t)), "version", "--client", "-o", "name"); out+problems != "client/"+own+"\n" {
-		t.Errorf("the client only: %s%s", out, problems)
-	}
-	if _, problems := run(t, server(shared(t)), "version"); !strings.Contains(problems, "--driver-namespace") {
-		t.Errorf("without a driver: %s", problems)
+	if out, problems := run(t, server(shared(t)), "--version"); out+problems != "kubectl gpu version "+version.Get().GitVersion+"\n" {
+		t.Errorf("got %s%s", out, problems)
 	}
 }
 
@@ -55,9 +33,9 @@ func TestAnAPIServerThatCannotBeReached(t *testing.T) {
 	must(t, listener.Close())
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://" + address})
 	must(t, err)
-	for _, args := range [][]string{{}, {"who"}, {"free"}, {"explain", "pod"}, {"topo", "a"}, {"version"}} {
+	for _, args := range [][]string{{}, {"who"}, {"free"}, {"explain", "pod"}, {"topo", "a"}} {
 		streams, _, _, stderr := genericiooptions.NewTestIOStreams()
-		cmd := newCommand(streams, func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return client, nil }, false)
+		cmd := newCommand(streams, func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return client, nil })
 		cmd.SetArgs(args)
 		status := execute(t.Context(), cmd, streams)
 		got := stderr.String()
@@ -84,7 +62,7 @@ func TestOneSentenceWithoutAClusterOrCredentials(t *testing.T) {
 		t.Setenv("KUBECONFIG", tc.kubeconfig)
 		for _, args := range [][]string{{}, {"who"}, {"explain", "pod"}, {"doctor"}} {
 			streams, _, _, stderr := genericiooptions.NewTestIOStreams()
-			cmd := newCommand(streams, tc.connect, false)
+			cmd := newCommand(streams, tc.connect)
 			cmd.SetArgs(args)
 			if status := execute(t.Context(), cmd, streams); status != 1 || stderr.String() != want {
 				t.Errorf("%v: %d, got %q, want %q", args, status, stderr, want)

@@ -63,11 +63,11 @@ func NewRepaired(old string, t Target, now time.Time) Repaired {
 		}
 	}
 	for _, fault := range t.Faults() {
-		at := now
+		began := now
 		if !fault.TimeAdded.IsZero() {
-			at = fault.TimeAdded.Time
+			began = fault.TimeAdded.Time
 		}
-		if entry := t.Name.GPU + "@" + at.UTC().Format(time.RFC3339); !slices.Contains(entries, entry) {
+		if entry := t.Name.GPU + "@" + began.UTC().Format(time.RFC3339); !slices.Contains(entries, entry) {
 			entries = append(entries, entry)
 		}
 	}

@@ -58,14 +58,12 @@ func isPrintable(text string) bool {
 type Cordon struct {
 	// Create lists the rules that are missing.
 	Create []*resourceapi.DeviceTaintRule
-	// Change lists the rules with another reason. They have the new one.
-	Change []*resourceapi.DeviceTaintRule
 	// Kept lists the rules that are as wanted.
 	Kept []*resourceapi.DeviceTaintRule
 }
 
-// NewCordon compares the rules of the cluster with the rules that the cordon of a GPU needs.
-// An empty reason leaves existing rules unchanged.
+// NewCordon compares the rules of the cluster with the rules that the cordon of a GPU needs. Existing
+// rules keep their reason.
 func NewCordon(t Target, existing []*resourceapi.DeviceTaintRule, reason string) Cordon {
 	own := map[string]*resourceapi.DeviceTaintRule{}
 	for _, rule := range Rules(existing, t.Name) {
@@ -73,16 +71,10 @@ func NewCordon(t Target, existing []*resourceapi.DeviceTaintRule, reason string)
 	}
 	var c Cordon
 	for _, device := range t.Devices() {
-		rule := own[device]
-		switch {
-		case rule == nil:
-			c.Create = append(c.Create, newRule(t.Name, device, reason))
-		case reason != "" && Reason(rule) != reason:
-			rule = rule.DeepCopy()
-			metav1.SetMetaDataAnnotation(&rule.ObjectMeta, v1alpha1.AnnotationCordonReason, reason)
-			c.Change = append(c.Change, rule)
-		default:
+		if rule := own[device]; rule != nil {
 			c.Kept = append(c.Kept, rule)
+		} else {
+			c.Create = append(c.Create, newRule(t.Name, device, reason))
 		}
 	}
 	return c
@@ -143,11 +135,6 @@ func gpuOf(device string) string {
 		return kind.Whole(name.Address).String()
 	}
 	return device
-}
-
-// Reason returns the reason of a rule's cordon. It is empty if the administrator gave none.
-func Reason(rule *resourceapi.DeviceTaintRule) string {
-	return rule.Annotations[v1alpha1.AnnotationCordonReason]
 }
 
 // Cordoned returns the value of [v1alpha1.AnnotationCordoned] of a node with or without a GPU.

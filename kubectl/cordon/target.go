@@ -70,29 +70,19 @@ func Find(nodes []fleet.Node, name Name) (Target, error) {
 	return Target{}, fmt.Errorf("%s: %w%s", name, gpu.ErrNotFound, suggest(": GPUs of node "+name.Node+": ", name.GPU, known))
 }
 
-// suggest returns the known names that begin most like the wrong one, after the heading.
+// suggest returns the known names that are most like the wrong one, after the heading.
 func suggest(heading, wrong string, known []string) string {
 	const most = 8
 	if len(known) == 0 {
 		return ""
 	}
 	known = slices.Clone(known)
-	slices.SortFunc(known, func(a, b string) int {
-		return cmp.Or(cmp.Compare(common(b, wrong), common(a, wrong)), cmp.Compare(a, b))
-	})
+	slices.Sort(known)
+	slices.SortStableFunc(known, func(a, b string) int { return cmp.Compare(fleet.Distance(a, wrong), fleet.Distance(b, wrong)) })
 	if more := len(known) - most; more > 0 {
 		return fmt.Sprintf("%s%s and %d more", heading, strings.Join(known[:most], ", "), more)
 	}
 	return heading + strings.Join(known, ", ")
-}
-
-// common returns the number of bytes with which both texts begin.
-func common(a, b string) int {
-	n := 0
-	for n < min(len(a), len(b)) && a[n] == b[n] {
-		n++
-	}
-	return n
 }
 
 // Devices returns the names of the devices to cordon, in order: all published and held

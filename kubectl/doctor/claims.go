@@ -58,8 +58,8 @@ func checkClaims(c *Cluster) []Finding {
 
 // allocated returns when a claim got its devices, or else when it was created.
 func allocated(claim *resourceapi.ResourceClaim) time.Time {
-	if at := claim.Status.Allocation.AllocationTimestamp; at != nil {
-		return at.Time
+	if since := claim.Status.Allocation.AllocationTimestamp; since != nil {
+		return since.Time
 	}
 	return claim.CreationTimestamp.Time
 }
@@ -181,8 +181,7 @@ func checkPrepared(c *Cluster) []Finding {
 	return orOK(findings, fleet.Number(prepared, "device")+" prepared, none refused")
 }
 
-// checkConsumers reports claims that are reserved for pods that do not exist, or that have
-// ended.
+// checkConsumers reports claims of pods that do not end.
 func checkConsumers(c *Cluster) []Finding {
 	pods := map[types.UID]*corev1.Pod{}
 	for _, pod := range c.Pods {
@@ -199,22 +198,12 @@ func checkConsumers(c *Cluster) []Finding {
 				continue
 			}
 			pod := pods[consumer.UID]
-			if pod == nil {
-				findings = append(findings, Finding{
-					Object: nameOf(claim), Code: "claim-of-missing-pod", State: Problem, Found: "it is reserved for pod " + consumer.Name + ", which does not exist",
-					Meaning: "its devices stay allocated", Remedy: "check that the kube-controller-manager runs, which removes the reservation",
-				})
-			} else if end := endOf(pod); pod.DeletionTimestamp == nil && !end.IsZero() && c.Now.Sub(end) > patience {
-				findings = append(findings, Finding{
-					Object: nameOf(claim), Code: "claim-of-ended-pod", State: Problem, Found: fmt.Sprintf("it is reserved for pod %s, which ended %s ago", pod.Name, age(c.Now.Sub(end))),
-					Meaning: "its devices stay allocated, and no program uses them", Remedy: "check that the kube-controller-manager runs, which removes the reservation",
-				})
-			} else if d := pod.DeletionTimestamp; d != nil && c.Now.Sub(d.Time) > patience {
+			if pod != nil && pod.DeletionTimestamp != nil && c.Now.Sub(pod.DeletionTimestamp.Time) > patience {
 				findings = append(findings, notTerminated(claim, pod))
 			}
 		}
 	}
-	return orOK(findings, fleet.Number(len(claims), "claim")+" with devices, each for pods that exist")
+	return orOK(findings, fleet.Number(len(claims), "claim")+" with devices, none of a pod that does not end")
 }
 
 // notTerminated returns the finding about a pod of a claim that does not end. If only finalizers
@@ -231,20 +220,6 @@ func notTerminated(claim *resourceapi.ResourceClaim, pod *corev1.Pod) Finding {
 		f.Remedy = "let the programs that the finalizers name end their work, or remove the finalizers if these programs are gone"
 	}
 	return f
-}
-
-// endOf returns when the last container of an ended pod ended. It returns zero if the pod has not
-// ended, or reports no time.
-func endOf(pod *corev1.Pod) (last time.Time) {
-	if !hasEnded(pod) {
-		return last
-	}
-	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		if ended := status.State.Terminated; ended != nil && ended.FinishedAt.After(last) {
-			last = ended.FinishedAt.Time
-		}
-	}
-	return last
 }
 
 // checkLimits reports claims with a container that computes without its memory limit. It also
@@ -284,19 +259,19 @@ func checkLimits(c *Cluster) []Finding {
 // after an interruption are well.
 func (c *Cluster) disturbances(claim *resourceapi.ResourceClaim, device resourceapi.AllocatedDeviceStatus) (findings []Finding) {
 	for _, condition := range device.Conditions {
-		of, known := cause.Of(condition.Type, condition.Reason)
+		found, known := cause.Of(condition.Type, condition.Reason)
 		if !known || condition.Status != metav1.ConditionTrue {
 			continue
 		}
-		at := condition.LastTransitionTime.Time
-		ran := func(pod *corev1.Pod) bool { return fleet.RanAt(pod, at) }
+		since := condition.LastTransitionTime.Time
+		ran := func(pod *corev1.Pod) bool { return fleet.RanAt(pod, since) }
 		if condition.Type == v1alpha1.ConditionShareInterrupted && c.Unread[Pods] == "" && !slices.ContainsFunc(fleet.Consumers(claim, c.Pods), ran) {
 			continue
 		}
-		of = of.For(device.Pool, "", "")
+		found = found.For(device.Pool, "", "")
 		findings = append(findings, Finding{
-			Object: nameOf(claim), Code: of.Code, State: Warning, Found: fmt.Sprintf("%s, %s: %s", device.Device, at.UTC().Format(time.RFC3339), of.Meaning),
-			Meaning: of.Effect, Remedy: of.Admin,
+			Object: nameOf(claim), Code: found.Code, State: Warning, Found: fmt.Sprintf("%s, %s: %s", device.Device, since.UTC().Format(time.RFC3339), found.Meaning),
+			Meaning: found.Effect, Remedy: found.Admin,
 		})
 	}
 	return findings

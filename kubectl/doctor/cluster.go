@@ -107,10 +107,10 @@ func checkClasses(c *Cluster) []Finding {
 
 func checkExtendedResources(c *Cluster) []Finding {
 	var findings []Finding
-	by := map[string][]string{}
+	serving := map[string][]string{}
 	for _, class := range c.Classes {
 		if name := class.Spec.ExtendedResourceName; name != nil {
-			by[*name] = append(by[*name], class.Name)
+			serving[*name] = append(serving[*name], class.Name)
 		}
 	}
 	for _, class := range c.ownClasses() {
@@ -119,7 +119,7 @@ func checkExtendedResources(c *Cluster) []Finding {
 			continue
 		}
 		object := "class " + class.Name
-		if classes := by[*name]; len(classes) > 1 && classes[0] == class.Name {
+		if classes := serving[*name]; len(classes) > 1 && classes[0] == class.Name {
 			findings = append(findings, Finding{
 				Object: object, Code: "extended-resource-twice", State: Problem, Found: fmt.Sprintf("the classes %s all serve %s", list(classes), *name),
 				Meaning: "the scheduler uses one of them for pods that request " + *name + ", and ignores the others",

@@ -135,8 +135,6 @@ var codes = []Code{
 	{"claim-invalid", "prepared", Warning, "an agent refuses a claim, which its user must change", "user/events.md#event-texts"},
 	{"claim-not-prepared", "prepared", Problem, "an agent cannot prepare a claim", "user/events.md#event-texts"},
 	{"claim-not-released", "prepared", Problem, "an agent cannot release a device of an ended pod, because a process uses it", "admin/mig.md#a-mig-device-that-cannot-be-destroyed"},
-	{"claim-of-missing-pod", "consumers", Problem, "a claim is reserved for a pod that does not exist", ""},
-	{"claim-of-ended-pod", "consumers", Problem, "a claim is reserved for a pod that has ended", ""},
 	{"pod-not-terminated", "consumers", Problem, "a pod with devices does not end. It is a warning if only finalizers keep it", "user/troubleshooting.md#the-pod-stays-terminating"},
 	{"memory-unlimited", "limits", Warning, "a container of a claim computes without its memory limit", "user/events.md#when-a-share-does-not-start"},
 	{"memory-limit-not-checked", "limits", Unknown, "the agent cannot check whether each container of a claim has its memory limit", "user/events.md#when-a-share-does-not-start"},

@@ -3,7 +3,6 @@
 package doctor
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -115,7 +114,8 @@ func (c *Cluster) twoShares(pod *corev1.Pod, own map[string]*resourceapi.Resourc
 			}
 			for _, result := range claim.Status.Allocation.Devices.Results {
 				request, _, _ := strings.Cut(result.Request, "/")
-				if result.Driver == c.Driver && (use.Request == "" || use.Request == request) && limitedByMPS(claim, result) {
+				share, _ := fleet.Holder{Claim: claim, Result: result}.Share()
+				if result.Driver == c.Driver && (use.Request == "" || use.Request == request) && share != nil && share.Strategy == v1alpha1.StrategyMPS {
 					shares[use.Name+" ("+result.Device+")"] = true
 				}
 			}
@@ -130,24 +130,6 @@ func (c *Cluster) twoShares(pod *corev1.Pod, own map[string]*resourceapi.Resourc
 		}
 	}
 	return findings
-}
-
-// limitedByMPS reports whether the agent has prepared the device as a share of MPS.
-func limitedByMPS(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) bool {
-	for _, status := range claim.Status.Devices {
-		var data v1alpha1.DeviceData
-		if status.Driver != result.Driver || status.Pool != result.Pool || status.Device != result.Device || status.Data == nil || json.Unmarshal(status.Data.Raw, &data) != nil {
-			continue
-		}
-		if sameShare(status.ShareID, result.ShareID) && data.Share != nil && data.Share.Strategy == v1alpha1.StrategyMPS {
-			return true
-		}
-	}
-	return false
-}
-
-func sameShare(status *string, result *types.UID) bool {
-	return status == nil && result == nil || status != nil && result != nil && *status == string(*result)
 }
 
 // rounded returns a finding for each amount of which a claim holds more than it requests.

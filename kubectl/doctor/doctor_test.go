@@ -256,7 +256,6 @@ func TestEveryCheckOfTheCluster(t *testing.T) {
 				{Type: "Ready", Status: metav1.ConditionFalse, Reason: "UnprepareRetried", Message: "it is open in process 17 of another pod"},
 			}}}
 		}, "problem | prepared | claim default/train | gpu-18-00 is not released: it is open in process 17 of another pod"},
-		"a claim of a pod that is gone": {func(c *doctor.Cluster) { c.Pods = nil }, "problem | consumers | claim default/train | it is reserved for pod train, which does not exist"},
 		"a pod that does not end": {func(c *doctor.Cluster) {
 			c.Pods[0].DeletionTimestamp = ptr.To(metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)))
 		}, "problem | consumers | claim default/train | its pod train is Terminating since 2026-01-02T03:04:05Z"},

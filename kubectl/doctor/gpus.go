@@ -34,10 +34,10 @@ func eachGPU(n agentv1.Node, judge func(agentv1.GPU) verdict) verdict {
 		}
 	}
 	for i, found := range all {
-		if of := names[found]; len(of) == len(n.GPUs) {
-			all[i] += " (" + fleet.Number(len(of), "GPU") + ")"
+		if gpus := names[found]; len(gpus) == len(n.GPUs) {
+			all[i] += " (" + fleet.Number(len(gpus), "GPU") + ")"
 		} else {
-			all[i] += " (" + list(of) + ")"
+			all[i] += " (" + list(gpus) + ")"
 		}
 	}
 	if all != nil {

@@ -18,7 +18,7 @@ func checkHealth(c *Cluster) []Finding {
 	var findings []Finding
 	gpus := 0
 	for _, node := range c.fleetNodes() {
-		taints, of := map[string]resourceapi.DeviceTaint{}, map[string][]fleet.GPU{}
+		taints, tainted := map[string]resourceapi.DeviceTaint{}, map[string][]fleet.GPU{}
 		for _, g := range node.GPUs {
 			gpus++
 			for _, d := range g.Devices {
@@ -33,14 +33,14 @@ func checkHealth(c *Cluster) []Finding {
 					if known, found := taints[text]; !found || taint.TimeAdded != nil && taint.TimeAdded.Before(known.TimeAdded) {
 						taints[text] = taint
 					}
-					if n := len(of[text]); n == 0 || of[text][n-1].Name != g.Name {
-						of[text] = append(of[text], g)
+					if n := len(tainted[text]); n == 0 || tainted[text][n-1].Name != g.Name {
+						tainted[text] = append(tainted[text], g)
 					}
 				}
 			}
 		}
 		for _, text := range slices.Sorted(maps.Keys(taints)) {
-			findings = append(findings, c.tainted(node.Name, of[text], text, taints[text]))
+			findings = append(findings, c.tainted(node.Name, tainted[text], text, taints[text]))
 		}
 	}
 	return orOK(findings, fleet.Number(gpus, "GPU")+" without taints")

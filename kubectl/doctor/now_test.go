@@ -281,14 +281,6 @@ func TestClaimsThatNothingReleases(t *testing.T) {
 		"nodes that cannot be read": {func(c *doctor.Cluster) {
 			c.Unread[doctor.Nodes], c.Nodes = "You have no right to list nodes.", nil
 		}, []string{"unknown | list-not-readable", "unknown | list-not-readable", "unknown | list-not-readable"}},
-		"a pod that has ended an hour ago": {func(c *doctor.Cluster) {
-			c.Pods[0].Status.Phase = corev1.PodFailed
-			c.Pods[0].Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{FinishedAt: ago(c, time.Hour)}}}}
-		}, []string{"problem | claim-of-ended-pod | claim default/train | it is reserved for pod train, which ended 60m ago"}},
-		"a pod that has just ended": {func(c *doctor.Cluster) {
-			c.Pods[0].Status.Phase = corev1.PodSucceeded
-			c.Pods[0].Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{FinishedAt: ago(c, time.Minute)}}}}
-		}, nil},
 		"a pod that only its finalizers keep": {func(c *doctor.Cluster) {
 			c.Pods[0].Status.Phase, c.Pods[0].DeletionTimestamp, c.Pods[0].Finalizers = corev1.PodFailed, ptr.To(ago(c, time.Hour)), []string{"example.com/archive"}
 		}, []string{"warning | pod-not-terminated | claim default/train | its pod train is Terminating since "}},

@@ -35,11 +35,11 @@ func checkPeers(c *Cluster) []Finding {
 	}
 	var findings []Finding
 	for p, byNode := range numbers {
-		usual, of := mostCommon(byNode)
+		usual, peers := mostCommon(byNode)
 		for _, node := range slices.Sorted(maps.Keys(byNode)) {
 			if n := byNode[node]; n < usual {
 				findings = append(findings, Finding{
-					Object: onNode(node), Code: "gpus-missing", State: Warning, Found: fmt.Sprintf("it publishes %s (%s); %s %d", fleet.Number(n, "GPU"), p.model, others(of), usual),
+					Object: onNode(node), Code: "gpus-missing", State: Warning, Found: fmt.Sprintf("it publishes %s (%s); %s %d", fleet.Number(n, "GPU"), p.model, others(peers), usual),
 					Meaning: "a GPU may have fallen off the bus before the driver was loaded, or sit loosely",
 					Remedy:  "compare nvidia-smi --list-gpus on the node with lspci and with the machine's papers; if the machine has no more GPUs, mute the finding",
 				})
@@ -91,8 +91,8 @@ func checkDriverReleases(c *Cluster) []Finding {
 			if releases[g.Model] == nil {
 				releases[g.Model] = map[string][]string{}
 			}
-			if of := releases[g.Model]; !slices.Contains(of[release], node.Name) {
-				of[release] = append(of[release], node.Name)
+			if nodes := releases[g.Model]; !slices.Contains(nodes[release], node.Name) {
+				nodes[release] = append(nodes[release], node.Name)
 			}
 		}
 	}

@@ -125,9 +125,9 @@ func (c *Cluster) progress(set *appsv1.DaemonSet) time.Time {
 				times = append(times, condition.LastTransitionTime.Time)
 			}
 		}
-		for _, at := range times {
-			if at.After(last) {
-				last = at
+		for _, moment := range times {
+			if moment.After(last) {
+				last = moment
 			}
 		}
 	}

@@ -181,32 +181,6 @@ func TestPlanKeepsPodsOfOneClaimTogether(t *testing.T) {
 	}
 }
 
-// The verdicts of a shape are searched once until the next pod is placed.
-func TestPlanHasVerdictsOfTheFleetWithItsPods(t *testing.T) {
-	w := fleettest.New(t, "a=t4 share")
-	p := w.Fleet().NewPlan()
-	pod, claim := fleettest.Pod("five"), fleettest.Claim("five", "count=4")
-	verdicts := func() []fleet.Verdict {
-		all, err := p.Verdicts(t.Context(), pod, claim)
-		must(t, err)
-		return all
-	}
-	if got := verdicts(); !got[0].Fits() {
-		t.Errorf("empty: got %+v", got)
-	}
-	node, err := p.Place(t.Context(), fleettest.Pod("one"), fleettest.Claim("one", ""))
-	if err != nil || node != "a" {
-		t.Fatalf("got %s, %v", node, err)
-	}
-	got := verdicts()
-	if diff := cmp.Diff([]fleet.Condition{fleet.ConditionHolders}, got[0].Missing); diff != "" {
-		t.Errorf("missing (-want +got):\n%s", diff)
-	}
-	if again := verdicts(); &again[0] != &got[0] {
-		t.Error("the same verdicts are searched again")
-	}
-}
-
 func held(f *fleet.Fleet) int {
 	n := 0
 	for _, node := range f.Nodes() {

@@ -4,11 +4,14 @@ package fleet
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/structured"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 )
 
 // Holder is a claim's allocation of a device.
@@ -25,6 +28,24 @@ func (h Holder) Admin() bool { return h.Result.AdminAccess != nil && *h.Result.A
 
 // Shared reports whether other claims may hold the device too.
 func (h Holder) Shared() bool { return h.Result.ShareID != nil }
+
+// Share returns the share that the agent reports for the claim. It returns nil if the claim has
+// the device alone, or if the agent has reported nothing.
+func (h Holder) Share() (limits *v1alpha1.ShareData, reported bool) {
+	for _, status := range h.Claim.Status.Devices {
+		if status.Driver != h.Result.Driver || status.Pool != h.Result.Pool || status.Device != h.Result.Device || status.Data == nil {
+			continue
+		}
+		if status.ShareID != nil && h.Result.ShareID != nil && *status.ShareID != string(*h.Result.ShareID) {
+			continue
+		}
+		var data v1alpha1.DeviceData
+		if json.Unmarshal(status.Data.Raw, &data) == nil {
+			return data.Share, true
+		}
+	}
+	return nil, false
+}
 
 // Count adds an allocation to the state, as the scheduler does: a shared device counts by
 // its capacity, any other one is taken.

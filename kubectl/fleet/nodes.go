@@ -69,17 +69,6 @@ const (
 	ModeShared Mode = "shared"
 )
 
-// Modes returns all modes. A GPU in MIG devices or in units has the mode of their kind.
-func Modes() []Mode {
-	modes := []Mode{ModeFree, ModeWhole, ModeShared}
-	for _, k := range kind.All() {
-		if k.DividesGPU() {
-			modes = append(modes, Mode(k))
-		}
-	}
-	return modes
-}
-
 // Nodes returns the nodes with devices of this driver, in order of their names.
 func (f *Fleet) Nodes() []Node {
 	pools := map[string][]Device{}

@@ -29,8 +29,6 @@ type planShape struct {
 	full int
 	// unended counts the searches that reached their limit.
 	unended int
-	// verdicts are those since the last pod was placed; nil if they are not known.
-	verdicts []Verdict
 }
 
 // NewPlan returns a plan that begins with the current fleet, which it does not change.
@@ -46,51 +44,30 @@ func (f *Fleet) NewPlan() *Plan {
 // Fleet returns the fleet with the pods that are placed. It changes with the plan.
 func (p *Plan) Fleet() *Fleet { return p.fleet }
 
-// Place places a pod on the first node on which it and its claims fit. It tries the nodes
-// in the order of their names. It returns the name of the node, or "" if they fit on none.
-// It allocates the claims that have no allocation. The error is the one of the context.
+// Place places a pod on the first node on which it and its claims fit, in the order of the nodes'
+// names. It returns the name of the node, or "" if they fit on none. It allocates the claims that have
+// no allocation. The error is the one of the context.
 func (p *Plan) Place(ctx context.Context, pod *corev1.Pod, claims ...*resourceapi.ResourceClaim) (string, error) {
-	shape, err := p.shape(pod, claims)
+	key, err := shapeOf(pod, claims)
 	if err != nil {
 		return "", err
 	}
-	for ; shape.full < len(p.nodes) && shape.unended < mostUnended; shape.full++ {
+	if p.shapes[key] == nil {
+		p.shapes[key] = &planShape{}
+	}
+	for shape := p.shapes[key]; shape.full < len(p.nodes) && shape.unended < mostUnended; shape.full++ {
 		node := p.nodes[shape.full]
 		placed, err := p.place(ctx, node, pod, claims)
 		switch {
 		case ctx.Err() != nil:
 			return "", ctx.Err()
 		case placed:
-			for _, s := range p.shapes {
-				s.verdicts = nil
-			}
 			return node, nil
 		case errors.Is(err, gpu.ErrTimeout):
 			shape.unended++
 		}
 	}
 	return "", nil
-}
-
-// Verdicts returns the verdict of each node for a pod that fits on none, as [Search.Verdicts]
-// does. The error is the one of the context.
-func (p *Plan) Verdicts(ctx context.Context, pod *corev1.Pod, claims ...*resourceapi.ResourceClaim) ([]Verdict, error) {
-	shape, err := p.shape(pod, claims)
-	if err == nil && shape.verdicts == nil {
-		shape.verdicts, err = p.fleet.NewSearch(0).Verdicts(ctx, pod, claims...)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return shape.verdicts, nil
-}
-
-func (p *Plan) shape(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) (*planShape, error) {
-	key, err := shapeOf(pod, claims)
-	if p.shapes[key] == nil {
-		p.shapes[key] = &planShape{}
-	}
-	return p.shapes[key], err
 }
 
 // shapeOf returns a text that is the same for pods that fit on the same nodes.

@@ -244,8 +244,8 @@ func (n *Names) Claim(ctx context.Context, classes Classes, spec resourceapi.Dev
 	}
 	request := func(class string, selectors []resourceapi.DeviceSelector) {
 		var all []string
-		if of, err := classes.Get(class); err == nil {
-			all = Expressions(of.Spec.Selectors)
+		if found, err := classes.Get(class); err == nil {
+			all = Expressions(found.Spec.Selectors)
 		}
 		add(n.Selectors(ctx, append(all, Expressions(selectors)...)))
 	}

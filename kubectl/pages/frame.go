@@ -47,7 +47,7 @@ func (s *Site) frame(p page, r *reading, failure error, q *http.Request) *markup
 func menu(r *reading, q *http.Request) markup.Parts {
 	var items markup.Parts
 	for _, entry := range []struct{ name, path string }{
-		{"Fleet", ""}, {"Claims", "claims"}, {"Waiting", "pods"}, {"Findings", "findings"}, {"Namespaces", "namespaces"},
+		{"Fleet", ""}, {"Holders", "holders"}, {"Waiting", "pods"}, {"Findings", "findings"}, {"Namespaces", "namespaces"},
 	} {
 		number, class, what := 0, "", ""
 		switch {

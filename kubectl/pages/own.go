@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
 )
 
 // isOwn reports whether the claim is about devices of the driver: it has one, or a class that it
@@ -16,15 +18,7 @@ func (r *reading) isOwn(claim *resourceapi.ResourceClaim) bool {
 	if allocation := claim.Status.Allocation; allocation != nil {
 		return slices.ContainsFunc(allocation.Devices.Results, func(d resourceapi.DeviceRequestAllocationResult) bool { return d.Driver == r.Driver })
 	}
-	for _, request := range claim.Spec.Devices.Requests {
-		if request.Exactly != nil && r.isOwnClass(request.Exactly.DeviceClassName) {
-			return true
-		}
-		if slices.ContainsFunc(request.FirstAvailable, func(s resourceapi.DeviceSubRequest) bool { return r.isOwnClass(s.DeviceClassName) }) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(doctor.ClassesOf(claim.Spec.Devices), r.isOwnClass)
 }
 
 // isOwnClass reports whether a class may select devices of the driver. A class that the user

@@ -17,10 +17,6 @@ type poll[T any] struct {
 	// ratio is the time between attempts, as a multiple of an attempt's duration. So a page
 	// costs a slow API server little.
 	ratio int
-	// after is called after an attempt.
-	after func()
-
-	wanted chan struct{}
 
 	mu sync.Mutex
 	// last is the value of the last attempt that has not failed; nil if there is none.
@@ -29,12 +25,8 @@ type poll[T any] struct {
 	failure error
 	// next is the time before which no attempt begins.
 	next time.Time
-	// earliest is next for an attempt after a change.
-	earliest time.Time
-	// begun and ended are numbers of attempts.
-	begun, ended int
-	// changed is closed when an attempt has ended.
-	changed chan struct{}
+	// ended is closed when the attempt that runs has ended; nil while none runs.
+	ended chan struct{}
 }
 
 const (
@@ -44,88 +36,55 @@ const (
 	patience = 3 * time.Second
 	// idleRatio is the ratio of readings of the cluster.
 	idleRatio = 4
-	// leastPause is the least time between two attempts.
-	leastPause = 250 * time.Millisecond
 )
 
 func newPoll[T any](read func(context.Context) (*T, error), fresh time.Duration, ratio int) *poll[T] {
-	return &poll[T]{read: read, fresh: fresh, ratio: ratio, after: func() {}, wanted: make(chan struct{}, 1), changed: make(chan struct{})}
+	return &poll[T]{read: read, fresh: fresh, ratio: ratio}
 }
 
-// run reads the value when it is wanted, until ctx ends.
-func (p *poll[T]) run(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-p.wanted:
-		}
-		if p.isFresh() {
-			continue
-		}
-		p.attempt(ctx)
-	}
-}
-
-func (p *poll[T]) isFresh() bool {
+// request begins an attempt, unless the value is fresh or an attempt runs. The attempt outlives the
+// page that requests it. The returned channel is closed when it has ended; nil if none runs.
+func (p *poll[T]) request(ctx context.Context) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return time.Now().Before(p.next)
+	if p.ended == nil && !time.Now().Before(p.next) {
+		p.ended = make(chan struct{})
+		go p.attempt(context.WithoutCancel(ctx))
+	}
+	return p.ended
 }
 
 func (p *poll[T]) attempt(ctx context.Context) {
-	limited, cancel := context.WithTimeout(ctx, readTimeout)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	p.mu.Lock()
-	p.begun++
-	p.mu.Unlock()
 	begin := time.Now()
-	found, err := p.read(limited)
-	p.store(found, err, begin)
-	p.after()
-}
-
-func (p *poll[T]) store(found *T, err error, begin time.Time) {
+	found, err := p.read(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.failure = err; err == nil {
 		p.last = found
 	}
 	now := time.Now()
-	pause := time.Duration(p.ratio) * now.Sub(begin)
-	p.next, p.earliest = now.Add(max(p.fresh, pause)), now.Add(max(leastPause, pause))
-	p.ended = p.begun
-	close(p.changed)
-	p.changed = make(chan struct{})
-}
-
-// request starts an attempt soon, unless the value is fresh.
-func (p *poll[T]) request() {
-	select {
-	case p.wanted <- struct{}{}:
-	default: // an attempt begins soon
-	}
+	p.next = now.Add(max(p.fresh, time.Duration(p.ratio)*now.Sub(begin)))
+	close(p.ended)
+	p.ended = nil
 }
 
 // peek returns the last value and the error of the last attempt without waiting. It requests
 // an attempt.
-func (p *poll[T]) peek() (*T, error) {
-	p.request()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.last, p.failure
+func (p *poll[T]) peek(ctx context.Context) (*T, error) {
+	p.request(ctx)
+	return p.value()
 }
 
 // get returns a fresh value, or the last one if the API server is slow or fails. It
 // returns nil if there is none. The error is the one of the last attempt.
 func (p *poll[T]) get(ctx context.Context) (*T, error) {
-	p.mu.Lock()
-	last, failure, changed, fresh := p.last, p.failure, p.changed, time.Now().Before(p.next)
-	p.mu.Unlock()
-	if fresh {
+	ended := p.request(ctx)
+	last, failure := p.value()
+	if ended == nil {
 		return last, failure
 	}
-	p.request()
 	var enough <-chan time.Time
 	if last != nil {
 		timer := time.NewTimer(patience)
@@ -133,44 +92,16 @@ func (p *poll[T]) get(ctx context.Context) (*T, error) {
 		enough = timer.C
 	}
 	select {
-	case <-changed:
+	case <-ended:
 	case <-enough:
 	case <-ctx.Done():
 		return last, ctx.Err()
 	}
+	return p.value()
+}
+
+func (p *poll[T]) value() (*T, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.last, p.failure
-}
-
-// renew waits until an attempt has ended that begins after the call. The attempt waits for
-// the pause after the last one.
-func (p *poll[T]) renew(ctx context.Context) {
-	p.mu.Lock()
-	wanted := p.begun + 1
-	timer := time.NewTimer(time.Until(p.earliest))
-	p.mu.Unlock()
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-		return
-	}
-	for {
-		p.mu.Lock()
-		done, changed := p.ended >= wanted, p.changed
-		if !done {
-			p.next = time.Time{}
-		}
-		p.mu.Unlock()
-		if done {
-			return
-		}
-		p.request()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
-		}
-	}
 }

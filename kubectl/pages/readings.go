@@ -4,12 +4,14 @@ package pages
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 )
@@ -17,14 +19,8 @@ import (
 // reading is the cluster at one time.
 type reading struct {
 	*rows.Cluster
-	at time.Time
-	// nodes are the ones of the fleet, and rows are theirs.
+	at    time.Time
 	nodes []fleet.Node
-	rows  []rows.Node
-	// places are the names of the GPUs, by node and device.
-	places map[string]map[string]string
-	// claims are by namespace/name.
-	claims map[string]*resourceapi.ResourceClaim
 	// waiting are the pods that wait for devices of the driver.
 	waiting []*corev1.Pod
 	// inspection is the last one, and inspectionFailure the error of the last attempt. Both are
@@ -34,20 +30,7 @@ type reading struct {
 }
 
 func newReading(c *rows.Cluster, at time.Time) *reading {
-	nodes := c.Nodes()
-	r := &reading{Cluster: c, at: at, nodes: nodes, rows: c.NodeRows(nodes), claims: map[string]*resourceapi.ResourceClaim{}, places: map[string]map[string]string{}}
-	for _, node := range nodes {
-		r.places[node.Name] = map[string]string{}
-		for _, g := range node.GPUs {
-			r.places[node.Name][g.Name] = g.Name
-			for _, d := range g.Devices {
-				r.places[node.Name][d.ID.Device] = g.Name
-			}
-		}
-	}
-	for _, claim := range c.Objects.Claims {
-		r.claims[claim.Namespace+"/"+claim.Name] = claim
-	}
+	r := &reading{Cluster: c, at: at, nodes: c.Nodes()}
 	r.waiting = slices.DeleteFunc(slices.Clone(c.Objects.Pods), func(pod *corev1.Pod) bool { return !r.isWaiting(pod) })
 	return r
 }
@@ -62,4 +45,67 @@ func newReadings(read func(context.Context) (*rows.Cluster, error), fresh time.D
 		}
 		return newReading(c, begin), nil
 	}, fresh, idleRatio)
+}
+
+// Inspection is the findings about a cluster, and the use that its agents report.
+type Inspection struct {
+	Findings []doctor.Finding
+	// Uses has the reports of the agents that have answered.
+	Uses rows.Uses
+	// Problems are the reasons why reports are missing, a sentence each.
+	Problems []string
+	at       time.Time
+}
+
+const (
+	// inspectionRatio is the ratio of inspections. Each queries all agents.
+	inspectionRatio = 10
+	// leastInspection is the least time between two inspections.
+	leastInspection = 15 * time.Second
+)
+
+// newInspections returns the inspections of the cluster of the last reading.
+func (s *Site) newInspections(fresh time.Duration) *poll[Inspection] {
+	return newPoll(func(ctx context.Context) (*Inspection, error) {
+		r, err := s.readings.get(ctx)
+		if r == nil {
+			return nil, err
+		}
+		found, err := s.source.Inspect(ctx, r.Cluster)
+		if err != nil {
+			return nil, fmt.Errorf("inspect the cluster: %w", err)
+		}
+		found.at = r.at
+		return &found, nil
+	}, fresh, inspectionRatio)
+}
+
+// urgent returns the number of problems and warnings, and the state of the most urgent one.
+func (i *Inspection) urgent() (number int, state doctor.State) {
+	state = doctor.Warning
+	if i == nil {
+		return 0, state
+	}
+	for _, f := range i.Findings {
+		if f.State == doctor.Problem {
+			state = doctor.Problem
+		}
+		if f.State == doctor.Problem || f.State == doctor.Warning {
+			number++
+		}
+	}
+	return number, state
+}
+
+// uses returns the use that agents report; nil without any.
+func (r *reading) uses() rows.Uses {
+	if r.inspection == nil || len(r.inspection.Uses) == 0 {
+		return nil
+	}
+	return r.inspection.Uses
+}
+
+// isTimeout reports whether a page has stopped waiting.
+func isTimeout(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }

@@ -11,7 +11,6 @@ import (
 	"log"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,10 +31,6 @@ type Source interface {
 	// Warnings returns the warnings about a pod, except those of the scheduler. The error wraps
 	// [gpu.ErrPermission] if the user may not list events.
 	Warnings(ctx context.Context, pod *corev1.Pod) ([]corev1.Event, error)
-	// Watch calls changed when it begins to watch the cluster, and after each change, until ctx
-	// ends. It returns earlier if the cluster cannot be watched. The error then wraps
-	// [gpu.ErrPermission] if the user lacks a right.
-	Watch(ctx context.Context, changed func()) error
 	// Inspect checks the cluster and reads the use from its agents.
 	Inspect(ctx context.Context, c *rows.Cluster) (Inspection, error)
 }
@@ -47,7 +42,6 @@ type Site struct {
 	readings *poll[reading]
 	// inspections are of the cluster of a reading.
 	inspections *poll[Inspection]
-	live        *live
 	refresh     time.Duration
 	// explaining is full while answers, or an explanation, is in use.
 	explaining chan struct{}
@@ -68,7 +62,7 @@ func Listen(ctx context.Context, port uint16, source Source, refresh time.Durati
 
 func newSite(source Source, fresh, refresh time.Duration) *Site {
 	s := &Site{
-		source: source, readings: newReadings(source.Read, fresh), live: newLive(), refresh: refresh,
+		source: source, readings: newReadings(source.Read, fresh), refresh: refresh,
 		explaining: make(chan struct{}, 1), answers: map[rows.Question]answer{},
 	}
 	s.inspections = s.newInspections(max(fresh, leastInspection))
@@ -80,20 +74,7 @@ func (s *Site) Address() string { return s.server.Address() }
 
 // Serve serves the pages until ctx ends.
 func (s *Site) Serve(ctx context.Context, errorLog *log.Logger) error {
-	ctx, stop := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	s.run(ctx, &running)
-	err := s.server.Serve(ctx, s.handler(), errorLog)
-	stop()
-	running.Wait()
-	return err
-}
-
-// run starts the readers of the cluster, which run until ctx ends.
-func (s *Site) run(ctx context.Context, running *sync.WaitGroup) {
-	for _, f := range []func(context.Context){s.readings.run, s.inspections.run, s.follow} {
-		running.Go(func() { f(ctx) })
-	}
+	return s.server.Serve(ctx, s.handler(), errorLog)
 }
 
 // page is the contents of a page.
@@ -109,23 +90,20 @@ type pageFunc func(ctx context.Context, r *reading, q *http.Request) (page, erro
 func (s *Site) handler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, f := range map[string]pageFunc{
-		"/{$}":                           fleetPage,
-		"/nodes/{node}":                  nodePage,
-		"/nodes/{node}/gpus/{gpu}":       s.gpuPage,
-		"/claims":                        claimsPage,
-		"/claims/{namespace}/{name}":     claimPage,
-		"/pods":                          s.podsPage,
-		"/pods/{namespace}/{name}":       s.podPage,
-		"/claims/{namespace}/{name}/why": s.whyPage,
-		"/namespaces":                    namespacesPage,
-		"/findings":                      s.findingsPage,
+		"/{$}":                       fleetPage,
+		"/nodes/{node}":              nodePage,
+		"/holders":                   holdersPage,
+		"/claims/{namespace}/{name}": s.claimPage,
+		"/pods":                      s.podsPage,
+		"/pods/{namespace}/{name}":   s.podPage,
+		"/namespaces":                namespacesPage,
+		"/findings":                  s.findingsPage,
 		"/": func(_ context.Context, _ *reading, q *http.Request) (page, error) {
 			return page{}, fmt.Errorf("page %s: %w", q.URL.Path, gpu.ErrNotFound)
 		},
 	} {
 		mux.HandleFunc("GET "+pattern, func(w http.ResponseWriter, q *http.Request) { s.serve(w, q, f) })
 	}
-	mux.HandleFunc("GET /news", s.stream)
 	mux.HandleFunc("GET /assets/{name}", func(w http.ResponseWriter, q *http.Request) { serveAsset(w, q, q.PathValue("name")) })
 	// Browsers read it for pages without an icon of their own.
 	mux.HandleFunc("GET /favicon.ico", func(w http.ResponseWriter, q *http.Request) { serveAsset(w, q, "icon.svg") })
@@ -149,7 +127,7 @@ func (s *Site) serve(w http.ResponseWriter, q *http.Request, f pageFunc) {
 	if r != nil {
 		own := *r
 		r = &own
-		r.inspection, r.inspectionFailure = s.inspections.peek()
+		r.inspection, r.inspectionFailure = s.inspections.peek(q.Context())
 		status = http.StatusOK
 		p, err = f(q.Context(), r, q)
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -63,19 +62,6 @@ type Explanation struct {
 type Excluded struct {
 	Node    string   `json:"node"`
 	Reasons []string `json:"reasons"`
-}
-
-// Elsewhere returns a sentence for all excluded nodes with the same reasons.
-func (e Explanation) Elsewhere() []string {
-	nodes, sentences := map[string][]string{}, []string{}
-	for _, excluded := range e.Excluded {
-		reasons := strings.Join(excluded.Reasons, "; ")
-		nodes[reasons] = append(nodes[reasons], excluded.Node)
-	}
-	for _, reasons := range slices.Sorted(maps.Keys(nodes)) {
-		sentences = append(sentences, "Not on "+List(nodes[reasons])+": "+reasons)
-	}
-	return sentences
 }
 
 // Miss is a node on which claims do not fit.

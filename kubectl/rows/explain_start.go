@@ -81,7 +81,7 @@ func (e *explaining) needsSupervisor(claim *resourceapi.ResourceClaim) bool {
 	}
 	return slices.ContainsFunc(claim.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
 		h := fleet.Holder{Claim: claim, Result: r}
-		if s, reported := share(h); reported {
+		if s, reported := h.Share(); reported {
 			return s != nil && s.Strategy == v1alpha1.StrategyMPS
 		}
 		d := e.cluster.Device(fleet.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device})
@@ -187,15 +187,15 @@ var prefixes = regexp.MustCompile(`^(Failed to prepare dynamic resources|Error: 
 
 // core returns the sentence of a refusal without the prefixes of the programs that pass it on.
 func core(message string) string {
-	if at := refused.FindStringIndex(message); at != nil {
-		return message[at[0]:]
+	if found := refused.FindStringIndex(message); found != nil {
+		return message[found[0]:]
 	}
 	for {
-		at := prefixes.FindStringIndex(message)
-		if at == nil || at[1] >= len(message) {
+		found := prefixes.FindStringIndex(message)
+		if found == nil || found[1] >= len(message) {
 			return message
 		}
-		message = message[at[1]:]
+		message = message[found[1]:]
 	}
 }
 
@@ -288,9 +288,9 @@ func (e *explaining) addProgramFault(message, age string) {
 // eventAge returns the age of an event, and when the state that it speaks of ended: what delays a
 // start ends with it.
 func (e *explaining) eventAge(event corev1.Event, pod *corev1.Pod) string {
-	at := when(event)
-	text := e.age(at.Time) + " ago"
-	if at.IsZero() {
+	seen := when(event)
+	text := e.age(seen.Time) + " ago"
+	if seen.IsZero() {
 		text = "at an unknown time"
 	}
 	if !strings.HasPrefix(event.Reason, "Failed") {
@@ -298,7 +298,7 @@ func (e *explaining) eventAge(event corev1.Event, pod *corev1.Pod) string {
 	}
 	for _, s := range pod.Status.ContainerStatuses {
 		for _, started := range []metav1.Time{startOf(s.State), startOf(s.LastTerminationState)} {
-			if started.After(at.Time) {
+			if started.After(seen.Time) {
 				return text + ", ended " + e.age(started.Time) + " ago"
 			}
 		}

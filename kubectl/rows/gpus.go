@@ -85,49 +85,6 @@ func taints(g fleet.GPU) []string {
 	return all
 }
 
-// Node is a node and the sums of its GPUs.
-type Node struct {
-	Name string
-	// GPUs has one row without a GPU if the node should have GPUs and publishes none.
-	GPUs []GPU
-	// Models and Claims are sorted, each once. A claim is namespace/name.
-	Models, Claims           []string
-	Memory, MemoryPromised   resource.Quantity
-	Compute, ComputePromised int64
-	// Incomplete is true while the slices of the node are being replaced.
-	Incomplete bool
-}
-
-// Published returns the number of the node's GPUs.
-func (n Node) Published() int {
-	return len(slices.DeleteFunc(slices.Clone(n.GPUs), func(g GPU) bool { return g.Name == "" }))
-}
-
-// NodeRows returns the rows of the nodes, in their order.
-func (c *Cluster) NodeRows(nodes []fleet.Node) []Node {
-	var rows []Node
-	health := c.healths()
-	for _, node := range nodes {
-		row := Node{Name: node.Name, GPUs: c.gpusOf(node, nil, health), Incomplete: node.Incomplete}
-		for _, g := range row.GPUs {
-			row.Memory.Add(g.Memory)
-			row.MemoryPromised.Add(g.MemoryPromised)
-			row.Compute += g.Compute
-			row.ComputePromised += g.ComputePromised
-			row.Models = append(row.Models, OrDash(g.Model))
-		}
-		for _, g := range node.GPUs {
-			row.Claims = append(row.Claims, ClaimNames(g.Devices...)...)
-		}
-		for _, texts := range []*[]string{&row.Models, &row.Claims} {
-			slices.Sort(*texts)
-			*texts = slices.Compact(*texts)
-		}
-		rows = append(rows, row)
-	}
-	return rows
-}
-
 // ClaimNames returns the claims of devices as namespace/name, each once, in order.
 func ClaimNames(devices ...fleet.Device) []string {
 	var names []string

@@ -65,51 +65,22 @@ const (
 	CodeCordonedInPart = "cordoned-in-part"
 )
 
-// HealthPart is a part of the text of a health.
-type HealthPart struct {
-	Text string
-	// Reason is the reason that the part names; nil for the words between reasons.
-	Reason *Reason
-}
-
 // Text returns the health in words, with ages, such as "xid-79, 12m".
 func (h Health) Text(now time.Time) string {
-	var text strings.Builder
-	for _, p := range h.Parts(now) {
-		text.WriteString(p.Text)
-	}
-	return text.String()
-}
-
-// Parts returns the parts of the text, in order.
-func (h Health) Parts(now time.Time) []HealthPart {
-	// plain are the words since the last reason, and between precedes the next one.
-	plain, between := "", ""
-	switch h.State {
-	case HealthOK:
-		return []HealthPart{{Text: string(HealthOK)}}
-	case HealthNotPublished:
-		plain, between = "not published", ": "
-	case HealthUnknown:
-		plain, between = "unknown", ": "
-	case HealthTainted:
-	}
-	var parts []HealthPart
-	for i := range h.Reasons {
-		if plain+between != "" {
-			parts = append(parts, HealthPart{Text: plain + between})
-		}
-		words, since := h.Reasons[i].words(now)
-		parts = append(parts, HealthPart{words, &h.Reasons[i]})
-		plain, between = since, "; "
+	heading := map[HealthState]string{HealthOK: string(HealthOK), HealthNotPublished: "not published", HealthUnknown: "unknown"}[h.State]
+	var parts []string
+	for _, r := range h.Reasons {
+		words, since := r.words(now)
+		parts = append(parts, words+since)
 	}
 	if h.State == HealthUnknown && h.Published != nil {
-		plain += between + "published " + age(*h.Published, now) + " ago"
+		parts = append(parts, "published "+age(*h.Published, now)+" ago")
 	}
-	if plain != "" {
-		parts = append(parts, HealthPart{Text: plain})
+	text := strings.Join(parts, "; ")
+	if heading != "" && text != "" {
+		heading += ": "
 	}
-	return parts
+	return heading + text
 }
 
 // words returns the reason in words, and its age as what follows them. The age is "" if it is not
@@ -216,18 +187,18 @@ func publishedAt(all []*resourceapi.ResourceSlice, driver string) map[string]met
 		if slice.Spec.Driver != driver {
 			continue
 		}
-		at := slice.CreationTimestamp
+		changed := slice.CreationTimestamp
 		for _, f := range slice.ManagedFields {
-			if f.Time != nil && at.Before(f.Time) {
-				at = *f.Time
+			if f.Time != nil && changed.Before(f.Time) {
+				changed = *f.Time
 			}
 		}
 		node := slice.Spec.Pool.Name
 		if slice.Spec.NodeName != nil {
 			node = cmp.Or(*slice.Spec.NodeName, node)
 		}
-		if known := latest[node]; known.Before(&at) {
-			latest[node] = at
+		if known := latest[node]; known.Before(&changed) {
+			latest[node] = changed
 		}
 	}
 	return latest

@@ -4,7 +4,6 @@ package rows
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -76,7 +75,7 @@ func Holders(nodes []fleet.Node, namespace string, used Uses) []Holder {
 // rowsOf returns the rows of a claim that holds a device, without the health of its GPU.
 func rowsOf(node string, d fleet.Device, h fleet.Holder, used Uses) []Holder {
 	memory, compute := d.Promised(h)
-	limits, reported := share(h)
+	limits, reported := h.Share()
 	row := Holder{
 		Namespace: h.Claim.Namespace, Claim: h.Claim.Name, Node: node, Device: d.ID.Device,
 		Memory: memory, Compute: compute, Share: limits, Admin: h.Admin(),
@@ -137,24 +136,6 @@ func containersWith(pod *corev1.Pod, h fleet.Holder) []string {
 		return []string{""}
 	}
 	return names
-}
-
-// share returns the share that the agent reports for the claim. It returns nil if the claim has
-// the device alone, or if the agent has reported nothing.
-func share(h fleet.Holder) (limits *v1alpha1.ShareData, reported bool) {
-	for _, status := range h.Claim.Status.Devices {
-		if status.Driver != h.Result.Driver || status.Pool != h.Result.Pool || status.Device != h.Result.Device || status.Data == nil {
-			continue
-		}
-		if status.ShareID != nil && h.Result.ShareID != nil && *status.ShareID != string(*h.Result.ShareID) {
-			continue
-		}
-		var data v1alpha1.DeviceData
-		if json.Unmarshal(status.Data.Raw, &data) == nil {
-			return data.Share, true
-		}
-	}
-	return nil, false
 }
 
 // ComputeText returns the requested compute, or a dash.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -30,24 +29,6 @@ func shared(t *testing.T) *fleettest.World {
 	w.Hold("a", "half", "class=mps.nvidia.com memory=7Gi compute=50")
 	w.Taint("gpu-3b-00", "xid-79")
 	return w
-}
-
-func TestANodeHasTheSumsOfItsGPUs(t *testing.T) {
-	c := cluster(shared(t))
-	rows := c.NodeRows(c.Nodes())
-	if len(rows) != 1 {
-		t.Fatalf("got %d nodes", len(rows))
-	}
-	n := rows[0]
-	var taints int
-	for _, g := range n.GPUs {
-		taints += len(g.Taints)
-	}
-	got := []any{n.Name, n.Published(), n.Models, n.Claims, taints, Gibibytes(n.Memory), Gibibytes(n.MemoryPromised), n.Compute, n.ComputePromised, n.Incomplete}
-	want := []any{"a", 4, []string{"Tesla T4"}, []string{"default/half", "default/whole"}, 1, "58.3Gi", "21.6Gi", int64(400), int64(150), false}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
 }
 
 func TestRowsHaveTheUseThatAgentsReport(t *testing.T) {
@@ -99,30 +80,29 @@ func TestWhatHoldersSay(t *testing.T) {
 	}
 }
 
-func TestClaimsAndTheirRequests(t *testing.T) {
-	w := shared(t)
-	waits := fleettest.Claim("waits", "class=mps.nvidia.com memory=100Gi cel=true")
-	waits.Spec.Devices.Requests = append(waits.Spec.Devices.Requests, resourceapi.DeviceRequest{
-		Name: "either", FirstAvailable: []resourceapi.DeviceSubRequest{{Name: "all", DeviceClassName: "gpu.nvidia.com", AllocationMode: resourceapi.DeviceAllocationModeAll}},
-	})
-	w.Claims = append(w.Claims, waits)
-	c := cluster(w)
-	var got []string
-	for _, row := range c.Claims() {
-		got = append(got, strings.Join(slices.Concat([]string{row.Name, row.State}, row.Pods), " "))
-		for _, d := range row.Devices {
-			got = append(got, d.Node+" "+d.Device)
+func TestRowsAreOrderedByAColumn(t *testing.T) {
+	table := Table{Heading: []string{"N", "COMPUTE"}, Wide: []string{"LIMIT OF A PROCESS"}, Rows: [][]string{
+		{"10", "50%", "-"}, {"9", "1/7 slices", "2.0Gi"}, {"-", "7/7 slices", "1.0Gi"}, {"TOTAL", "", ""},
+	}, Totals: 1, Health: []Health{{}, {State: HealthOK}, {}}}
+	for column, want := range map[string]string{"n": "9 10 - TOTAL", "compute": "9 10 - TOTAL", "-n": "10 9 - TOTAL", "limit-of-a-process": "- 9 10 TOTAL", "": "10 9 - TOTAL"} {
+		order, err := table.Order(strings.TrimPrefix(column, "-"), strings.HasPrefix(column, "-"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sorted := table.Reordered(order)
+		var got []string
+		for i, row := range sorted.Rows {
+			got = append(got, row[0])
+			if i < 3 && (sorted.Health[i].State == HealthOK) != (row[0] == "9") {
+				t.Errorf("by %s: row %s has the health of another", column, row[0])
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("by %s: got %v, want %s", column, got, want)
 		}
 	}
-	for _, r := range Requests(waits)[1:] {
-		got = append(got, strings.Join([]string{r.Name, r.Class, r.Devices, r.Amounts, r.Selectors}, " "))
-	}
-	want := []string{"half in use half", "a gpu-3b-00", "waits waits", "whole in use whole", "a gpu-18-00", "either/all gpu.nvidia.com all - -"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if r := Requests(waits)[0]; r.Amounts != "memory 100Gi" || r.Selectors != "true" {
-		t.Errorf("got %+v", r)
+	if _, err := table.Order("color", false); !errors.Is(err, gpu.ErrInvalid) {
+		t.Errorf("another column: %v", err)
 	}
 }
 

@@ -2,7 +2,14 @@
 
 package rows
 
-import "testing"
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
+)
 
 func TestEachReasonHasASection(t *testing.T) {
 	const blob = "https://github.com/gpu-dra/gpu-dra-driver/blob/main/"
@@ -24,6 +31,23 @@ func TestEachReasonHasASection(t *testing.T) {
 	} {
 		if got := (Reason{Code: code}).Section(); got != want {
 			t.Errorf("%s: got %q, want %q", code, got, want)
+		}
+	}
+}
+
+func TestSectionsOfReasonsExist(t *testing.T) {
+	codes := []string{CodeNoAgent, CodeAgentNotReady, CodeNodeNotReady, "xid-1234", "of-the-future"}
+	for _, c := range cause.All() {
+		codes = append(codes, c.Code)
+	}
+	for _, code := range codes {
+		document, anchor, _ := strings.Cut(strings.TrimPrefix(Reason{Code: code}.Section(), gpu.Page("")), "#")
+		text, err := os.ReadFile("../../" + document)
+		if err != nil {
+			t.Fatalf("%s: %v", code, err)
+		}
+		if anchor == "" || !strings.Contains(string(text), "\n### "+anchor+"\n") {
+			t.Errorf("%s: there is no section %q of %s", code, anchor, document)
 		}
 	}
 }

@@ -114,15 +114,3 @@ func (g GPU) ComputeText() string {
 	}
 	return fmt.Sprintf("%d%%", g.ComputePromised)
 }
-
-// ComputePart returns the promised part of the compute, from 0 to 1, or of the units.
-func (g GPU) ComputePart() float64 {
-	part, all := g.ComputePromised, g.Compute
-	if g.Units != nil {
-		part, all = g.Units.Used, g.Units.Total
-	}
-	if all <= 0 {
-		return 0
-	}
-	return float64(part) / float64(all)
-}

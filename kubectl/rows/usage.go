@@ -3,7 +3,6 @@
 package rows
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -115,18 +114,6 @@ func Usages(nodes []fleet.Node, now time.Time, used Uses) []Usage {
 		rows = append(rows, *all[namespace])
 	}
 	return rows
-}
-
-// Cells returns the texts of the row, in the order of its fields.
-func (u Usage) Cells() []string {
-	hours, memory := "-", "-"
-	if u.Hours != nil {
-		hours = Tenths(*u.Hours)
-	}
-	if !u.Memory.IsZero() {
-		memory = Gibibytes(u.Memory)
-	}
-	return []string{u.Namespace, fmt.Sprint(u.Claims), Tenths(u.GPUs), memory, fmt.Sprintf("%d%%", u.Compute), fmt.Sprint(u.Slots), hours}
 }
 
 // Use is the memory and multiprocessors that programs use; a part that is not known is nil.

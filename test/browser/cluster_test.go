@@ -37,59 +37,18 @@ type cluster struct {
 	mu      sync.Mutex
 	failing bool
 	events  []corev1.Event
-	// changed is closed after a change. Watches are refused if unwatched is set.
-	changed   chan struct{}
-	unwatched bool
 	// down are the nodes whose agents are not ready.
 	down []string
 }
 
-// change changes the objects between two requests, and reports it to watches.
+// change changes the objects between two requests.
 func (c *cluster) change(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f()
-	if c.changed != nil {
-		close(c.changed)
-	}
-	c.changed = make(chan struct{})
-}
-
-// serveWatch reports a change of one object after each change, until the program leaves.
-func (c *cluster) serveWatch(w http.ResponseWriter, r *http.Request) {
-	c.mu.Lock()
-	refused := c.unwatched
-	c.mu.Unlock()
-	w.Header().Set("Content-Type", "application/json")
-	if refused {
-		w.WriteHeader(http.StatusForbidden)
-		_, _ = w.Write([]byte(`{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403}`))
-		return
-	}
-	for connection := http.NewResponseController(w); ; {
-		if connection.Flush() != nil {
-			return
-		}
-		c.mu.Lock()
-		if c.changed == nil {
-			c.changed = make(chan struct{})
-		}
-		changed := c.changed
-		c.mu.Unlock()
-		select {
-		case <-changed:
-			_, _ = w.Write([]byte(`{"type": "MODIFIED", "object": {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "any", "resourceVersion": "2"}}}`))
-		case <-r.Context().Done():
-			return
-		}
-	}
 }
 
 func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Query().Get("watch") != "" {
-		c.serveWatch(w, r)
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.failing {

@@ -74,9 +74,8 @@ func (u *fleetInUse) commands(manifests string) []command {
 		{args: []string{"topo", node}},
 		{args: []string{"plan", "--filename=" + manifests}},
 		{args: []string{"doctor", node}}, {args: []string{"doctor"}},
-		{args: []string{"version"}},
 	}
-	for _, page := range []string{"", "nodes/" + node, "claims", "pods", "pods/" + team(0) + "/" + u.running, "pods/" + team(0) + "/" + u.waiting, "namespaces", "findings", "history"} {
+	for _, page := range []string{"", "nodes/" + node, "holders", "pods", "pods/" + team(0) + "/" + u.running, "pods/" + team(0) + "/" + u.waiting, "namespaces", "findings"} {
 		all = append(all, command{[]string{"ui"}, "/" + page})
 	}
 	return all

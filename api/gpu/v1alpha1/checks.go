@@ -48,28 +48,28 @@ func scalar(data []byte, into *string) error {
 	}
 }
 
-func oneOf[T ~string](p *problems, at *field.Path, value T, allowed ...T) {
+func oneOf[T ~string](p *problems, path *field.Path, value T, allowed ...T) {
 	for _, a := range allowed {
 		if value == a {
 			return
 		}
 	}
-	p.add(field.NotSupported(at, short(string(value)), allowed))
+	p.add(field.NotSupported(path, short(string(value)), allowed))
 }
 
-func (p *problems) between(at *field.Path, value, least, most int) {
+func (p *problems) between(path *field.Path, value, least, most int) {
 	if value < least || value > most {
-		p.add(field.Invalid(at, value, fmt.Sprintf("must be %d to %d", least, most)))
+		p.add(field.Invalid(path, value, fmt.Sprintf("must be %d to %d", least, most)))
 	}
 }
 
 // strategy returns the sharing of a strategy with its defaults, and rejects the
 // section of the other strategy. timeSlicing and mps are the names of the sections.
-func (p *problems) strategy(at *field.Path, strategy Strategy, timeSlicing string, hasTimeSlicing bool, mps string, hasMPS bool) *Sharing {
+func (p *problems) strategy(path *field.Path, strategy Strategy, timeSlicing string, hasTimeSlicing bool, mps string, hasMPS bool) *Sharing {
 	sharing := &Sharing{Strategy: strategy}
 	forbid := func(section string, written bool) {
 		if written {
-			p.add(field.Forbidden(at.Child(section), fmt.Sprintf("not with the strategy %s", strategy)))
+			p.add(field.Forbidden(path.Child(section), fmt.Sprintf("not with the strategy %s", strategy)))
 		}
 	}
 	switch strategy {
@@ -80,29 +80,29 @@ func (p *problems) strategy(at *field.Path, strategy Strategy, timeSlicing strin
 		sharing.MPS = &MPS{}
 		forbid(timeSlicing, hasTimeSlicing)
 	case "":
-		p.add(field.Required(at.Child("strategy"), fmt.Sprintf("say %s or %s", StrategyTimeSlicing, StrategyMPS)))
+		p.add(field.Required(path.Child("strategy"), fmt.Sprintf("say %s or %s", StrategyTimeSlicing, StrategyMPS)))
 	case StrategyPlain:
 		fallthrough
 	default:
-		oneOf(p, at.Child("strategy"), strategy, StrategyTimeSlicing, StrategyMPS)
+		oneOf(p, path.Child("strategy"), strategy, StrategyTimeSlicing, StrategyMPS)
 	}
 	return sharing
 }
 
-func (p *problems) threads(at *field.Path, percentage *int) *int {
+func (p *problems) threads(path *field.Path, percentage *int) *int {
 	if percentage != nil {
-		p.between(at, *percentage, 1, 100)
+		p.between(path, *percentage, 1, 100)
 	}
 	return percentage
 }
 
-func (p *problems) device(at *field.Path, ref DeviceRef) {
+func (p *problems) device(path *field.Path, ref DeviceRef) {
 	const allowed = "must be the index of a device, counted from 0, or its UUID"
 	switch {
 	case ref == "":
-		p.add(field.Required(at, allowed))
+		p.add(field.Required(path, allowed))
 	case !deviceForm.MatchString(string(ref)):
-		p.add(field.Invalid(at, short(string(ref)), allowed))
+		p.add(field.Invalid(path, short(string(ref)), allowed))
 	}
 }
 
@@ -116,12 +116,12 @@ func (a amount) quantity(form *regexp.Regexp) resource.Quantity {
 	return quantity
 }
 
-func (p *problems) memory(at *field.Path, a amount) resource.Quantity {
+func (p *problems) memory(path *field.Path, a amount) resource.Quantity {
 	quantity := a.quantity(quantityForm)
 	// The value is rounded up.
 	whole := resource.NewQuantity(quantity.Value()/mebi*mebi, resource.BinarySI)
 	if whole.IsZero() || quantity.Cmp(*whole) != 0 {
-		p.add(field.Invalid(at, short(string(a)), memoryAllowed))
+		p.add(field.Invalid(path, short(string(a)), memoryAllowed))
 	}
 	return quantity
 }

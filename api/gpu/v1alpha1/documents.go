@@ -98,35 +98,35 @@ func (d *sharingDocument) sharing(p *problems) *Sharing {
 	if d == nil {
 		return nil
 	}
-	at := field.NewPath("sharing")
-	sharing := p.strategy(at, d.Strategy, "timeSlicing", d.TimeSlicing != nil, "mps", d.MPS != nil)
+	path := field.NewPath("sharing")
+	sharing := p.strategy(path, d.Strategy, "timeSlicing", d.TimeSlicing != nil, "mps", d.MPS != nil)
 	if d.TimeSlicing != nil && d.TimeSlicing.Interval != "" && sharing.TimeSlicing != nil {
 		sharing.TimeSlicing.Interval = d.TimeSlicing.Interval
-		oneOf(p, at.Child("timeSlicing", "interval"), d.TimeSlicing.Interval, Intervals()...)
+		oneOf(p, path.Child("timeSlicing", "interval"), d.TimeSlicing.Interval, Intervals()...)
 	}
 	if d.MPS == nil || sharing.MPS == nil {
 		return sharing
 	}
-	at = at.Child("mps")
+	path = path.Child("mps")
 	sharing.MPS.MultiUser = d.MPS.MultiUser
-	sharing.MPS.ThreadPercentage = p.threads(at.Child("threadPercentage"), d.MPS.ThreadPercentage)
+	sharing.MPS.ThreadPercentage = p.threads(path.Child("threadPercentage"), d.MPS.ThreadPercentage)
 	if d.MPS.MemoryLimit != nil {
-		limit := p.memory(at.Child("memoryLimit"), *d.MPS.MemoryLimit)
+		limit := p.memory(path.Child("memoryLimit"), *d.MPS.MemoryLimit)
 		sharing.MPS.MemoryLimit = &limit
 	}
 	named := map[DeviceRef]bool{}
 	for i, one := range d.MPS.PerDevice {
-		at := at.Child("perDevice").Index(i)
+		path := path.Child("perDevice").Index(i)
 		limit := DeviceLimit{Device: one.Device}
-		p.device(at.Child("device"), one.Device)
+		p.device(path.Child("device"), one.Device)
 		if named[one.Device] {
-			p.add(field.Duplicate(at.Child("device"), short(string(one.Device))))
+			p.add(field.Duplicate(path.Child("device"), short(string(one.Device))))
 		}
 		named[one.Device] = true
 		if one.MemoryLimit == nil {
-			p.add(field.Required(at.Child("memoryLimit"), memoryAllowed))
+			p.add(field.Required(path.Child("memoryLimit"), memoryAllowed))
 		} else {
-			limit.MemoryLimit = p.memory(at.Child("memoryLimit"), *one.MemoryLimit)
+			limit.MemoryLimit = p.memory(path.Child("memoryLimit"), *one.MemoryLimit)
 		}
 		sharing.MPS.PerDevice = append(sharing.MPS.PerDevice, limit)
 	}

@@ -54,12 +54,12 @@ func (d *nvidiaGpuDocument) config(p *problems) Config {
 	if d.Sharing == nil {
 		return newGpuConfig(nil)
 	}
-	at := field.NewPath("sharing")
+	path := field.NewPath("sharing")
 	slicing := d.Sharing.TimeSlicingConfig
-	sharing := p.strategy(at, d.Sharing.Strategy, "timeSlicingConfig", slicing != nil, "mpsConfig", d.Sharing.MpsConfig != nil)
+	sharing := p.strategy(path, d.Sharing.Strategy, "timeSlicingConfig", slicing != nil, "mpsConfig", d.Sharing.MpsConfig != nil)
 	if slicing != nil && slicing.Interval != "" && sharing.TimeSlicing != nil {
 		sharing.TimeSlicing.Interval = slicing.Interval
-		oneOf(p, at.Child("timeSlicingConfig", "interval"), slicing.Interval, Intervals()...)
+		oneOf(p, path.Child("timeSlicingConfig", "interval"), slicing.Interval, Intervals()...)
 	}
 	d.Sharing.MpsConfig.limit(p, sharing.MPS)
 	return newGpuConfig(sharing)
@@ -94,29 +94,29 @@ func (d *nvidiaMPSDocument) limit(p *problems, mps *MPS) {
 	if d == nil || mps == nil {
 		return
 	}
-	at := field.NewPath("sharing", "mpsConfig")
+	path := field.NewPath("sharing", "mpsConfig")
 	mps.MultiUser = d.MultiUser
-	mps.ThreadPercentage = p.nvidiaThreads(at.Child("defaultActiveThreadPercentage"), d.DefaultActiveThreadPercentage)
+	mps.ThreadPercentage = p.nvidiaThreads(path.Child("defaultActiveThreadPercentage"), d.DefaultActiveThreadPercentage)
 	if d.DefaultPinnedDeviceMemoryLimit != nil {
-		limit := p.flooredMemory(at.Child("defaultPinnedDeviceMemoryLimit"), *d.DefaultPinnedDeviceMemoryLimit)
+		limit := p.flooredMemory(path.Child("defaultPinnedDeviceMemoryLimit"), *d.DefaultPinnedDeviceMemoryLimit)
 		mps.MemoryLimit = &limit
 	}
 	for _, device := range slices.Sorted(maps.Keys(d.DefaultPerDevicePinnedMemoryLimit)) {
-		at := at.Child("defaultPerDevicePinnedMemoryLimit").Key(strconv.Quote(short(string(device))))
-		p.device(at, device)
-		limit := p.flooredMemory(at, d.DefaultPerDevicePinnedMemoryLimit[device])
+		path := path.Child("defaultPerDevicePinnedMemoryLimit").Key(strconv.Quote(short(string(device))))
+		p.device(path, device)
+		limit := p.flooredMemory(path, d.DefaultPerDevicePinnedMemoryLimit[device])
 		mps.PerDevice = append(mps.PerDevice, DeviceLimit{Device: device, MemoryLimit: limit})
 	}
 }
 
 // nvidiaThreads rejects 0, which NVIDIA's driver passes to MPS: its effect there is
 // not documented.
-func (p *problems) nvidiaThreads(at *field.Path, percentage *int) *int {
+func (p *problems) nvidiaThreads(path *field.Path, percentage *int) *int {
 	if percentage != nil && *percentage == 0 {
-		p.add(field.Invalid(at, 0, "must be 1 to 100: what MPS makes of 0 is documented nowhere; leave it out for no limit"))
+		p.add(field.Invalid(path, 0, "must be 1 to 100: what MPS makes of 0 is documented nowhere; leave it out for no limit"))
 		return nil
 	}
-	return p.threads(at, percentage)
+	return p.threads(path, percentage)
 }
 
 const nvidiaMemoryAllowed = "must be a quantity of at least 1Mi, such as 512Mi, 10Gi or 10e9; of an exponent at most 2 digits are read"
@@ -127,10 +127,10 @@ var nvidiaQuantityForm = regexp.MustCompile(`^\+?([0-9]{1,18}(\.[0-9]{0,18})?|\.
 
 // flooredMemory rounds down to whole Mi, as NVIDIA's driver does. So the same
 // quantities are valid in both drivers.
-func (p *problems) flooredMemory(at *field.Path, a amount) resource.Quantity {
+func (p *problems) flooredMemory(path *field.Path, a amount) resource.Quantity {
 	quantity := a.quantity(nvidiaQuantityForm)
 	if quantity.Value() < mebi {
-		p.add(field.Invalid(at, short(string(a)), nvidiaMemoryAllowed))
+		p.add(field.Invalid(path, short(string(a)), nvidiaMemoryAllowed))
 	}
 	return *resource.NewQuantity(quantity.Value()/mebi*mebi, resource.BinarySI)
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Reads the page again while it is visible: when the program says that the cluster has changed,
-// and every few seconds if it does not. It changes only the elements that differ, so the focus,
-// the selection and the scroll positions stay.
+// Reads the page again every few seconds while it is visible. It changes only the elements that
+// differ, so the focus, the selection and the scroll positions stay.
 
 const interval = Number(document.body.dataset.refresh);
 const state = document.getElementById("state");
@@ -67,44 +66,13 @@ function morph(from, to) {
   }
 }
 
-// The stream of news. Its state is "watch" if the program sees changes by itself.
-let stream = null;
-let mode = "";
-
-const isOpen = () => stream !== null && stream.readyState === EventSource.OPEN;
-
-function listen() {
-  if (stream !== null && stream.readyState !== EventSource.CLOSED) return;
-  stream = new EventSource("/news");
-  stream.addEventListener("news", (event) => {
-    mode = event.data;
-    refresh();
-  });
-  stream.addEventListener("error", () => later());
-}
-
-function mute() {
-  clearTimeout(timer);
-  stream?.close();
-  stream = null;
-}
-
-// later reads the page again after a while, unless the stream says when.
+// later reads the page again after a while.
 function later() {
   clearTimeout(timer);
-  if (isOpen() || paused() || document.hidden) return;
-  timer = setTimeout(() => {
-    listen();
-    refresh();
-  }, interval);
+  if (!paused() && !document.hidden) timer = setTimeout(load, interval);
 }
 
 let again = false;
-
-async function refresh() {
-  if (paused() || document.hidden) return;
-  await load();
-}
 
 // load reads the page once. It reads it again if that is wanted meanwhile.
 async function load() {
@@ -123,7 +91,7 @@ async function load() {
       morph(document.getElementById("menu"), page.getElementById("menu"));
       document.title = page.title;
     }
-    if (!paused()) say((isOpen() && mode === "watch" ? "Live" : `Live, every ${interval / 1000} s`) + (answer.ok ? "" : ", with a problem"), !answer.ok);
+    if (!paused()) say(`Live, every ${interval / 1000} s` + (answer.ok ? "" : ", with a problem"), !answer.ok);
   } catch (error) {
     say(error instanceof TypeError ? "kubectl gpu ui does not answer" : `Not live: ${error.message}`, true);
   } finally {
@@ -135,12 +103,9 @@ async function load() {
 
 function show() {
   pause.textContent = paused() ? "Resume" : "Pause";
-  if (paused() || document.hidden) {
-    mute();
-    if (paused()) say("Paused");
-    return;
-  }
-  listen();
+  if (paused()) say("Paused");
+  if (paused() || document.hidden) clearTimeout(timer);
+  else load();
 }
 
 // A heading that sorts changes the rows and keeps the focus.

@@ -53,8 +53,8 @@ var scenes = map[string]scene{
 		"GPU_DRA_NODE_NAME",
 	}},
 	"demo/compare-sharing/README.md": {installed: true, model: "demo/compare-sharing/eight-a100-40gb.yaml", driver: true, printed: []string{
-		"gpu-07-00 A100-SXM4-40GB shared 2 ██████████ 39.0Gi/39.4Gi ██████████ 100% ok",
-		"gpu-bd-00 A100-SXM4-40GB shared 2 ██████████ 39.0Gi/39.4Gi ██████████ 100% ok",
+		"gpu-07-00 A100-SXM4-40GB shared 2 39.0Gi/39.4Gi 100% ok",
+		"gpu-bd-00 A100-SXM4-40GB shared 2 39.0Gi/39.4Gi 100% ok",
 		"2 gpu-07-00 2 gpu-0f-00 2 gpu-47-00",
 		"8 16",
 		"19.5Gi 50% ok mps, memory driver, compute daemon",
@@ -150,14 +150,14 @@ var scenes = map[string]scene{
 		"dgx-h100 with 8 GPUs in",
 	}},
 	"docs/user/look.md": {installed: true, printed: []string{
-		"gpu-df-00 H100 80GB HBM3 free 0 ░░░░░░░░░░ 0.0Gi/79.0Gi ░░░░░░░░░░ 0% ok",
+		"gpu-df-00 H100 80GB HBM3 free 0 0.0Gi/79.0Gi 0% ok",
 		"gpu-9d-00 79.0Gi 100% ok -",
 		"share.nvidia.com 20.0Gi gpu-dra-",
 		"demo 7 7.0 553.2Gi 700% 0",
 		"gpu-df-00 NV18 NV18 NV18 NV18 NV18 NV18 NV18 X 1 pci0000:d9 -",
 	}},
 	"docs/user/kubectl.md": {installed: true, printed: []string{
-		"gpu-df-00 H100 80GB HBM3 free 0 ░░░░░░░░░░ 0.0Gi/79.0Gi ░░░░░░░░░░ 0% ok",
+		"gpu-df-00 H100 80GB HBM3 free 0 0.0Gi/79.0Gi 0% ok",
 		"GPUList",
 	}},
 	"docs/user/explain.md": {installed: true, printed: []string{
