@@ -111,7 +111,7 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc) *cobra.
 	flags.StringVar(&o.driver, "driver-name", v1alpha1.DriverName, "name of the driver in the cluster")
 	flags.StringVar(&o.driverNamespace, "driver-namespace", "", "namespace of the driver (default: the one that its admission policies name)")
 	flags.StringVarP(&o.output, "output", "o", "", "output format: "+formats+" (default: a table)")
-	root.AddCommand(get, o.newWho(), o.newFree(), o.newExplain(), o.newTopo(), o.newUsage(), o.newPlan(), o.newUI(), o.newDoctor())
+	root.AddCommand(get, o.newWho(), o.newFree(), o.newExplain(), o.newTopo(), o.newUsage(), o.newPlan(), o.newSysdump(), o.newUI(), o.newDoctor())
 	root.AddCommand(o.newCordon(), o.newUncordon(), o.newDrain(), o.newRepaired())
 	addExamples(root)
 	root.CompletionOptions.HiddenDefaultCmd = true // kubectl completes by kubectl_complete-gpu

@@ -44,6 +44,8 @@ func examples() map[string]string {
   kubectl gpu plan -f training.yaml --nodes 20 --model dgx-h100 --offer share`,
 		"doctor": `  # The findings about one node, without a finding that is meant to be so
   kubectl gpu doctor node-1 --ignore swap-on`,
+		"sysdump": `  # An archive for a bug report
+  kubectl gpu sysdump --to dump.tar.gz`,
 		"ui": `  # Pages on a port of your choice
   kubectl gpu ui --port 8080`,
 	}

@@ -5,7 +5,6 @@ package commands
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -38,6 +37,11 @@ type header struct {
 }
 
 func headerOf(kind string) header { return header{listVersion, kind} }
+
+// emptyError is the sentence instead of an empty table.
+type emptyError string
+
+func (e emptyError) Error() string { return string(e) }
 
 // formats are the output formats, for help and errors.
 const formats = "wide, json, yaml or jsonpath=TEMPLATE"
@@ -73,7 +77,7 @@ func (o *options) isTable() bool {
 // has a row for each. Instead of an empty table it returns an error with the sentence.
 func printList[T any](o *options, kind string, items []T, t rows.Table, empty string) error {
 	if len(items) == 0 && o.isTable() {
-		return errors.New(empty)
+		return emptyError(empty)
 	}
 	order, err := t.Order(o.sortBy, false)
 	if err != nil {

@@ -3,6 +3,7 @@
 package commands
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -79,5 +80,20 @@ func TestControlCharactersOfTheClusterDoNotReachTheTerminal(t *testing.T) {
 				t.Errorf("a message adds a line:\n%s", text)
 			}
 		})
+	}
+}
+
+func TestControlCharactersAreNotInASysdump(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "dump.tar.gz")
+	run(t, hostileWorld(t), "sysdump", "--driver-namespace", "gpus", "--to", name)
+	seen := 0
+	for file, text := range unpack(t, name) {
+		if found := control(text); len(found) > 0 {
+			t.Errorf("%s has %q", file, found)
+		}
+		seen += strings.Count(text, "evil")
+	}
+	if seen == 0 {
+		t.Error("the messages are lost")
 	}
 }
