@@ -72,7 +72,8 @@ var scenes = map[string]scene{
 		"GPU0 X SYS 0-15,32-47",
 		"GPU0 X PIX 16-31,48-63",
 		"no such group of devices meets the constraints of the claim",
-		"GPUs in use: 32 of 32, before: 0 deployment/notebook: 4 of 8 pods stay Pending",
+		"deployment/notebook: 4 of 8 pods stay Pending",
+		"GPUs in use: 32 of 32, before: 0",
 		"GPUs in use: 20 of 24, before: 0",
 	}},
 	"demo/course/lab/README.md": {exercises: true, printed: []string{
