@@ -167,6 +167,8 @@ unit-plain: need-cc-python
 	@# nested module runs with -count=1. test/tree/repository checks that.
 	CGO_ENABLED=1 go -C simulator test -count=1 $(TEST_FLAGS) -race -p 3 -parallel 4 ./...
 	go -C tools test -count=1 $(TEST_FLAGS) ./...
+	@# Its drivers mostly wait.
+	go -C dra-sanity test -count=1 $(TEST_FLAGS) -parallel 8 ./...
 
 .PHONY: unit-race
 unit-race: need-cc
@@ -272,7 +274,7 @@ lint: need-cc-cxx $(BIN)/golangci-lint ## gofmt, vet and golangci-lint, Vale for
 	$(BIN)/actionlint -shellcheck= -pyflakes=
 	git ls-files -z '*.go' '*.md' | xargs -0 $(BIN)/vale --no-global --output line
 	$(BIN)/golangci-lint run --allow-parallel-runners ./...
-	cd simulator && ../$(BIN)/golangci-lint run --allow-parallel-runners --config ../.golangci.yml ./...
+	for module in simulator dra-sanity; do (cd $$module && ../$(BIN)/golangci-lint run --allow-parallel-runners --config ../.golangci.yml ./...) || exit 1; done
 
 .PHONY: generate
 generate: ## Format, generate code and tables, render the chart, and accept golden files; read the diff
