@@ -138,7 +138,7 @@ test-steps:
 test-nightly: need-root-cc-cxx-python-chromium ## What judges the driver by other programs or exhausts a space: see docs/dev/tests.md
 	@trap 'exit 130' INT TERM; failed=; \
 	$(MAKE) --no-print-directory -k images $(TOOLS) || failed=yes; \
-	$(MAKE) --no-print-directory -k $(BUILT) module-kueue judges test-gpu-node || failed=yes; \
+	$(MAKE) --no-print-directory -k $(BUILT) judges test-gpu-node || failed=yes; \
 	$(MAKE) --no-print-directory $(BUILT) on-cluster TESTS=walkthrough || failed=yes; \
 	$(MAKE) --no-print-directory $(BUILT) e2e RUNTIME=cri-o || failed=yes; \
 	for release in 1.35 1.36; do $(MAKE) --no-print-directory $(BUILT) e2e KUBERNETES=$$release || failed=yes; done; \
@@ -167,6 +167,8 @@ unit-plain: need-cc-python
 	@# nested module runs with -count=1. test/tree/repository checks that.
 	CGO_ENABLED=1 go -C simulator test -count=1 $(TEST_FLAGS) -race -p 3 -parallel 4 ./...
 	go -C tools test -count=1 $(TEST_FLAGS) ./...
+	@# Its drivers mostly wait.
+	go -C dra-sanity test -count=1 $(TEST_FLAGS) -parallel 8 ./...
 
 .PHONY: unit-race
 unit-race: need-cc
@@ -180,14 +182,12 @@ browser: need-cc-chromium ## The pages of kubectl gpu ui in headless Chromium
 	CGO_ENABLED=1 go test -count=1 $(TEST_FLAGS) ./test/browser
 
 # The tests of one of the modules in test, and then its lint, for which they have compiled the dependencies:
-# chart (with its alerts and dashboard, by Prometheus' own engine), cluster, kueue (what Kueue charges
-# for claims).
+# chart (with its alerts and dashboard, by Prometheus' own engine) and cluster.
 module-cluster: need-root build
-module-%: MODULE = $(wildcard test/$* test/judges/$*)
 module-%: $(BIN)/golangci-lint
-	$(say) "the tests of $(MODULE)"
-	$(CLUSTER_ENV) go -C $(MODULE) test -count=1 $(TEST_FLAGS) ./...
-	cd $(MODULE) && $(CLUSTER_ENV) $(abspath $(BIN)/golangci-lint) run --allow-parallel-runners --config $(abspath .golangci.yml) ./...
+	$(say) "the tests of test/$*"
+	$(CLUSTER_ENV) go -C test/$* test -count=1 $(TEST_FLAGS) ./...
+	cd test/$* && $(CLUSTER_ENV) $(abspath $(BIN)/golangci-lint) run --allow-parallel-runners --config $(abspath .golangci.yml) ./...
 
 # Each takes a cluster that is up already, and leaves it unchanged.
 ON_CLUSTER := go test -count=1 $(TEST_FLAGS) -timeout 2h -v -run '$(or $(RUN),.)'
@@ -207,16 +207,18 @@ on-cluster: need-root images $(BIN)/helm ## Tests on one cluster (TESTS="schedul
 
 E2E := go test -count=1 $(TEST_FLAGS) -timeout 3h -v ./test/e2e -bin $(abspath $(BIN))
 
-# Kueue's release is pinned in test/judges/kueue. Its module has its chart.
+# Kueue's module has its chart.
 KUEUE := $(BUILD)/kueue
 .PHONY: judges
 judges: need-root images $(BIN)/helm $(BIN)/foreign/built ## NVIDIA's DRA driver, compute domains and Kueue with simulated machines, on a real cluster
 	$(say) "NVIDIA's programs on simulated machines"
 	go test -count=1 $(TEST_FLAGS) -v ./test/judges/foreign -bin $(abspath $(BIN))
+	$(say) "what Kueue charges for claims"
+	$(CLUSTER_ENV) go -C test/cluster/pins test -modfile kueue.mod -count=1 $(TEST_FLAGS) ./kueue
 	$(say) "building Kueue into $(KUEUE)"
 	@mkdir -p $(KUEUE)
-	$(CLUSTER_ENV) go -C test/judges/kueue build -ldflags '-s -w' -o $(abspath $(KUEUE))/manager sigs.k8s.io/kueue/cmd/kueue
-	ln -sfn "$$(go -C test/judges/kueue list -m -f '{{.Dir}}' sigs.k8s.io/kueue)/charts/kueue" $(KUEUE)/chart
+	$(CLUSTER_ENV) go -C $(PINS) build -modfile kueue.mod -ldflags '-s -w' -o $(abspath $(KUEUE))/manager sigs.k8s.io/kueue/cmd/kueue
+	ln -sfn "$$(go -C $(PINS) list -modfile kueue.mod -m -f '{{.Dir}}' sigs.k8s.io/kueue)/charts/kueue" $(KUEUE)/chart
 	$(say) "Kueue on a real cluster"
 	$(E2E) -timeout 20m -run '^TestKueue' -kueue $(abspath $(KUEUE))
 
@@ -272,7 +274,7 @@ lint: need-cc-cxx $(BIN)/golangci-lint ## gofmt, vet and golangci-lint, Vale for
 	$(BIN)/actionlint -shellcheck= -pyflakes=
 	git ls-files -z '*.go' '*.md' | xargs -0 $(BIN)/vale --no-global --output line
 	$(BIN)/golangci-lint run --allow-parallel-runners ./...
-	cd simulator && ../$(BIN)/golangci-lint run --allow-parallel-runners --config ../.golangci.yml ./...
+	for module in simulator dra-sanity; do (cd $$module && ../$(BIN)/golangci-lint run --allow-parallel-runners --config ../.golangci.yml ./...) || exit 1; done
 
 .PHONY: generate
 generate: ## Format, generate code and tables, render the chart, and accept golden files; read the diff

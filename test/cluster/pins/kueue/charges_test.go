@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package kueue tests Kueue's charges to a quota for claims on our ResourceSlices. It tests
-// the release in go.mod, with the recipe of demo/kueue. Kueue's own functions count.
+// the release in kueue.mod (go test -modfile kueue.mod), with the recipe of demo/kueue. Kueue's own functions count.
 package kueue
 
 import (
@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	root   = "../../.."
+	root   = "../../../.."
 	memory = "gpu.nvidia.com/memory"
 )
 

@@ -1,6 +1,5 @@
-// Module kueue pins Kueue, tests its accounting of our devices, and builds its controller
-// for the end-to-end test, apart from the dependencies of the driver.
-module github.com/gpu-dra/gpu-dra-driver/test/judges/kueue
+// Kueue, for the end-to-end test of its recipe, and for the test in the folder kueue.
+module github.com/gpu-dra/gpu-dra-driver/test/cluster/pins
 
 go 1.26.0
 

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/uuid"
+)
+
+// driver is a running instance of the program under test.
+type driver struct {
+	cmd   *exec.Cmd
+	ended chan struct{}
+}
+
+// startDriver starts the command of --exec in a process group of its own. Its output is appended to driver.log.
+func (n *node) startDriver() (*driver, error) {
+	log, err := os.OpenFile(n.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()                          //nolint:errcheck // the driver writes it
+	cmd := exec.Command("sh", "-c", n.command) //nolint:gosec,noctx // the command is what the user asks to run, and a signal ends it
+	cmd.Env = append(os.Environ(),
+		"KUBECONFIG="+n.kubeconfig, "NODE_NAME="+n.name, "POD_UID="+string(uuid.NewUUID()),
+		"KUBELET_DIR="+n.kubelet, "PLUGINS_DIR="+filepath.Join(n.kubelet, "plugins"), "REGISTRY_DIR="+n.registry, "CDI_DIR="+n.cdi)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the driver: %w", err)
+	}
+	d := &driver{cmd: cmd, ended: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait() // how a killed program ends is no news
+		close(d.ended)
+	}()
+	return d, nil
+}
+
+// signal sends a signal to the driver and its children, and waits until the driver has ended.
+func (d *driver) signal(ctx context.Context, signal syscall.Signal) error {
+	if err := syscall.Kill(-d.cmd.Process.Pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("end the driver: %w", err)
+	}
+	timer := time.NewTimer(endLimit)
+	defer timer.Stop()
+	select {
+	case <-d.ended:
+		return nil
+	case <-timer.C:
+		return fmt.Errorf("the driver runs %s after signal %s", endLimit, signal)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (d *driver) running() bool {
+	select {
+	case <-d.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// restart ends the driver by a signal, does work while it is gone, and starts it again.
+func (n *node) restart(ctx context.Context, signal syscall.Signal, between func() error) error {
+	if n.driver == nil {
+		return errNoDriver
+	}
+	if err := n.driver.signal(ctx, signal); err != nil {
+		return err
+	}
+	if err := between(); err != nil {
+		return err
+	}
+	var err error
+	if n.driver, err = n.startDriver(); err != nil {
+		return err
+	}
+	_, err = n.awaitPlugin(ctx)
+	return err
+}
+
+// files returns the number of open files of the driver.
+func (d *driver) files() (int, error) {
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", d.cmd.Process.Pid))
+	return len(entries), err
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+)
+
+const testDriverName = "sanity.example.com"
+
+// testDriver is the smallest driver that passes, but for one fault.
+type testDriver struct {
+	fault   string
+	records string
+
+	mu   sync.Mutex
+	open []*os.File
+}
+
+// record is what the driver keeps of a prepared claim, in a file with the claim's UID as its name.
+type record struct {
+	Devices []kubeletplugin.Device
+}
+
+// runTestDriver is the program that the tests start.
+func runTestDriver(ctx context.Context, fault string) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
+	defer stop()
+	if fault == "ignores SIGTERM" {
+		ctx = context.WithoutCancel(ctx)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	data := filepath.Join(os.Getenv("PLUGINS_DIR"), testDriverName)
+	d := &testDriver{fault: fault, records: filepath.Join(data, "claims")}
+	if err := os.MkdirAll(d.records, 0o755); err != nil {
+		return err
+	}
+	name := testDriverName
+	if fault == "has another name" {
+		name = "other.example.com"
+	}
+	helper, err := kubeletplugin.Start(ctx, d,
+		kubeletplugin.DriverName(name), kubeletplugin.KubeClient(client), kubeletplugin.NodeName(os.Getenv("NODE_NAME")),
+		kubeletplugin.PluginDataDirectoryPath(data), kubeletplugin.RegistrarDirectoryPath(os.Getenv("REGISTRY_DIR")),
+		kubeletplugin.RollingUpdate(types.UID(os.Getenv("POD_UID"))))
+	if err != nil {
+		return err
+	}
+	defer helper.Stop()
+	devices := []resourceapi.Device{}
+	for i := range 4 {
+		devices = append(devices, resourceapi.Device{Name: fmt.Sprintf("device-%d", i), Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"memory": {Value: resource.MustParse("1Gi")}}})
+	}
+	switch fault {
+	case "has a long name":
+		devices[0].Name = strings.Repeat("d", 64)
+	case "has one device":
+		devices = devices[:1]
+	}
+	publish := func(devices []resourceapi.Device) error {
+		return helper.PublishResources(ctx, resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{
+			os.Getenv("NODE_NAME"): {Slices: []resourceslice.Slice{{Devices: devices}}},
+		}})
+	}
+	if fault == "withdraws its devices at its start" {
+		if err := client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "spec.driver=" + testDriverName}); err != nil {
+			return err
+		}
+	}
+	if err := publish(devices); err != nil {
+		return err
+	}
+	for i := 0; ctx.Err() == nil; i++ {
+		_ = sleep(ctx, time.Second) // the loop sees the end
+		if fault == "publishes a clock" {
+			now := int64(i)
+			devices[0].Attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"now": {IntValue: &now}}
+			if err := publish(devices); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (d *testDriver) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
+	return kubeletplugin.ErrHealthNotSupported
+}
+
+func (d *testDriver) HandleError(_ context.Context, err error, msg string) {
+	fmt.Fprintln(os.Stderr, msg, err)
+}
+
+func (d *testDriver) PrepareResourceClaims(_ context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	results := map[types.UID]kubeletplugin.PrepareResult{}
+	for _, claim := range claims {
+		devices, err := d.prepare(claim)
+		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: err}
+	}
+	return results, nil
+}
+
+func (d *testDriver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
+	if d.fault == "leaks files" {
+		file, err := os.Open(os.DevNull)
+		if err != nil {
+			return nil, err
+		}
+		d.open = append(d.open, file)
+	}
+	if len(claim.Status.Allocation.Devices.Config) > 0 && d.fault != "ignores parameters" {
+		return nil, errors.New("unknown parameters")
+	}
+	path := filepath.Join(d.records, string(claim.UID))
+	var kept record
+	if text, err := os.ReadFile(path); err == nil && d.fault != "forgets prepared claims" {
+		if err := json.Unmarshal(text, &kept); err != nil {
+			return nil, err
+		}
+		if d.fault == "writes a spec once" {
+			return kept.Devices, nil
+		}
+	}
+	if kept.Devices == nil {
+		for _, result := range claim.Status.Allocation.Devices.Results {
+			if result.Driver != testDriverName && d.fault != "prepares devices of others" {
+				continue
+			}
+			if err := d.held(result.Device); err != nil && d.fault != "gives a device away" {
+				return nil, err
+			}
+			name := string(claim.UID) + "-" + result.Device
+			if d.fault == "forgets prepared claims" {
+				name += "-" + string(uuid.NewUUID())[:5]
+			}
+			kept.Devices = append(kept.Devices, kubeletplugin.Device{Requests: []string{result.Request}, PoolName: result.Pool, DeviceName: result.Device, CDIDeviceIDs: []string{"example.com/device=" + name}})
+		}
+		text, err := json.Marshal(kept)
+		if err == nil {
+			err = os.WriteFile(path, text, 0o600)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return kept.Devices, d.writeSpec(claim.UID, kept)
+}
+
+// held returns an error if another claim has a device.
+func (d *testDriver) held(device string) error {
+	entries, err := os.ReadDir(d.records)
+	for _, entry := range entries {
+		text, readErr := os.ReadFile(filepath.Join(d.records, entry.Name()))
+		if err = errors.Join(err, readErr); strings.Contains(string(text), `"`+device+`"`) {
+			err = errors.Join(err, fmt.Errorf("device %s is held by claim %s", device, entry.Name()))
+		}
+	}
+	return err
+}
+
+func (d *testDriver) spec(uid types.UID) string {
+	return filepath.Join(os.Getenv("CDI_DIR"), "example.com-device-"+string(uid)+".json")
+}
+
+func (d *testDriver) writeSpec(uid types.UID, kept record) error {
+	var devices []string
+	for _, device := range kept.Devices {
+		_, name, _ := strings.Cut(device.CDIDeviceIDs[0], "=")
+		devices = append(devices, fmt.Sprintf(`{"name": %q, "containerEdits": {"env": ["DEVICE=%s"]}}`, name, device.DeviceName))
+	}
+	text := fmt.Sprintf(`{"cdiVersion": "0.6.0", "kind": "example.com/device", "devices": [%s]}`, strings.Join(devices, ", "))
+	temporary := d.spec(uid) + ".new"
+	return errors.Join(os.WriteFile(temporary, []byte(text), 0o600), os.Rename(temporary, d.spec(uid)))
+}
+
+func (d *testDriver) UnprepareResourceClaims(_ context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	results := map[types.UID]error{}
+	for _, claim := range claims {
+		results[claim.UID] = d.unprepare(claim.UID)
+	}
+	return results, nil
+}
+
+func (d *testDriver) unprepare(uid types.UID) error {
+	if strings.ContainsAny(string(uid), "/") || uid == "" {
+		return nil // no claim has such a UID
+	}
+	var errs []error
+	if d.fault != "leaves specs" {
+		errs = append(errs, os.Remove(d.spec(uid)))
+	}
+	errs = append(errs, os.Remove(filepath.Join(d.records, string(uid))))
+	return errors.Join(slices.DeleteFunc(errs, func(err error) bool {
+		return errors.Is(err, fs.ErrNotExist) && d.fault != "unprepares only what it knows"
+	})...)
+}

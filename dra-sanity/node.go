@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+)
+
+const (
+	// startLimit is how long a driver may take to register and to publish.
+	startLimit = time.Minute
+	// callLimit is how long a call may take. The kubelet has no limit, and calls again.
+	callLimit = time.Minute
+	// endLimit is the default terminationGracePeriodSeconds of a pod.
+	endLimit = 30 * time.Second
+)
+
+var (
+	// errSkipped wraps the reason why a scenario says nothing about a driver.
+	errSkipped = errors.New("skipped")
+	// errNoDriver is returned by scenarios that end the driver.
+	errNoDriver = fmt.Errorf("%w: it ends the driver, which needs --exec", errSkipped)
+	errNoServer = fmt.Errorf("%w: it needs the API server of --exec", errSkipped)
+)
+
+// node is a node of Kubernetes with a driver, whose kubelet is this program.
+type node struct {
+	name, driverName string
+	// kubelet, registry and cdi are folders.
+	kubelet, registry, cdi string
+	kubeconfig             string
+	client                 kubernetes.Interface
+	// server and driver are nil if the driver runs in a cluster.
+	server *apiServer
+	driver *driver
+	// command starts the driver; log has its output.
+	command, log string
+	many         int
+
+	// claims of the present scenario, which its end unprepares.
+	claims []*resourceapi.ResourceClaim
+}
+
+// until calls check until it returns nil, and returns its last error after the limit.
+func until(ctx context.Context, limit time.Duration, check func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("after %s: %w", limit, err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// resolve checks that a container runtime finds CDI devices in the folder of CDI specs.
+func (n *node) resolve(ids ...string) error {
+	cache, err := cdi.NewCache(cdi.WithSpecDirs(n.cdi), cdi.WithAutoRefresh(false))
+	if err != nil {
+		return fmt.Errorf("read %s: %w", n.cdi, err)
+	}
+	for _, id := range ids {
+		if cache.GetDevice(id) == nil {
+			err = errors.Join(append(errorsOf(cache), err, fmt.Errorf("CDI device %s is in no valid spec in %s", id, n.cdi))...)
+		}
+	}
+	return err
+}
+
+func errorsOf(cache *cdi.Cache) (all []error) {
+	for _, errs := range cache.GetErrors() {
+		all = append(all, errs...)
+	}
+	return all
+}
+
+// specs returns the names of the files in the folder of CDI specs.
+func (n *node) specs() ([]string, error) {
+	entries, err := os.ReadDir(n.cdi)
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names, err
+}
+
+// emptyCDI removes all CDI specs, as a reboot does where the folder is in memory.
+func (n *node) emptyCDI() error {
+	names, err := n.specs()
+	for _, name := range names {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(n.cdi, name)))
+	}
+	return err
+}
+
+// cdiIDs returns the CDI devices of prepared devices, sorted.
+func cdiIDs(devices []*drapb.Device) []string {
+	var ids []string
+	for _, device := range devices {
+		ids = append(ids, device.CdiDeviceIds...)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// gone checks that CDI devices of a claim do not resolve any more. Devices of a spec that is not the claim's stay.
+func (n *node) gone(claim *resourceapi.ResourceClaim, ids []string) error {
+	var left []string
+	for _, id := range ids {
+		if strings.Contains(id, string(claim.UID)) && n.resolve(id) == nil {
+			left = append(left, id)
+		}
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("CDI devices of claim %s are left: %s", claim.Name, strings.Join(left, ", "))
+	}
+	return n.nothingNames(claim)
+}
+
+// nothingNames checks that no file of the folder of CDI specs names a claim.
+func (n *node) nothingNames(claim *resourceapi.ResourceClaim) error {
+	names, err := n.specs()
+	for _, name := range names {
+		if strings.Contains(name, string(claim.UID)) {
+			err = errors.Join(err, fmt.Errorf("%s is left of claim %s", filepath.Join(n.cdi, name), claim.Name))
+		}
+	}
+	return err
+}
+
+// remove deletes the object of a claim, as a forced deletion does.
+func (n *node) remove(ctx context.Context, claim *resourceapi.ResourceClaim) error {
+	client := n.client.ResourceV1().ResourceClaims(claim.Namespace)
+	// Finalizers of the allocation would keep the object in a cluster.
+	patch := []byte(`{"metadata": {"finalizers": null}}`)
+	if _, err := client.Patch(ctx, claim.Name, "application/merge-patch+json", patch, metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if err := client.Delete(ctx, claim.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	return nil
+}
+
+// clean unprepares and deletes the claims of a scenario, and checks that nothing is left.
+func (n *node) clean(ctx context.Context) (err error) {
+	if n.server != nil {
+		n.server.setDown(false)
+	}
+	// A scenario may have left a driver that is dead, or that is cut off from the kubelet.
+	if n.command != "" {
+		if _, registerErr := n.plugins(ctx); registerErr != nil || !n.driver.running() {
+			if err := n.restart(ctx, syscall.SIGKILL, nothing); err != nil {
+				return err
+			}
+		}
+	}
+	for _, claim := range slices.Backward(n.claims) {
+		err = errors.Join(err, until(ctx, callLimit, func() error { return n.unprepare(ctx, call(claim)) }),
+			n.remove(ctx, claim), until(ctx, startLimit, func() error { return n.nothingNames(claim) }))
+	}
+	n.claims = nil
+	return err
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"text/tabwriter"
+)
+
+const (
+	success = "ok"
+	failure = "FAILED"
+	skip    = "skipped"
+)
+
+// result is what a scenario has shown.
+type result struct {
+	ID      string  `json:"id"`
+	Want    string  `json:"want"`
+	Source  string  `json:"source"`
+	Verdict string  `json:"verdict"`
+	Message string  `json:"message,omitempty"`
+	Seconds float64 `json:"seconds"`
+}
+
+// formats of a report.
+var formats = map[string]func(io.Writer, string, []result) error{"text": writeText, "json": writeJSON, "junit": writeJUnit}
+
+func writeText(w io.Writer, driver string, results []result) error {
+	counts := map[string]int{}
+	for _, r := range results {
+		counts[r.Verdict]++
+		if _, err := fmt.Fprintf(w, "%-8s %-22s %s\n", r.Verdict, r.ID, r.Want); err != nil {
+			return err
+		}
+		if r.Message != "" {
+			if _, err := fmt.Fprintf(w, "         %s\n         wanted by: %s\n", r.Message, r.Source); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := fmt.Fprintf(w, "%s: %d ok, %d failed, %d skipped\n", driver, counts[success], counts[failure], counts[skip])
+	return err
+}
+
+func writeJSON(w io.Writer, driver string, results []result) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(map[string]any{"driver": driver, "results": results})
+}
+
+// testSuite is a report as JUnit writes it.
+type testSuite struct {
+	XMLName  xml.Name   `xml:"testsuite"`
+	Name     string     `xml:"name,attr"`
+	Tests    int        `xml:"tests,attr"`
+	Failures int        `xml:"failures,attr"`
+	Skipped  int        `xml:"skipped,attr"`
+	Cases    []testCase `xml:"testcase"`
+}
+
+type testCase struct {
+	Class   string   `xml:"classname,attr"`
+	Name    string   `xml:"name,attr"`
+	Seconds float64  `xml:"time,attr"`
+	Failure *message `xml:"failure"`
+	Skipped *message `xml:"skipped"`
+}
+
+type message struct {
+	Message string `xml:"message,attr"`
+}
+
+func writeJUnit(w io.Writer, driver string, results []result) error {
+	suite := testSuite{Name: "dra-sanity", Tests: len(results)}
+	for _, r := range results {
+		c := testCase{Class: driver, Name: r.ID, Seconds: r.Seconds}
+		switch r.Verdict {
+		case failure:
+			suite.Failures++
+			c.Failure = &message{r.Message}
+		case skip:
+			suite.Skipped++
+			c.Skipped = &message{r.Message}
+		}
+		suite.Cases = append(suite.Cases, c)
+	}
+	text, err := xml.MarshalIndent(suite, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s%s\n", xml.Header, text)
+	return err
+}
+
+func writeList(w io.Writer) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, s := range scenarios {
+		if _, err := fmt.Fprintf(table, "%s\t%s\n", s.id, s.want); err != nil {
+			return err
+		}
+	}
+	return table.Flush()
+}
