@@ -108,7 +108,7 @@ func healthyNode() agentv1.Node {
 		DriverVersion: fact("615.10.01"), CUDAVersion: fact("13.2"), OpenModules: fact(true),
 		Controllers: fact([]string{"cpu", "dmem"}), HugePages: fact(map[string]uint64{"2048kB": 8}), TransparentHugePages: fact("madvise"),
 		Governors: fact([]string{"performance"}), Memlock: fact("unlimited"), IOMMU: fact(true), RDMADevices: fact([]string{"mlx5_0"}),
-		NUMANodes: fact(2), NRI: fact(true), CPUManager: fact("static"), FabricManager: fact(true),
+		NUMANodes: fact(2), CPUManager: fact("static"), FabricManager: fact(true),
 	}
 	for _, address := range []string{"0000:1b:00.0", "0000:43:00.0"} {
 		n.GPUs = append(n.GPUs, agentv1.GPU{

@@ -29,7 +29,7 @@ func node() agentv1.Node {
 		Controllers: fact([]string{"cpu", "dmem"}), HugePages: fact(map[string]uint64{"1048576kB": 4, "2048kB": 512}),
 		TransparentHugePages: fact("madvise"), SwapBytes: fact(uint64(8589934592)), Governors: fact([]string{"performance"}),
 		Memlock: fact("unlimited"), IOMMU: fact(true), RDMADevices: fact([]string{"mlx5_0"}), NUMANodes: fact(2), KernelLog: fact(true),
-		NRI: fact(true), ContainerdCDI: fact("true"), ContainerdSpecDirs: fact([]string{"/etc/cdi"}), CRIOSpecDirs: fact([]string{"/var/run/cdi"}), CPUManager: fact("static"),
+		ContainerdCDI: fact("true"), ContainerdSpecDirs: fact([]string{"/etc/cdi"}), CRIOSpecDirs: fact([]string{"/var/run/cdi"}), CPUManager: fact("static"),
 		GPUs: []agentv1.GPU{{
 			Address: "0000:1b:00.0", UUID: "GPU-11111111-2222-3333-4444-555555555555", Model: "NVIDIA H100 80GB HBM3",
 			Persistence: fact("on"), ECC: fact("on"), NVSwitch: fact(true), FabricState: fact("completed"),

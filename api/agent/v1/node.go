@@ -68,8 +68,6 @@ type Node struct {
 	// KernelLog is set if the agent finds the programs of the XIDs in the kernel's log. Agents of earlier releases do not report it.
 	KernelLog Fact[bool] `json:"kernelLog"`
 
-	// NRI is set if the container runtime has the default socket of NRI.
-	NRI Fact[bool] `json:"nri"`
 	// ContainerdCDI is enable_cdi in containerd's own configuration file: "true" or
 	// "false". It is empty if the file does not set it.
 	ContainerdCDI Fact[string] `json:"containerdCDI"`

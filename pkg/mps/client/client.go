@@ -120,7 +120,7 @@ func (c *Client) call(ctx context.Context, timeout time.Duration, path string, r
 		return c.unanswered(ctx, err)
 	}
 	defer func() { _ = received.Body.Close() }()
-	body, err := io.ReadAll(received.Body)
+	body, err := io.ReadAll(http.MaxBytesReader(nil, received.Body, mpsv1.MaxBytes))
 	switch {
 	case err != nil:
 		return c.unanswered(ctx, err)

@@ -19,6 +19,9 @@ import (
 // DefaultSocket is the supervisor's unix socket unless it is configured otherwise.
 const DefaultSocket = "/run/gpu-mps-supervisor/supervisor.sock"
 
+// MaxBytes limits a request and a response. The list of all daemons of a node with their servers is far smaller.
+const MaxBytes = 4 << 20
+
 // The paths of the calls. A newer release may add fields and calls, and never changes one.
 const (
 	PathEnsure     = "/v1/ensure"     // [gpu.MPSDaemon] to [gpu.MPSDirs]
@@ -53,7 +56,7 @@ func Handler(s Supervisor) http.Handler {
 func handle[Request, Response any](mux *http.ServeMux, path string, do func(context.Context, Request) (Response, error)) {
 	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
 		// The server notices that a client has gone once it has read all of the request.
-		body, err := io.ReadAll(r.Body)
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBytes))
 		var request Request
 		if err == nil {
 			if err = json.Unmarshal(body, &request); err != nil {

@@ -83,7 +83,6 @@ func TestFactsOfANode(t *testing.T) {
 		"sys/class/iommu/dmar0/devices":                         "",
 		"sys/class/infiniband/mlx5_0/node_guid":                 "",
 		"sys/devices/system/node/has_cpu":                       "0-1\n",
-		"run/nri/nri.sock":                                      "",
 		"etc/containerd/config.toml":                            "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  enable_cdi = true # since 1.7\n  cdi_spec_dirs = ['/etc/cdi', \"/var/run/cdi\"]\n",
 		"etc/crio/crio.conf":                                    "[crio.runtime]\n# cdi_spec_dirs = [\"/wrong\"]\ncdi_spec_dirs = [\n  \"/etc/cdi\", # a\n]\nother = [\"/x\"]\n",
 		"etc/crio/crio.conf.d/10-own.conf":                      "[crio.runtime]\ncdi_spec_dirs = [\"/opt/cdi\"]\n",
@@ -107,7 +106,6 @@ func TestFactsOfANode(t *testing.T) {
 		IOMMU:                agentv1.Fact[bool]{Value: true, Source: "/sys/class/iommu"},
 		RDMADevices:          agentv1.Fact[[]string]{Value: []string{"mlx5_0"}, Source: "/sys/class/infiniband"},
 		NUMANodes:            agentv1.Fact[int]{Value: 2, Source: "/sys/devices/system/node/has_cpu"},
-		NRI:                  agentv1.Fact[bool]{Value: true, Source: "/run/nri/nri.sock"},
 		ContainerdCDI:        agentv1.Fact[string]{Value: "true", Source: "/etc/containerd/config.toml"},
 		ContainerdSpecDirs:   agentv1.Fact[[]string]{Value: []string{"/etc/cdi", "/var/run/cdi"}, Source: "/etc/containerd/config.toml"},
 		CRIOSpecDirs:         agentv1.Fact[[]string]{Value: []string{"/opt/cdi"}, Source: "/etc/crio/crio.conf.d/10-own.conf"},
@@ -141,8 +139,8 @@ func TestAFileThatIsAbsentDiffersFromOneThatIsBroken(t *testing.T) {
 	}
 	// The agent does not see the host's root if it is not privileged.
 	n = roots(Root(filepath.Join(t.TempDir(), "none"))).Read(nil)
-	if n.NRI.IsKnown() || n.CPUManager.IsKnown() || n.ContainerdCDI.IsKnown() {
-		t.Errorf("facts are known without their root: %+v %+v %+v", n.NRI, n.CPUManager, n.ContainerdCDI)
+	if n.CPUManager.IsKnown() || n.ContainerdCDI.IsKnown() {
+		t.Errorf("facts are known without their root: %+v %+v", n.CPUManager, n.ContainerdCDI)
 	}
 }
 

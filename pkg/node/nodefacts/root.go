@@ -131,7 +131,6 @@ func (r Roots) Read(addresses []gpu.PCIAddress) agentv1.Node {
 			return nodes.Size(), err
 		}),
 
-		NRI:           exists(r.Host, "run/nri/nri.sock"),
 		ContainerdCDI: readFile(r.Host, containerdConfig, enableCDI),
 
 		ContainerdSpecDirs: readFile(r.Host, containerdConfig, specDirs),
