@@ -54,6 +54,8 @@ type node struct {
 
 	// claims of the present scenario, which its end unprepares.
 	claims []*resourceapi.ResourceClaim
+	// emptied is set if it has removed the CDI specs.
+	emptied bool
 }
 
 // until calls check until it returns nil, and returns its last error after the limit.
@@ -104,8 +106,13 @@ func (n *node) specs() ([]string, error) {
 	return names, err
 }
 
-// emptyCDI removes all CDI specs, as a reboot does where the folder is in memory.
+// emptyCDI removes all CDI specs, as a clean-up of /var/run does. The end of the scenario restarts the
+// driver, so that the next one is not tested for the loss.
 func (n *node) emptyCDI() error {
+	if n.driver == nil {
+		return fmt.Errorf("%w: the folder of CDI specs may have those of other drivers", errSkipped)
+	}
+	n.emptied = true
 	names, err := n.specs()
 	for _, name := range names {
 		err = errors.Join(err, os.RemoveAll(filepath.Join(n.cdi, name)))
@@ -169,7 +176,7 @@ func (n *node) clean(ctx context.Context) (err error) {
 	}
 	// A scenario may have left a driver that is dead, or that is cut off from the kubelet.
 	if n.command != "" {
-		if _, registerErr := n.plugins(ctx); registerErr != nil || !n.driver.running() {
+		if _, registerErr := n.plugins(ctx); registerErr != nil || n.emptied || !n.driver.running() {
 			if err := n.restart(ctx, syscall.SIGKILL, nothing); err != nil {
 				return err
 			}
@@ -179,6 +186,6 @@ func (n *node) clean(ctx context.Context) (err error) {
 		err = errors.Join(err, until(ctx, callLimit, func() error { return n.unprepare(ctx, call(claim)) }),
 			n.remove(ctx, claim), until(ctx, startLimit, func() error { return n.nothingNames(claim) }))
 	}
-	n.claims = nil
+	n.claims, n.emptied = nil, false
 	return err
 }
