@@ -42,6 +42,6 @@ func (o *options) newUI() *cobra.Command {
 		},
 	}
 	cmd.Flags().Uint16Var(&port, "port", 0, "port of the pages on 127.0.0.1; any free one if it is 0")
-	cmd.Flags().DurationVar(&refresh, "refresh", 5*time.Second, "time between refreshes of a page if the cluster cannot be watched")
+	cmd.Flags().DurationVar(&refresh, "refresh", 5*time.Second, "time between refreshes of a page")
 	return cmd
 }
