@@ -118,8 +118,7 @@ func (n *node) invalid(found []resourceapi.ResourceSlice) (errs []error) {
 	return errs
 }
 
-// usable returns devices of which any can be allocated beside any other: those for one claim alone, and otherwise one
-// of each set of counters.
+// usable returns devices that can all be allocated at the same time: of devices that share a set of counters, the first.
 func (n *node) usable(ctx context.Context) ([]poolDevice, error) {
 	found, err := n.complete(ctx)
 	if err != nil {

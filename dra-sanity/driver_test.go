@@ -157,7 +157,7 @@ func (d *testDriver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.
 			if result.Driver != testDriverName && d.fault != "prepares devices of others" {
 				continue
 			}
-			if err := d.held(result.Device); err != nil && d.fault != "gives a device away" {
+			if err := d.held(result.Device); err != nil && d.fault != "prepares a held device" {
 				return nil, err
 			}
 			name := string(claim.UID) + "-" + result.Device

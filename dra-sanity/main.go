@@ -95,7 +95,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (failed bool, err
 		return false, err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	results := n.tell(ctx, pattern)
+	results := n.runAll(ctx, pattern)
 	for _, r := range results {
 		failed = failed || r.Verdict == failure
 	}
@@ -178,8 +178,8 @@ func (n *node) makeNode(ctx context.Context) (end func() error, err error) {
 	}, nil
 }
 
-// tell runs the scenarios one after the other.
-func (n *node) tell(ctx context.Context, only *regexp.Regexp) []result {
+// runAll runs the scenarios one after the other.
+func (n *node) runAll(ctx context.Context, only *regexp.Regexp) []result {
 	var results []result
 	for _, s := range scenarios {
 		if !only.MatchString(s.id) || ctx.Err() != nil {

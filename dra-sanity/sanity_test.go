@@ -78,7 +78,7 @@ func TestEachFaultIsFound(t *testing.T) {
 		"prepares devices of others":         "prepare-other-driver",
 		"forgets prepared claims":            "kill-prepared",
 		"ignores parameters":                 "prepare-bad-config",
-		"gives a device away":                "prepare-held",
+		"prepares a held device":             "prepare-held",
 		"writes a spec once":                 "cdi-emptied",
 		"leaves specs":                       "unprepare",
 		"unprepares only what it knows":      "unprepare-unknown",

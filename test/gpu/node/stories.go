@@ -158,38 +158,6 @@ func brim(ctx context.Context, n *node) error {
 	return err
 }
 
-// many starts equal pods of the workload with a claim each. steps gets the folder of a barrier.
-func (n *node) many(ctx context.Context, name string, count int, steps func(dir string) []string, class, memory, compute, config string) ([]pod, error) {
-	return n.manyPods(ctx, name, count, func(dir string) pod { return pod{steps: steps(dir)} }, class, memory, compute, config)
-}
-
-// manyPods starts equal pods with a claim each. of gets the folder of a barrier.
-func (n *node) manyPods(ctx context.Context, name string, count int, of func(dir string) pod, class, memory, compute, config string) ([]pod, error) {
-	dir, err := n.barrier(name)
-	if err != nil {
-		return nil, err
-	}
-	claim, err := n.template(ctx, class, memory, compute, config)
-	if err != nil {
-		return nil, err
-	}
-	var pods []pod
-	for i := range count {
-		p := of(dir)
-		p.name, p.claim = fmt.Sprintf("%s-%d", name, i), claim
-		pods = append(pods, p)
-		// One after the other: kube-scheduler 1.37 counts the capacity of a claim twice while it is bound,
-		// and a pod that does not fit then waits for minutes.
-		if err := n.start(ctx, p); err != nil {
-			return nil, err
-		}
-		if _, err := n.kubectl(ctx, "", "--namespace", namespace, "wait", "--for=condition=PodScheduled", "pod/"+p.name, "--timeout=30s"); err != nil {
-			return nil, err
-		}
-	}
-	return pods, nil
-}
-
 // foreign lets a pod meet a process that no claim explains.
 func foreign(ctx context.Context, n *node) error {
 	begun, err := n.host(ctx, "info", "hold", "18")

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	healthpb "k8s.io/kubelet/pkg/apis/dra-health/v1"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+)
+
+func registers(ctx context.Context, n *node) error {
+	p, err := n.awaitPlugin(ctx)
+	if err != nil {
+		return err
+	}
+	if p.info.Type != "DRAPlugin" {
+		err = errors.Join(err, fmt.Errorf("its type is %q", p.info.Type))
+	}
+	if !slices.Contains(p.info.SupportedVersions, drapb.DRAPluginService) {
+		err = errors.Join(err, fmt.Errorf("its services are %q", p.info.SupportedVersions))
+	}
+	if _, statErr := os.Stat(p.info.Endpoint); statErr != nil {
+		err = errors.Join(err, fmt.Errorf("its endpoint: %w", statErr))
+	}
+	return err
+}
+
+func registersAgain(ctx context.Context, n *node) error {
+	for range 3 {
+		if err := registers(ctx, n); err != nil {
+			return err
+		}
+	}
+	_, err := n.prepare(ctx)
+	return err
+}
+
+func registersAfterKill(ctx context.Context, n *node) error {
+	if err := n.restart(ctx, syscall.SIGKILL, nothing); err != nil {
+		return err
+	}
+	return registersAgain(ctx, n)
+}
+
+func slicesStable(ctx context.Context, n *node) error {
+	before, err := n.complete(ctx)
+	if err != nil {
+		return err
+	}
+	// The time is what is tested.
+	if err := sleep(ctx, 15*time.Second); err != nil {
+		return err
+	}
+	after, err := n.slices(ctx)
+	if err != nil {
+		return err
+	}
+	versions := func(list []resourceapi.ResourceSlice) (all []string) {
+		for _, slice := range list {
+			all = append(all, slice.Name+" "+slice.ResourceVersion)
+		}
+		return all
+	}
+	if !slices.Equal(versions(before), versions(after)) {
+		return fmt.Errorf("slices changed from %q to %q", versions(before), versions(after))
+	}
+	return nil
+}
+
+// deviceNames returns all published devices, sorted.
+func (n *node) deviceNames(ctx context.Context) ([]string, error) {
+	found, err := n.slices(ctx)
+	var names []string
+	for _, slice := range found {
+		for _, device := range slice.Spec.Devices {
+			names = append(names, slice.Spec.Pool.Name+"/"+device.Name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), err
+}
+
+// same waits until the driver publishes devices again, and nothing else.
+func (n *node) same(ctx context.Context, want []string) error {
+	return until(ctx, startLimit, func() error {
+		if _, err := n.complete(ctx); err != nil {
+			return err
+		}
+		names, err := n.deviceNames(ctx)
+		if err == nil && !slices.Equal(names, want) {
+			err = fmt.Errorf("devices are %q, want %q", names, want)
+		}
+		return err
+	})
+}
+
+func slicesRestored(ctx context.Context, n *node) error {
+	found, err := n.complete(ctx)
+	if err != nil {
+		return err
+	}
+	names, err := n.deviceNames(ctx)
+	if err != nil {
+		return err
+	}
+	if err := n.client.ResourceV1().ResourceSlices().Delete(ctx, found[0].Name, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	return n.same(ctx, names)
+}
+
+func slicesAfterKill(ctx context.Context, n *node) error {
+	if _, err := n.complete(ctx); err != nil {
+		return err
+	}
+	names, err := n.deviceNames(ctx)
+	if err != nil {
+		return err
+	}
+	watch, cancel := context.WithCancel(ctx)
+	defer cancel()
+	withdrawn := make(chan string, 1)
+	go func() {
+		for watch.Err() == nil {
+			now, err := n.deviceNames(watch)
+			if missing := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(now, name) }); err == nil && len(missing) > 0 {
+				withdrawn <- strings.Join(missing, ", ")
+				return
+			}
+			if sleep(watch, 20*time.Millisecond) != nil {
+				break
+			}
+		}
+		close(withdrawn)
+	}()
+	if err := n.restart(ctx, syscall.SIGKILL, nothing); err != nil {
+		return err
+	}
+	// What a start withdraws, it withdraws within seconds of its registration.
+	if err := errors.Join(n.same(ctx, names), sleep(ctx, 3*time.Second)); err != nil {
+		return err
+	}
+	cancel()
+	if missing := <-withdrawn; missing != "" {
+		return fmt.Errorf("during the restart these devices were not published: %s", missing)
+	}
+	return nil
+}
+
+func slicesAPIAway(ctx context.Context, n *node) error {
+	if n.server == nil {
+		return errNoServer
+	}
+	if _, err := n.complete(ctx); err != nil {
+		return err
+	}
+	names, err := n.deviceNames(ctx)
+	if err != nil {
+		return err
+	}
+	n.server.setDown(true)
+	err = sleep(ctx, 10*time.Second)
+	n.server.setDown(false)
+	if err := errors.Join(err, n.same(ctx, names)); err != nil {
+		return err
+	}
+	if !n.driver.running() {
+		return errors.New("the driver has ended")
+	}
+	return nil
+}
+
+// health reads the first message of the stream. A driver need not have one.
+func health(ctx context.Context, n *node) error {
+	names, err := n.deviceNames(ctx)
+	if err != nil {
+		return err
+	}
+	conn, err := n.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // the answer counts
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	stream, err := healthpb.NewDRAResourceHealthClient(conn).NodeWatchResources(ctx, &healthpb.NodeWatchResourcesRequest{})
+	if err != nil {
+		return err
+	}
+	answer, err := stream.Recv()
+	if status.Code(err) == codes.Unimplemented {
+		return fmt.Errorf("%w: the driver has no health stream", errSkipped)
+	}
+	if err != nil {
+		return fmt.Errorf("NodeWatchResources: %w", err)
+	}
+	for _, device := range answer.Devices {
+		if name := device.Device.GetPoolName() + "/" + device.Device.GetDeviceName(); !slices.Contains(names, name) {
+			err = errors.Join(err, fmt.Errorf("device %s is not published", name))
+		}
+	}
+	return err
+}
