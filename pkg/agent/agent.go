@@ -183,7 +183,7 @@ func (a *agent) recover(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	limited, cancel := context.WithTimeout(ctx, recoverLimit)
 	defer cancel()
-	report, err := a.Recover(limited)
+	report, err := plugin.Recover(limited, a.claims, a.ledger, a.inventory)
 	if err != nil {
 		logger.Error(err, "Cannot recover every claim, will retry", "after", a.ReconcileInterval)
 	}

@@ -128,7 +128,7 @@ func (i *Inventory) Run(ctx context.Context, claims Claims) {
 	defer following.Wait()
 
 	pace := newPace()
-	for ctx.Err() == nil && i.wait(ctx, pace.next(i.scan(ctx, claims))) {
+	for ctx.Err() == nil && i.wait(ctx, pace.next(i.scan(ctx, claims), i.o.Clock.Now())) {
 	}
 }
 

@@ -70,12 +70,27 @@ func outcomeOf(now state.Snapshot, others bool) outcome {
 // pace decides when the next scan is due without an event.
 type pace struct {
 	missing, fabric wait.Backoff
+	// followUp is when the scan is due that follows the last one with others. A scan that is
+	// requested before does not take its place.
+	followUp time.Time
 }
 
 func newPace() *pace { return &pace{missing: scanBackoff(), fabric: fabricBackoff()} }
 
-// next returns the time until the next scan.
-func (p *pace) next(o outcome) time.Duration {
+// next returns the time until the next scan, after one that has ended now.
+func (p *pace) next(o outcome, now time.Time) time.Duration {
+	if o.others {
+		p.followUp = now.Add(followUpTime)
+	}
+	after := p.regular(o)
+	if left := p.followUp.Sub(now); left > 0 {
+		after = min(after, left)
+	}
+	return after
+}
+
+// regular returns the time until the next scan if none follows up.
+func (p *pace) regular(o outcome) time.Duration {
 	if !o.joining {
 		p.fabric = fabricBackoff()
 	}
@@ -86,8 +101,6 @@ func (p *pace) next(o outcome) time.Duration {
 	switch {
 	case o.joining:
 		return p.fabric.Step()
-	case o.others:
-		return followUpTime
 	case o.passing:
 		return passingTime
 	default:

@@ -104,17 +104,23 @@ func firstRound(node string, interval time.Duration) time.Duration {
 	return time.Duration(hash.Sum64() % uint64(max(interval, 1)))
 }
 
+// Recover recovers the claims, and has the node learn what that has changed.
+func Recover(ctx context.Context, claims Claims, ledger Ledger, hardware Hardware) (claim.Report, error) {
+	report, err := claims.Recover(ctx)
+	ledger.Changed()
+	if len(report.Swept) > 0 {
+		hardware.RequestScan()
+	}
+	return report, err
+}
+
 // repair recovers claims and sweeps their leftovers, without the API server.
 func (p *Plugin) repair(ctx context.Context) {
 	end := p.Tasks.Begin()
 	limited, cancel := context.WithTimeout(ctx, repairPatience)
 	defer cancel()
-	report, err := p.Claims.Recover(limited)
+	_, err := Recover(limited, p.Claims, p.Ledger, p.Hardware)
 	end()
-	p.Ledger.Changed()
-	if len(report.Swept) > 0 {
-		p.Hardware.RequestScan()
-	}
 	if err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "Cannot repair every claim, will try again", "after", p.ReconcileInterval)
 	}

@@ -197,6 +197,7 @@ func (s *slot) known(ctx context.Context, q *query, operation string) (r reading
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if q != s.queued && q != s.active {
+		s.late = nil // an earlier caller's, and not later than this answer
 		return q.answer, nil
 	}
 	q.abandoned = true

@@ -128,6 +128,24 @@ func TestSnapshotOfABusyGPUReturnsTheLastReading(t *testing.T) {
 	})
 }
 
+// The next scan would see the GPU as it was in the middle of an operation.
+func TestAnAnswerThatACallerHasIsNotLateForTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, g := newSlot(func() {}), newSlowGPU(0)
+		s.readGPU(t.Context(), "read", g.read)
+		h := newHanging()
+		go func() { _, _ = do(t.Context(), s.guard, "create a partition", h.call) }()
+		synctest.Wait()
+		s.readGPU(t.Context(), "read", g.read)
+		time.AfterFunc(time.Second, func() { close(h.release) })
+		for want := 2; want <= 3; want++ {
+			if r := s.readGPU(t.Context(), "read", g.read); r.err != nil || r.gpu.Index != want {
+				t.Errorf("got answer %d, %v, want %d", r.gpu.Index, r.err, want)
+			}
+		}
+	})
+}
+
 func TestAGPUThatHangsInAnOperationIsReadWhenItGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var notified atomic.Int32
