@@ -15,6 +15,7 @@ import (
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/notify"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 )
 
@@ -92,9 +93,4 @@ func callSocket(ctx context.Context, network Network, socket string, call func(c
 
 // Repair requests a repair of the held claims, for example after their CDI specs were
 // deleted. It does not wait for the repair.
-func (p *Plugin) Repair() {
-	select {
-	case p.repairs <- struct{}{}:
-	default: // a repair is pending already
-	}
-}
+func (p *Plugin) Repair() { notify.Wake(p.repairs) }
