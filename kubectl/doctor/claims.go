@@ -27,9 +27,7 @@ const patience = 10 * time.Minute
 // ownClaims returns the claims with devices of the driver.
 func (c *Cluster) ownClaims() []*resourceapi.ResourceClaim {
 	return slices.DeleteFunc(slices.Clone(c.Claims), func(claim *resourceapi.ResourceClaim) bool {
-		return claim.Status.Allocation == nil || !slices.ContainsFunc(claim.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
-			return r.Driver == c.Driver
-		})
+		return len(fleet.Results(claim, c.Driver)) == 0
 	})
 }
 
@@ -95,9 +93,9 @@ func (c *Cluster) outOfReach(claims []*resourceapi.ResourceClaim) []Finding {
 	}
 	byNode := map[string][]string{}
 	for _, claim := range claims {
-		for _, result := range claim.Status.Allocation.Devices.Results {
+		for _, result := range fleet.Results(claim, c.Driver) {
 			// A node's pool has the node's name.
-			if name := claim.Namespace + "/" + claim.Name; result.Driver == c.Driver && !slices.Contains(byNode[result.Pool], name) {
+			if name := claim.Namespace + "/" + claim.Name; !slices.Contains(byNode[result.Pool], name) {
 				byNode[result.Pool] = append(byNode[result.Pool], name)
 			}
 		}

@@ -63,12 +63,9 @@ func hasEnded(pod *corev1.Pod) bool {
 // isOurs reports whether a claim has devices of the driver, or requests one of its classes.
 func (c *Cluster) isOurs(claim *resourceapi.ResourceClaim, classes map[string]bool) bool {
 	if claim.Status.Allocation != nil {
-		return slices.ContainsFunc(claim.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool { return r.Driver == c.Driver })
+		return len(fleet.Results(claim, c.Driver)) > 0
 	}
-	return slices.ContainsFunc(claim.Spec.Devices.Requests, func(r resourceapi.DeviceRequest) bool {
-		return r.Exactly != nil && classes[r.Exactly.DeviceClassName] ||
-			slices.ContainsFunc(r.FirstAvailable, func(s resourceapi.DeviceSubRequest) bool { return classes[s.DeviceClassName] })
-	})
+	return slices.ContainsFunc(ClassesOf(claim.Spec.Devices), func(name string) bool { return classes[name] })
 }
 
 // containersOf returns the names and the claims of all containers of a pod.
@@ -109,13 +106,13 @@ func (c *Cluster) twoShares(pod *corev1.Pod, own map[string]*resourceapi.Resourc
 		shares := map[string]bool{}
 		for _, use := range containers[name] {
 			claim := own[use.Name]
-			if claim == nil || claim.Status.Allocation == nil {
+			if claim == nil {
 				continue
 			}
-			for _, result := range claim.Status.Allocation.Devices.Results {
+			for _, result := range fleet.Results(claim, c.Driver) {
 				request, _, _ := strings.Cut(result.Request, "/")
 				share, _ := fleet.Holder{Claim: claim, Result: result}.Share()
-				if result.Driver == c.Driver && (use.Request == "" || use.Request == request) && share != nil && share.Strategy == v1alpha1.StrategyMPS {
+				if (use.Request == "" || use.Request == request) && share != nil && share.Strategy == v1alpha1.StrategyMPS {
 					shares[use.Name+" ("+result.Device+")"] = true
 				}
 			}
@@ -135,10 +132,7 @@ func (c *Cluster) twoShares(pod *corev1.Pod, own map[string]*resourceapi.Resourc
 // rounded returns a finding for each amount of which a claim holds more than it requests.
 func (c *Cluster) rounded(claim *resourceapi.ResourceClaim) []Finding {
 	var findings []Finding
-	for _, result := range claim.Status.Allocation.Devices.Results {
-		if result.Driver != c.Driver {
-			continue
-		}
+	for _, result := range fleet.Results(claim, c.Driver) {
 		for _, r := range roundedUp(claim, result) {
 			findings = append(findings, Finding{
 				Object: nameOf(claim), Code: "share-rounded-up", State: Warning,

@@ -18,10 +18,7 @@ func (o Objects) HasOtherDriver(driver, node string, claims ...*resourceapi.Reso
 		return slice.Spec.Driver == driver && slice.Spec.NodeName != nil && *slice.Spec.NodeName == node &&
 			slices.ContainsFunc(slice.Spec.Devices, func(d resourceapi.Device) bool { return isForeign(d.Name) })
 	}) || slices.ContainsFunc(claims, func(claim *resourceapi.ResourceClaim) bool {
-		return claim.Status.Allocation != nil &&
-			slices.ContainsFunc(claim.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
-				return r.Driver == driver && r.Pool == node && isForeign(r.Device)
-			})
+		return slices.ContainsFunc(Results(claim, driver), func(r resourceapi.DeviceRequestAllocationResult) bool { return r.Pool == node && isForeign(r.Device) })
 	})
 }
 

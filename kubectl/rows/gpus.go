@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
@@ -73,13 +72,8 @@ func (g GPU) ClaimsText() string {
 func taints(g fleet.GPU) []string {
 	var all []string
 	for _, d := range g.Devices {
-		if d.Published == nil {
-			continue
-		}
-		for _, taint := range d.Published.Taints {
-			if text := fleet.TaintText(taint); taint.Effect != resourceapi.DeviceTaintEffectNone && !slices.Contains(all, text) {
-				all = append(all, text)
-			}
+		for _, taint := range d.Taints() {
+			addOnce(&all, fleet.TaintText(taint))
 		}
 	}
 	return all

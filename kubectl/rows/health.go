@@ -108,22 +108,15 @@ func age(since metav1.Time, now time.Time) string {
 
 // healthOf returns the health of a GPU as its node publishes it.
 func healthOf(g fleet.GPU) Health {
-	published := false
-	h := Health{State: HealthOK}
+	h := Health{State: HealthNotPublished}
 	for _, d := range g.Devices {
-		if d.Published == nil {
-			continue
+		if d.Published != nil && h.State == HealthNotPublished {
+			h.State = HealthOK
 		}
-		published = true
-		for _, taint := range d.Published.Taints {
-			if taint.Effect != resourceapi.DeviceTaintEffectNone {
-				h.State = HealthTainted
-				h.add(Reason{taintCode(taint), taint.TimeAdded})
-			}
+		for _, taint := range d.Taints() {
+			h.State = HealthTainted
+			h.add(Reason{taintCode(taint), taint.TimeAdded})
 		}
-	}
-	if !published {
-		h.State = HealthNotPublished
 	}
 	for i, r := range h.Reasons {
 		if r.Code == "cordoned" && !isCordoned(g) {

@@ -110,17 +110,11 @@ func (h Holder) withUse(used Uses, podUID string) Holder {
 
 // containersWith returns the containers of a pod that have the device.
 func containersWith(pod *corev1.Pod, h fleet.Holder) []string {
-	entry := ""
-	for i := range pod.Spec.ResourceClaims {
-		if name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i]); err == nil && name != nil && *name == h.Claim.Name {
-			entry = pod.Spec.ResourceClaims[i].Name
-		}
-	}
-	request := resourceclaim.BaseRequestRef(h.Result.Request)
+	entries, request := fleet.EntriesOf(pod, h.Claim), resourceclaim.BaseRequestRef(h.Result.Request)
 	var names []string
 	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		if slices.ContainsFunc(container.Resources.Claims, func(c corev1.ResourceClaim) bool {
-			return c.Name == entry && (c.Request == "" || c.Request == request)
+			return slices.Contains(entries, c.Name) && (c.Request == "" || c.Request == request)
 		}) {
 			names = append(names, container.Name)
 		}
