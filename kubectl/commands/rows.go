@@ -80,7 +80,7 @@ func (o *options) noHolders(v *view, nodes []fleet.Node, namespace string) strin
 	if len(nodes) < len(v.Nodes()) {
 		where = " on these nodes"
 	}
-	switch others := len(rows.Holders(nodes, metav1.NamespaceAll, nil)) > 0; {
+	switch others := len(v.Holders(nodes, metav1.NamespaceAll, nil)) > 0; {
 	case namespace == metav1.NamespaceAll:
 		return "no claim holds a device" + where
 	case others:

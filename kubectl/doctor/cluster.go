@@ -194,6 +194,18 @@ func (c *Cluster) ownSlices() []*resourceapi.ResourceSlice {
 	return slices.DeleteFunc(slices.Clone(c.Slices), func(s *resourceapi.ResourceSlice) bool { return s.Spec.Driver != c.Driver })
 }
 
+// nodesWithGPUs returns the nodes for which the driver has slices.
+func (c *Cluster) nodesWithGPUs() []*corev1.Node {
+	published := c.gpuNodes()
+	return slices.DeleteFunc(slices.Clone(c.Nodes), func(n *corev1.Node) bool { return !slices.Contains(published, n.Name) })
+}
+
+// podsNearGPUs returns the pods on nodes for which the driver has slices.
+func (c *Cluster) podsNearGPUs() []*corev1.Pod {
+	published := c.gpuNodes()
+	return slices.DeleteFunc(slices.Clone(c.Pods), func(p *corev1.Pod) bool { return !slices.Contains(published, p.Spec.NodeName) })
+}
+
 // gpuNodes returns the names of the nodes for which the driver has slices, sorted.
 func (c *Cluster) gpuNodes() []string {
 	names := map[string]bool{}

@@ -4,7 +4,6 @@ package doctor
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,12 +11,8 @@ import (
 
 // checkNodes reports nodes with GPUs whose kubelet does not report.
 func checkNodes(c *Cluster) []Finding {
-	published := c.gpuNodes()
 	var findings []Finding
-	for _, node := range c.Nodes {
-		if !slices.Contains(published, node.Name) {
-			continue
-		}
+	for _, node := range c.nodesWithGPUs() {
 		for _, condition := range node.Status.Conditions {
 			if condition.Type != corev1.NodeReady || condition.Status == corev1.ConditionTrue {
 				continue

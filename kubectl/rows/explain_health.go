@@ -170,16 +170,21 @@ func (e *explaining) groupHealth() {
 	e.Health = groups
 }
 
-func (e *explaining) addFault(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, h DeviceHealth) {
+// sentence returns the devices that are not well, and the reason, with words between them.
+func (e *explaining) sentence(h DeviceHealth, between string) string {
 	since := h.Code
 	if h.Since != nil {
 		since += ", for " + e.age(h.Since.Time)
 	}
+	return fmt.Sprintf("%s of node %s%s %s (%s)", List(h.Devices), h.Node, between, h.Meaning, since)
+}
+
+func (e *explaining) addFault(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, h DeviceHealth) {
 	verb := ":"
 	if h.failed {
 		verb, e.Outcome = " has failed:", OutcomeFault
 	}
-	e.Causes = append(e.Causes, fmt.Sprintf("%s of node %s%s %s (%s)", List(h.Devices), h.Node, verb, h.Meaning, since))
+	e.Causes = append(e.Causes, e.sentence(h, verb))
 	if e.State == StateSucceeded || e.State == StateFailed {
 		addOnce(&e.Repairs, h.remedy.Admin)
 		return

@@ -48,12 +48,12 @@ type Holder struct {
 }
 
 // Holders returns the holders of devices, with their known use. They are in order of
-// namespace, pod, container, claim and device. The health of their GPUs is as published.
-func Holders(nodes []fleet.Node, namespace string, used Uses) []Holder {
-	rows := []Holder{}
+// namespace, pod, container, claim and device.
+func (c *Cluster) Holders(nodes []fleet.Node, namespace string, used Uses) []Holder {
+	rows, withAgent := []Holder{}, c.healths()
 	for _, node := range nodes {
 		for _, g := range node.GPUs {
-			health := healthOf(g)
+			health := withAgent(node.Name, healthOf(g))
 			for _, d := range g.Devices {
 				for _, h := range d.Holders {
 					if namespace == metav1.NamespaceAll || h.Claim.Namespace == namespace {
