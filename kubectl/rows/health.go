@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 )
@@ -195,4 +196,18 @@ func publishedAt(all []*resourceapi.ResourceSlice, driver string) map[string]met
 		}
 	}
 	return latest
+}
+
+// Section returns the address of the section about a reason, such as the one of
+// docs/admin/causes.md#xid-79. It returns "" for the taint of another party.
+func (r Reason) Section() string {
+	switch {
+	case r.Code == CodeNoAgent:
+		return doctor.Section("node-without-agent")
+	case r.Code == CodeAgentNotReady, r.Code == CodeNodeNotReady:
+		return doctor.Section(r.Code)
+	case strings.ContainsAny(r.Code, "/="):
+		return ""
+	}
+	return doctor.Section(cause.OfCode(r.Code).Anchor())
 }
