@@ -41,7 +41,7 @@ func (n *node) complete(ctx context.Context) (found []resourceapi.ResourceSlice,
 			return err
 		}
 		if len(found) == 0 {
-			return errors.New("the driver has published no ResourceSlice")
+			return errors.Join(n.ended(), errors.New("the driver has published no ResourceSlice"))
 		}
 		return errors.Join(incomplete(found)...)
 	})

@@ -73,6 +73,14 @@ func (d *driver) running() bool {
 	}
 }
 
+// ended returns an error if nothing more is to be expected of the driver.
+func (n *node) ended() error {
+	if n.driver != nil && !n.driver.running() {
+		return errEnded
+	}
+	return nil
+}
+
 // restart ends the driver by a signal, does work while it is gone, and starts it again.
 func (n *node) restart(ctx context.Context, signal syscall.Signal, between func() error) error {
 	if n.driver == nil {

@@ -93,13 +93,11 @@ func (n *node) awaitPlugin(ctx context.Context) (plugin, error) {
 	var last plugin
 	err := until(ctx, startLimit, func() error {
 		plugins, err := n.plugins(ctx)
-		switch {
-		case err == nil:
+		if err == nil {
 			last = plugins[len(plugins)-1]
-		case n.driver != nil && !n.driver.running():
-			err = errors.Join(errEnded, err)
+			return nil
 		}
-		return err
+		return errors.Join(n.ended(), err)
 	})
 	return last, err
 }
