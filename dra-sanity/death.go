@@ -67,7 +67,7 @@ func killWithin(ctx context.Context, n *node) error {
 			err := errors.Join(sleep(ctx, took[name]*time.Duration(i)/rounds), n.restart(ctx, syscall.SIGKILL, nothing))
 			<-done
 			if err == nil {
-				err = until(ctx, callLimit, calls[name])
+				err = until(ctx, n.waits.call, calls[name])
 			}
 			if err != nil {
 				return fmt.Errorf("%s, killed after %d/%d of its time: %w", name, i, rounds, err)
@@ -125,7 +125,7 @@ func updates(ctx context.Context, n *node) error {
 		return err
 	}
 	// The second instance needs a moment to replace the first.
-	if err := errors.Join(sleep(ctx, 3*time.Second), old.signal(ctx, syscall.SIGTERM)); err != nil {
+	if err := errors.Join(sleep(ctx, n.waits.settle), old.signal(ctx, syscall.SIGTERM)); err != nil {
 		return errors.Join(err, old.signal(context.WithoutCancel(ctx), syscall.SIGKILL))
 	}
 	if !n.driver.running() {

@@ -15,14 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // poolDevice is a published device.
 type poolDevice struct {
-	pool string
+	driver, pool string
 	resourceapi.Device
 }
 
@@ -42,7 +41,7 @@ func (n *node) complete(ctx context.Context) (found []resourceapi.ResourceSlice,
 			return err
 		}
 		if len(found) == 0 {
-			return errors.New("the driver has published no ResourceSlice")
+			return errors.Join(n.ended(), errors.New("the driver has published no ResourceSlice"))
 		}
 		return errors.Join(incomplete(found)...)
 	})
@@ -142,7 +141,7 @@ func (n *node) usable(ctx context.Context) ([]poolDevice, error) {
 			for _, consumed := range device.ConsumesCounters {
 				counters[slice.Spec.Pool.Name+"/"+consumed.CounterSet] = true
 			}
-			usable = append(usable, poolDevice{slice.Spec.Pool.Name, device})
+			usable = append(usable, poolDevice{slice.Spec.Driver, slice.Spec.Pool.Name, device})
 		}
 	}
 	// Devices for one claim alone say most about a driver.
@@ -180,7 +179,7 @@ func (n *node) allocate(ctx context.Context, name string, devices []poolDevice, 
 		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, resourceapi.DeviceRequest{
 			Name: request, Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "dra-sanity", AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1},
 		})
-		result := resourceapi.DeviceRequestAllocationResult{Request: request, Driver: n.driverName, Pool: device.pool, Device: device.Name}
+		result := resourceapi.DeviceRequestAllocationResult{Request: request, Driver: device.driver, Pool: device.pool, Device: device.Name}
 		if shared(device) == 1 {
 			id := uuid.NewUUID()
 			result.ShareID, result.ConsumedCapacity = &id, consumed(device)
@@ -199,13 +198,28 @@ func (n *node) allocate(ctx context.Context, name string, devices []poolDevice, 
 	}
 	if len(devices) > 0 {
 		claim.Status.Allocation = allocation
-		claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "pod-of-" + name, UID: types.UID("pod-of-" + string(claim.UID))}}
+		pod, err := n.createPod(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod.Name, UID: pod.UID}}
 		if claim, err = client.UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err != nil {
 			return nil, err
 		}
 	}
 	n.claims = append(n.claims, claim)
 	return claim, nil
+}
+
+// createPod creates a pod that no scheduler places. A cluster ends the allocation of a claim without a pod.
+func (n *node) createPod(ctx context.Context, name string) (*corev1.Pod, error) {
+	return n.client.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: name + "-"},
+		Spec: corev1.PodSpec{
+			SchedulingGates: []corev1.PodSchedulingGate{{Name: "sanity.example/never"}},
+			Containers:      []corev1.Container{{Name: "none", Image: "none"}},
+		},
+	}, metav1.CreateOptions{})
 }
 
 // consumed is what a claim that asks for no amount gets of a device that several share.

@@ -19,6 +19,8 @@ import (
 type driver struct {
 	cmd   *exec.Cmd
 	ended chan struct{}
+	// limit is how long it may live after a signal.
+	limit time.Duration
 }
 
 // startDriver starts the command of --exec in a process group of its own. Its output is appended to driver.log.
@@ -37,7 +39,7 @@ func (n *node) startDriver() (*driver, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the driver: %w", err)
 	}
-	d := &driver{cmd: cmd, ended: make(chan struct{})}
+	d := &driver{cmd: cmd, ended: make(chan struct{}), limit: n.waits.end}
 	go func() {
 		_ = cmd.Wait() // how a killed program ends is no news
 		close(d.ended)
@@ -50,13 +52,13 @@ func (d *driver) signal(ctx context.Context, signal syscall.Signal) error {
 	if err := syscall.Kill(-d.cmd.Process.Pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("end the driver: %w", err)
 	}
-	timer := time.NewTimer(endLimit)
+	timer := time.NewTimer(d.limit)
 	defer timer.Stop()
 	select {
 	case <-d.ended:
 		return nil
 	case <-timer.C:
-		return fmt.Errorf("the driver runs %s after signal %s", endLimit, signal)
+		return fmt.Errorf("the driver runs %s after signal %s", d.limit, signal)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -69,6 +71,14 @@ func (d *driver) running() bool {
 	default:
 		return true
 	}
+}
+
+// ended returns an error if nothing more is to be expected of the driver.
+func (n *node) ended() error {
+	if n.driver != nil && !n.driver.running() {
+		return errEnded
+	}
+	return nil
 }
 
 // restart ends the driver by a signal, does work while it is gone, and starts it again.

@@ -46,6 +46,9 @@ type record struct {
 
 // runTestDriver is the program that the tests start.
 func runTestDriver(ctx context.Context, fault string) error {
+	if fault == "ends at its start" {
+		return errors.New("the fault")
+	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer stop()
 	if fault == "ignores SIGTERM" {
@@ -168,13 +171,19 @@ func (d *testDriver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.
 		}
 		text, err := json.Marshal(kept)
 		if err == nil {
-			err = os.WriteFile(path, text, 0o600)
+			err = d.write(path, text)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
 	return kept.Devices, d.writeSpec(claim.UID, kept)
+}
+
+// write writes a file whole or not at all, whenever the driver is killed.
+func (d *testDriver) write(path string, text []byte) error {
+	temporary := d.records + ".new"
+	return errors.Join(os.WriteFile(temporary, text, 0o600), os.Rename(temporary, path))
 }
 
 // held returns an error if another claim has a device.
@@ -200,8 +209,7 @@ func (d *testDriver) writeSpec(uid types.UID, kept record) error {
 		devices = append(devices, fmt.Sprintf(`{"name": %q, "containerEdits": {"env": ["DEVICE=%s"]}}`, name, device.DeviceName))
 	}
 	text := fmt.Sprintf(`{"cdiVersion": "0.6.0", "kind": "example.com/device", "devices": [%s]}`, strings.Join(devices, ", "))
-	temporary := d.spec(uid) + ".new"
-	return errors.Join(os.WriteFile(temporary, []byte(text), 0o600), os.Rename(temporary, d.spec(uid)))
+	return d.write(d.spec(uid), []byte(text))
 }
 
 func (d *testDriver) UnprepareResourceClaims(_ context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {

@@ -95,8 +95,9 @@ func (n *node) awaitPlugin(ctx context.Context) (plugin, error) {
 		plugins, err := n.plugins(ctx)
 		if err == nil {
 			last = plugins[len(plugins)-1]
+			return nil
 		}
-		return err
+		return errors.Join(n.ended(), err)
 	})
 	return last, err
 }
@@ -117,7 +118,7 @@ func (n *node) prepare(ctx context.Context, claims ...*drapb.Claim) (map[string]
 		return nil, err
 	}
 	defer conn.Close() //nolint:errcheck // the answer counts
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	ctx, cancel := context.WithTimeout(ctx, n.waits.call)
 	defer cancel()
 	response, err := drapb.NewDRAPluginClient(conn).NodePrepareResources(ctx, &drapb.NodePrepareResourcesRequest{Claims: claims})
 	if err != nil {
@@ -133,7 +134,7 @@ func (n *node) unprepare(ctx context.Context, claims ...*drapb.Claim) error {
 		return err
 	}
 	defer conn.Close() //nolint:errcheck // the answer counts
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	ctx, cancel := context.WithTimeout(ctx, n.waits.call)
 	defer cancel()
 	response, err := drapb.NewDRAPluginClient(conn).NodeUnprepareResources(ctx, &drapb.NodeUnprepareResourcesRequest{Claims: claims})
 	if err != nil {
@@ -155,7 +156,7 @@ func (n *node) unprepare(ctx context.Context, claims ...*drapb.Claim) error {
 // ready prepares a claim and checks the answer. A driver may ask for more time by an error, as the kubelet calls again.
 func (n *node) ready(ctx context.Context, claim *resourceapi.ResourceClaim) ([]*drapb.Device, error) {
 	var devices []*drapb.Device
-	err := until(ctx, callLimit, func() (err error) {
+	err := until(ctx, n.waits.call, func() (err error) {
 		devices, err = n.readyOnce(ctx, claim)
 		return err
 	})

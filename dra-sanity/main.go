@@ -25,7 +25,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	failed, err := run(ctx, os.Args[1:], os.Stdout)
+	failed, err := run(ctx, os.Args[1:], os.Stdout, defaultWaits())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "dra-sanity:", err)
 		os.Exit(2)
@@ -48,13 +48,13 @@ const usage = `dra-sanity holds a DRA driver to what the kubelet and the API pro
 Status 1 if a scenario fails, 2 if the test itself cannot run.
 `
 
-func run(ctx context.Context, args []string, stdout io.Writer) (failed bool, err error) {
+func run(ctx context.Context, args []string, stdout io.Writer, w waits) (failed bool, err error) {
 	flags := flag.NewFlagSet("dra-sanity", flag.ContinueOnError)
 	flags.Usage = func() {
 		_, _ = fmt.Fprint(flags.Output(), usage)
 		flags.PrintDefaults()
 	}
-	n := &node{}
+	n := &node{waits: w}
 	flags.StringVar(&n.driverName, "driver-name", "", "name of the driver, as in its ResourceSlices")
 	flags.StringVar(&n.command, "exec", "", "command that starts the driver")
 	flags.StringVar(&n.kubeconfig, "kubeconfig", "", "access to a cluster in which the driver runs")

@@ -21,14 +21,29 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 )
 
-const (
-	// startLimit is how long a driver may take to register and to publish.
-	startLimit = time.Minute
-	// callLimit is how long a call may take. The kubelet has no limit, and calls again.
-	callLimit = time.Minute
-	// endLimit is the default terminationGracePeriodSeconds of a pod.
-	endLimit = 30 * time.Second
-)
+// startLimit is how long a driver may take to register and to publish.
+const startLimit = time.Minute
+
+// waits are how long the scenarios give a driver to do right or wrong. The tests of this program wait less.
+type waits struct {
+	// call is for an answer, and for the right one.
+	call time.Duration
+	// stable is without a change, outage without an API server, and settle after a start.
+	stable, outage, settle time.Duration
+	// end is from SIGTERM to the end.
+	end time.Duration
+	// files is for connections of finished calls, which close a moment later.
+	files time.Duration
+}
+
+func defaultWaits() waits {
+	return waits{
+		call:   time.Minute, // the kubelet has no limit, and calls again
+		stable: 15 * time.Second, outage: 10 * time.Second, settle: 3 * time.Second,
+		end:   30 * time.Second, // the default terminationGracePeriodSeconds of a pod
+		files: 10 * time.Second,
+	}
+}
 
 var (
 	// errSkipped wraps the reason why a scenario says nothing about a driver.
@@ -36,6 +51,8 @@ var (
 	// errNoDriver is returned by scenarios that end the driver.
 	errNoDriver = fmt.Errorf("%w: it ends the driver, which needs --exec", errSkipped)
 	errNoServer = fmt.Errorf("%w: it needs the API server of --exec", errSkipped)
+	// errEnded is why nothing more is to be waited for.
+	errEnded = errors.New("the driver has ended")
 )
 
 // node is a node of Kubernetes with a driver, whose kubelet is this program.
@@ -51,6 +68,7 @@ type node struct {
 	// command starts the driver; log has its output.
 	command, log string
 	many         int
+	waits        waits
 
 	// claims of the present scenario, which its end unprepares.
 	claims []*resourceapi.ResourceClaim
@@ -58,14 +76,14 @@ type node struct {
 	emptied bool
 }
 
-// until calls check until it returns nil, and returns its last error after the limit.
+// until calls check until it returns nil or that the driver has ended, and returns its last error after the limit.
 func until(ctx context.Context, limit time.Duration, check func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
 		err := check()
-		if err == nil {
-			return nil
+		if err == nil || errors.Is(err, errEnded) {
+			return err
 		}
 		select {
 		case <-ctx.Done():
@@ -155,8 +173,13 @@ func (n *node) nothingNames(claim *resourceapi.ResourceClaim) error {
 	return err
 }
 
-// remove deletes the object of a claim, as a forced deletion does.
+// remove deletes the objects of a claim and its pod, as a forced deletion does.
 func (n *node) remove(ctx context.Context, claim *resourceapi.ResourceClaim) error {
+	for _, pod := range claim.Status.ReservedFor {
+		if err := n.client.CoreV1().Pods(claim.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
 	client := n.client.ResourceV1().ResourceClaims(claim.Namespace)
 	// Finalizers of the allocation would keep the object in a cluster.
 	patch := []byte(`{"metadata": {"finalizers": null}}`)
@@ -183,8 +206,8 @@ func (n *node) clean(ctx context.Context) (err error) {
 		}
 	}
 	for _, claim := range slices.Backward(n.claims) {
-		err = errors.Join(err, until(ctx, callLimit, func() error { return n.unprepare(ctx, call(claim)) }),
-			n.remove(ctx, claim), until(ctx, startLimit, func() error { return n.nothingNames(claim) }))
+		err = errors.Join(err, until(ctx, n.waits.call, func() error { return n.unprepare(ctx, call(claim)) }),
+			n.remove(ctx, claim), until(ctx, n.waits.call, func() error { return n.nothingNames(claim) }))
 	}
 	n.claims, n.emptied = nil, false
 	return err

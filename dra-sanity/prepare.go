@@ -10,12 +10,11 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 )
@@ -115,7 +114,7 @@ func preparesBatch(ctx context.Context, n *node) error {
 	if err := n.refused(ctx, missing, "a claim that does not exist", call(first), call(last)); err != nil {
 		return err
 	}
-	return until(ctx, callLimit, func() error {
+	return until(ctx, n.waits.call, func() error {
 		answers, err := n.prepare(ctx, call(first), call(last))
 		if err != nil {
 			return err
@@ -182,7 +181,10 @@ func preparesBadConfig(ctx context.Context, n *node) error {
 	if err != nil {
 		return err
 	}
-	claim, err := n.allocate(ctx, "bad-config", devices, `{"apiVersion": "sanity.example/v1", "kind": "Nonsense"}`)
+	claim, err := n.allocate(ctx, "bad-config", devices, `{"apiVersion": "sanity.example/v1", "kind": "Nonsense", "spec": {"unknown": true}}`)
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		return nil // the driver's policy or webhook refuses them
+	}
 	if err != nil {
 		return err
 	}
@@ -197,14 +199,9 @@ func preparesOtherDriver(ctx context.Context, n *node) error {
 	if err != nil {
 		return err
 	}
-	claim, err := n.allocate(ctx, "other-driver", devices, "")
+	other := poolDevice{"other.sanity.example", "other", resourceapi.Device{Name: "other"}}
+	claim, err := n.allocate(ctx, "other-driver", append(devices, other), "")
 	if err != nil {
-		return err
-	}
-	claim.Status.Allocation.Devices.Results = append(claim.Status.Allocation.Devices.Results, resourceapi.DeviceRequestAllocationResult{
-		Request: "r0", Driver: "other.sanity.example", Pool: "other", Device: "other",
-	})
-	if claim, err = n.client.ResourceV1().ResourceClaims(namespace).UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err != nil {
 		return err
 	}
 	_, err = n.ready(ctx, claim)
@@ -362,9 +359,8 @@ func manyClaims(ctx context.Context, n *node) error {
 		}
 		n.claims = nil
 	}
-	// Connections of finished calls close a moment later.
 	const spare = 10
-	return until(ctx, 10*time.Second, func() error {
+	return until(ctx, n.waits.files, func() error {
 		after, err := files()
 		if err == nil && after > before+spare {
 			err = fmt.Errorf("the driver has %d open files after %d claims, and had %d", after, n.many, before)

@@ -60,7 +60,7 @@ func slicesStable(ctx context.Context, n *node) error {
 		return err
 	}
 	// The time is what is tested.
-	if err := sleep(ctx, 15*time.Second); err != nil {
+	if err := sleep(ctx, n.waits.stable); err != nil {
 		return err
 	}
 	after, err := n.slices(ctx)
@@ -149,7 +149,7 @@ func slicesAfterKill(ctx context.Context, n *node) error {
 		return err
 	}
 	// What a start withdraws, it withdraws within seconds of its registration.
-	if err := errors.Join(n.same(ctx, names), sleep(ctx, 3*time.Second)); err != nil {
+	if err := errors.Join(n.same(ctx, names), sleep(ctx, n.waits.settle)); err != nil {
 		return err
 	}
 	cancel()
@@ -171,13 +171,13 @@ func slicesAPIAway(ctx context.Context, n *node) error {
 		return err
 	}
 	n.server.setDown(true)
-	err = sleep(ctx, 10*time.Second)
+	err = sleep(ctx, n.waits.outage)
 	n.server.setDown(false)
 	if err := errors.Join(err, n.same(ctx, names)); err != nil {
 		return err
 	}
 	if !n.driver.running() {
-		return errors.New("the driver has ended")
+		return errEnded
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 )
 
 // faultVariable makes the test binary the driver under test.
@@ -27,12 +28,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// quick is enough for the test driver, whose faults are there at once.
+func quick() waits {
+	return waits{call: 10 * time.Second, stable: 3 * time.Second, outage: time.Second, settle: time.Second, end: 10 * time.Second, files: time.Second}
+}
+
 // sanity runs scenarios on a driver with a fault, and returns the results by their ids.
 func sanity(t *testing.T, fault, scenarios string) map[string]result {
 	t.Helper()
 	var out bytes.Buffer
 	command := fmt.Sprintf("exec env %s='%s' %s", faultVariable, fault, os.Args[0])
-	failed, err := run(t.Context(), []string{"--driver-name", testDriverName, "--exec", command, "--claims", "30", "--run", scenarios, "--output", "json"}, &out)
+	failed, err := run(t.Context(), []string{"--driver-name", testDriverName, "--exec", command, "--claims", "30", "--run", scenarios, "--output", "json"}, &out, quick())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,23 +61,35 @@ func sanity(t *testing.T, fault, scenarios string) map[string]result {
 
 func TestADriverWithoutFaultsPasses(t *testing.T) {
 	t.Parallel()
-	results := sanity(t, "", ".")
-	if len(results) != len(scenarios) {
-		t.Errorf("got %d results of %d scenarios", len(results), len(scenarios))
-	}
-	for _, r := range results {
-		if r.Verdict != success && r.ID != "health" {
-			t.Errorf("%s: %s: %s", r.ID, r.Verdict, r.Message)
+	// The helper of Kubernetes restores a slice after half a minute, beside the other scenarios.
+	const slow = "slices-restored"
+	var others []string
+	for _, s := range scenarios {
+		if s.id != slow {
+			others = append(others, s.id)
 		}
 	}
-	if r := results["health"]; r.Verdict != skip {
-		t.Errorf("the stream that the driver lacks is %s", r.Verdict)
+	for _, ids := range [][]string{{slow}, others} {
+		t.Run(ids[0], func(t *testing.T) {
+			t.Parallel()
+			results := sanity(t, "", "^("+strings.Join(ids, "|")+")$")
+			for _, id := range ids {
+				want := success
+				if id == "health" {
+					want = skip // the driver has no stream
+				}
+				if r := results[id]; r.Verdict != want {
+					t.Errorf("%s: %s: %s", id, r.Verdict, r.Message)
+				}
+			}
+		})
 	}
 }
 
 func TestEachFaultIsFound(t *testing.T) {
 	t.Parallel()
 	for fault, scenario := range map[string]string{
+		"ends at its start":                  "register",
 		"has a long name":                    "slices-valid",
 		"publishes a clock":                  "slices-stable",
 		"withdraws its devices at its start": "slices-after-kill",
@@ -136,7 +154,7 @@ func TestBadCommandLines(t *testing.T) {
 		{"--driver-name", "d", "--exec", "true", "more"},
 		{"--nonsense"},
 	} {
-		if _, err := run(t.Context(), args, &bytes.Buffer{}); err == nil {
+		if _, err := run(t.Context(), args, &bytes.Buffer{}, quick()); err == nil {
 			t.Errorf("%q is accepted", args)
 		}
 	}

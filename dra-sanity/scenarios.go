@@ -24,7 +24,14 @@ const (
 	proto        = "k8s.io/kubelet/pkg/apis/dra/v1/api.proto"
 	registration = "k8s.io/kubelet/pkg/apis/pluginregistration/v1/api.proto"
 	types4381    = "KEP-4381, structured parameters"
-	cdiSpec      = "CDI specification: generated specs are in /var/run, which other programs clean"
+	cdiSpec      = "CDI specification: generated specs are in /var/run, which other programs clean; kubernetes/kubernetes#141433"
+	// The rest are sentences of the interface DRAPlugin in k8s.io/dynamic-resource-allocation/kubeletplugin.
+	prepareAgain   = `DRAPlugin: "This call must be idempotent because the kubelet might have to ask for preparation multiple times"`
+	lastLine       = `DRAPlugin: "the DRA driver is the last line of defense against using the same device for two different unrelated workloads"; kubernetes/kubernetes#141471`
+	otherProcess   = `DRAPlugin: "The DRA driver cannot assume that the matching PrepareResourceClaims call was handled by the same process"`
+	unprepareAgain = `DRAPlugin: "it is not an error if this gets called for a ResourceClaim which is not currently prepared"`
+	objectGone     = `DRAPlugin: "the original ResourceClaims may have been deleted already"`
+	undo           = `DRAPlugin: "UnprepareResourceClaims must undo whatever work PrepareResourceClaims did"`
 )
 
 // scenarios in the order in which they run.
@@ -39,8 +46,8 @@ var scenarios = []scenario{
 	{"slices-api-away", "after an outage of the API server for 10 seconds it runs, and its slices are the same", types4381, slicesAPIAway},
 	{"prepare", "prepare answers with each allocated device, and its CDI devices resolve", proto, prepares},
 	{"prepare-two-devices", "a claim with two devices gets both", proto, preparesTwo},
-	{"prepare-twice", "prepare of a prepared claim returns the same devices", proto, preparesTwice},
-	{"prepare-at-once", "eight calls at the same time leave the claim prepared once", proto, preparesAtOnce},
+	{"prepare-twice", "prepare of a prepared claim returns the same devices", prepareAgain, preparesTwice},
+	{"prepare-at-once", "eight calls at the same time leave the claim prepared once", prepareAgain, preparesAtOnce},
 	{"prepare-batch", "a bad claim in a call is refused, and the others can be prepared and unprepared", proto, preparesBatch},
 	{"prepare-missing", "a claim that does not exist is refused", proto, preparesMissing},
 	{"prepare-unallocated", "a claim without an allocation is refused", proto, preparesUnallocated},
@@ -48,23 +55,23 @@ var scenarios = []scenario{
 	{"prepare-bad-config", "unknown parameters are refused, and nothing is left", types4381, preparesBadConfig},
 	{"prepare-other-driver", "of a claim with devices of two drivers it prepares its own", types4381, preparesOtherDriver},
 	{"prepare-api-away", "prepare while the API server is away succeeds or fails within a minute, and succeeds afterwards", proto, preparesAPIAway},
-	{"prepare-held", "a device of a claim that was deleted but not unprepared is not prepared for another claim", "kubernetes/kubernetes#141471", preparesHeld},
+	{"prepare-held", "a device of a claim that was deleted but not unprepared is not prepared for another claim", lastLine, preparesHeld},
 	{"prepare-again", "a device is prepared for another claim after the first one is unprepared", proto, preparesAgain},
 	{"prepare-bad-names", "names that are paths create nothing outside the folders, and the driver lives", proto, preparesBadNames},
-	{"kill-prepared", "after kill -9, prepare of a prepared claim returns the same devices", proto, killPrepared},
-	{"kill-unprepare", "after kill -9 a prepared claim can be unprepared", proto, killUnprepare},
-	{"kill-within", "kill -9 at any moment of prepare and unprepare leaves a claim that can be prepared and unprepared", proto, killWithin},
+	{"kill-prepared", "after kill -9, prepare of a prepared claim returns the same devices", prepareAgain, killPrepared},
+	{"kill-unprepare", "after kill -9 a prepared claim can be unprepared", otherProcess, killUnprepare},
+	{"kill-within", "kill -9 at any moment of prepare and unprepare leaves a claim that can be prepared and unprepared", otherProcess, killWithin},
 	{"cdi-emptied", "after the folder of CDI specs was emptied a prepared claim resolves when it is prepared again", cdiSpec, cdiEmptied},
 	{"cdi-emptied-killed", "the same if the driver was killed before", cdiSpec, emptiedWhileAway},
-	{"unprepare", "nothing is left in the folder of CDI specs", proto, unprepares},
-	{"unprepare-twice", "unprepare of an unprepared claim succeeds", proto, unpreparesTwice},
-	{"unprepare-unknown", "unprepare of a claim that was never prepared succeeds", proto, unpreparesUnknown},
-	{"unprepare-deleted", "unprepare needs no object of the claim", proto, unpreparesDeleted},
+	{"unprepare", "nothing is left in the folder of CDI specs", undo, unprepares},
+	{"unprepare-twice", "unprepare of an unprepared claim succeeds", unprepareAgain, unpreparesTwice},
+	{"unprepare-unknown", "unprepare of a claim that was never prepared succeeds", unprepareAgain, unpreparesUnknown},
+	{"unprepare-deleted", "unprepare needs no object of the claim", objectGone, unpreparesDeleted},
 	{"unprepare-one-of-two", "unprepare of one claim leaves the other", proto, unpreparesOneOfTwo},
 	{"health", "the first message of its health stream comes within 10 seconds, and is of published devices", "k8s.io/kubelet/pkg/apis/dra-health/v1/api.proto", health},
 	{"terminate", "SIGTERM ends it within 30 seconds", "terminationGracePeriodSeconds", terminates},
 	{"update", "an update with two instances at a time keeps slices and prepared claims", "KEP-4381, rolling updates", updates},
-	{"many", "claims one after another leave no open file and no spec", proto, manyClaims},
+	{"many", "claims one after another leave no open file and no spec", undo, manyClaims},
 }
 
 func nothing() error { return nil }
