@@ -151,7 +151,11 @@ func (a *agent) checkScanned() error {
 	if s.Phase != controller.NoDriver {
 		return nil
 	}
-	if held := a.claimsHeld(); held > 0 {
+	held, err := a.claimsHeld()
+	if err != nil {
+		return fmt.Errorf("%s; and the claims on this node cannot be read: %w", s, err)
+	}
+	if held > 0 {
 		return fmt.Errorf("%s; and %d claims are prepared on this node: is %s the right one?", s, held, a.Names.DriverRoot)
 	}
 	return nil
@@ -205,12 +209,9 @@ func (s timedHardware) Snapshot(ctx context.Context) (gpu.Node, error) {
 	return s.Library.Snapshot(ctx)
 }
 
-func (a *agent) claimsHeld() int {
+func (a *agent) claimsHeld() (int, error) {
 	held, err := a.Held(context.Background())
-	if err != nil {
-		return 0
-	}
-	return len(held)
+	return len(held), err
 }
 
 // devicesByState counts devices for the metrics. A GPU that does not answer is
