@@ -60,9 +60,9 @@ type Faults interface {
 // create each event once. Faults while no agent runs are not told.
 type faultEvents struct {
 	events
-	// faults limits how many faults are handled.
-	faults flowcontrol.RateLimiter
-	queue  chan faultEvent
+	// handled limits how many faults are handled.
+	handled flowcontrol.RateLimiter
+	queue   chan faultEvent
 
 	// last has the last fault of each GPU. told has the time of the last event by object and
 	// reason. Only see uses them.
@@ -70,15 +70,15 @@ type faultEvents struct {
 	told map[string]time.Duration
 }
 
-// faultEvent is an event that is to be created.
+// faultEvent is an event that is to be created on an object.
 type faultEvent struct {
-	on                 corev1.ObjectReference
-	name, reason, note string
+	event
+	on corev1.ObjectReference
 }
 
 func newFaultEvents(o Options) *faultEvents {
 	return &faultEvents{
-		events: newEvents(o), faults: flowcontrol.NewTokenBucketRateLimiterWithClock(faultsPerSecond, faultsAtOnce, o.Clock),
+		events: newEvents(o), handled: flowcontrol.NewTokenBucketRateLimiterWithClock(faultsPerSecond, faultsAtOnce, o.Clock),
 		queue: make(chan faultEvent, maxQueue), last: map[gpu.PCIAddress]kernellog.XID{}, told: map[string]time.Duration{},
 	}
 }
@@ -117,7 +117,7 @@ func (f *faultEvents) see(ctx context.Context, x kernellog.XID) {
 		return
 	}
 	f.last[x.GPU] = x
-	if !f.faults.TryAccept() {
+	if !f.handled.TryAccept() {
 		klog.FromContext(ctx).V(2).Info("Too many faults of programs", "device", x.GPU.DeviceName())
 		return
 	}
@@ -241,8 +241,12 @@ func (f *faultEvents) enqueue(ctx context.Context, x kernellog.XID, u faultUser,
 		return object
 	}
 	f.told[key] = x.At
+	e := event{
+		action: faultAction, kind: corev1.EventTypeWarning, reason: reason, note: note,
+		device: x.GPU.DeviceName(), occasion: fmt.Sprintf("%s %d %s", reason, x.Number, x.At),
+	}
 	select {
-	case f.queue <- faultEvent{on, eventName(on, x.GPU.DeviceName(), fmt.Sprintf("%s %d %s", reason, x.Number, x.At)), reason, note}:
+	case f.queue <- faultEvent{e, on}:
 	default:
 		klog.FromContext(ctx).Info("Too many events wait, leaving out one about a fault", "object", object, "reason", reason)
 	}
@@ -252,7 +256,7 @@ func (f *faultEvents) enqueue(ctx context.Context, x kernellog.XID, u faultUser,
 // deliver creates an event. It retries for half an hour at most while the API server does not answer.
 func (f *faultEvents) deliver(ctx context.Context, e faultEvent) {
 	for pause := eventsBackoff(); pause.Steps > 0; {
-		err := f.create(ctx, e.on, e.name, faultAction, corev1.EventTypeWarning, e.reason, noteOf(e.note))
+		err := f.create(ctx, e.on, e.event)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
