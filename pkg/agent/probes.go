@@ -44,7 +44,7 @@ func (a *agent) handler() http.Handler {
 	}
 	mux.Handle("/", telemetry.Handler(a.metrics, state, []telemetry.Check{
 		{Name: "serving", Err: a.checkServingOrWaiting},
-		{Name: "folders", Err: a.checkFolders},
+		{Name: "folders", Err: a.restoreFolders},
 		{Name: "sockets", Err: a.checkSockets},
 		{Name: "reconciliation", Err: a.rounds.Err},
 		{Name: "scan", Err: a.scans.Err},
@@ -168,10 +168,10 @@ func (a *agent) checkRegistered() error {
 	return a.kubelet.now().CheckRegistered()
 }
 
-// checkFolders makes the CDI directory again if it is gone, and makes the plugin write
+// restoreFolders makes the CDI directory again if it is gone, and makes the plugin write
 // missing specs again. It returns an error if a folder cannot be made again, or if
 // the agent's own folder, which holds the records, was replaced.
-func (a *agent) checkFolders() error {
+func (a *agent) restoreFolders() error {
 	kubelet := a.kubelet.now()
 	if kubelet == nil {
 		return nil
