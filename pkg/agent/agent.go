@@ -81,8 +81,8 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	return &agent{c, node, known, held, newObservers(ctx, c, node, known, held), newServing(c, held)}, nil
 }
 
-// run starts the parts in the order in which they need each other, and stops
-// them in reverse. Claims of an earlier process are recovered before the kubelet
+// run starts the parts in the order in which they need each other. All parts end with the
+// context, and calls of the kubelet are finished after that. Claims of an earlier process are recovered before the kubelet
 // can send new ones, unless that takes long.
 func (a *agent) run(parent context.Context) error {
 	var parts sync.WaitGroup

@@ -270,7 +270,7 @@ func TestAgentKnowsItsClaimsAfterARestart(t *testing.T) {
 		t.Errorf("devices after a restart (-before +after):\n%s", diff)
 	}
 	// The kubelet does not ask for a claim that it has forgotten.
-	for held := b.claimsHeld(); held != 1; held = b.claimsHeld() {
+	for held, err := b.claimsHeld(); err != nil || held != 1; held, err = b.claimsHeld() {
 		if t.Context().Err() != nil {
 			t.Fatal("the claim that is gone is still held")
 		}
@@ -387,6 +387,17 @@ func TestAnAgentThatLosesTheDriverUnderPreparedClaimsIsNotReady(t *testing.T) {
 		if t.Context().Err() != nil || code == http.StatusOK {
 			t.Fatalf("/readyz = %d:\n%s", code, body)
 		}
+	}
+	// Records that cannot be read are not the same as none.
+	records := filepath.Join(n.driverDir(), "agent", "claims")
+	if err := errors.Join(os.Rename(records, records+".old"), os.WriteFile(records, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if code, body := get(t, next.agent, "/readyz"); code == http.StatusOK || !strings.Contains(body, "the claims on this node cannot be read") {
+		t.Errorf("/readyz without records = %d:\n%s", code, body)
+	}
+	if _, body := get(t, next.agent, "/metrics"); !strings.Contains(body, "gpu_dra_node_phase{") || strings.Contains(body, "gpu_dra_claims_held ") {
+		t.Errorf("/metrics counts claims without records:\n%s", body)
 	}
 }
 

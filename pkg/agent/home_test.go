@@ -146,29 +146,42 @@ func TestTheHookInTheProgramsFolderServesContainersAndGoesWithTheLastAgent(t *te
 	if err != nil {
 		t.Fatal(err)
 	}
-	installed := filepath.Join(filepath.Dir(self), "nvidia-cdi-hook")
-	if err := os.WriteFile(installed, []byte("#!/bin/sh\necho it runs\n"), 0o755); err != nil {
+	script := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\necho it runs\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := os.Remove(installed); err != nil {
-			t.Error(err)
+	for name, program := range map[string]string{"nvidia-cdi-hook": script, "gpu-memory-hook": script, "gpu-memory-limit": self} {
+		installed := filepath.Join(filepath.Dir(self), name)
+		if err := os.Symlink(program, installed); err != nil {
+			t.Fatal(err)
 		}
-	})
+		t.Cleanup(func() {
+			if err := os.Remove(installed); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 	claim := claimFor("one", "gpu-1b-00")
 	n := newNode(t, claim)
-	n.CDIHook, n.ReconcileInterval = "", 20*time.Millisecond
+	// Claims that were prepared with memory limits keep their hook.
+	n.CDIHook, n.MemoryLimits, n.ReconcileInterval = "", false, 20*time.Millisecond
 	a := n.start(t)
 	a.mustPrepare(t, claim)
 	hook := filepath.Join(n.driverDir(), "agent/nvidia-cdi-hook")
-	if err := os.Remove(hook); err != nil {
-		t.Fatal(err)
+	memoryHooks, err := filepath.Glob(filepath.Join(n.driverDir(), "agent/memory-hook/*/gpu-memory-hook"))
+	if err != nil || len(memoryHooks) != 1 {
+		t.Fatalf("memory hooks %q, %v", memoryHooks, err)
 	}
-	for _, err := os.Stat(hook); err != nil; _, err = os.Stat(hook) {
-		select {
-		case <-t.Context().Done():
-			t.Fatal("a hook that is gone is not installed again")
-		case <-time.After(time.Millisecond):
+	for _, hook := range []string{hook, memoryHooks[0]} {
+		if err := os.Remove(hook); err != nil {
+			t.Fatal(err)
+		}
+		for _, err := os.Stat(hook); err != nil; _, err = os.Stat(hook) {
+			select {
+			case <-t.Context().Done():
+				t.Fatalf("%s is not installed again", hook)
+			case <-time.After(time.Millisecond):
+			}
 		}
 	}
 	if said, err := exec.CommandContext(t.Context(), hook).CombinedOutput(); err != nil || string(said) != "it runs\n" {

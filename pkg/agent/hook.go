@@ -98,18 +98,15 @@ func copyMemoryHook(folder *home.Home) (home.MemoryHook, error) {
 }
 
 // restoreHooks installs hooks that are gone or damaged, in each round until ctx ends. No
-// container of a prepared claim starts without them.
+// container of a prepared claim starts without them, even if this agent limits no new ones.
 func (a *agent) restoreHooks(ctx context.Context) {
 	_ = wait.PollUntilContextCancel(ctx, a.ReconcileInterval, false, func(ctx context.Context) (bool, error) {
 		program, err := a.hookToInstall()
 		if program != "" {
 			_, err = a.home.InstallHook(program)
 		}
-		if a.MemoryLimits {
-			_, unlimited := copyMemoryHook(a.home)
-			err = errors.Join(err, unlimited)
-		}
-		if err != nil {
+		_, limitsErr := copyMemoryHook(a.home)
+		if err = errors.Join(err, limitsErr); err != nil {
 			klog.FromContext(ctx).V(2).Info("Cannot restore the hooks, will retry", "err", err, "after", a.ReconcileInterval)
 		}
 		return false, nil

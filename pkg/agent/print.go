@@ -25,8 +25,8 @@ const printTimeout = 30 * time.Second
 // PrintSlices scans the GPUs once and writes the ResourceSlices that the agent
 // would publish to w. It writes one line to problems for each reason why a device is
 // missing: a GPU that cannot be read, or an offer of the node that a GPU does not
-// allow. It writes one for requested attributes that do not exist. It returns an error, and writes no slices, if the node has GPUs and none can
-// be read.
+// allow. It also writes one line if requested attributes do not exist. It returns an error,
+// and writes no slices, if the node has GPUs and none can be read.
 func PrintSlices(ctx context.Context, c *Config, w, problems io.Writer) (err error) {
 	hw := openHardware(c)
 	defer func() { err = errors.Join(err, hw.close()) }() //nolint:contextcheck // closing comes after ctx has ended

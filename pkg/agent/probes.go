@@ -44,7 +44,7 @@ func (a *agent) handler() http.Handler {
 	}
 	mux.Handle("/", telemetry.Handler(a.metrics, state, []telemetry.Check{
 		{Name: "serving", Err: a.checkServingOrWaiting},
-		{Name: "folders", Err: a.checkFolders},
+		{Name: "folders", Err: a.restoreFolders},
 		{Name: "sockets", Err: a.checkSockets},
 		{Name: "reconciliation", Err: a.rounds.Err},
 		{Name: "scan", Err: a.scans.Err},
@@ -151,7 +151,11 @@ func (a *agent) checkScanned() error {
 	if s.Phase != controller.NoDriver {
 		return nil
 	}
-	if held := a.claimsHeld(); held > 0 {
+	held, err := a.claimsHeld()
+	if err != nil {
+		return fmt.Errorf("%s; and the claims on this node cannot be read: %w", s, err)
+	}
+	if held > 0 {
 		return fmt.Errorf("%s; and %d claims are prepared on this node: is %s the right one?", s, held, a.Names.DriverRoot)
 	}
 	return nil
@@ -164,10 +168,10 @@ func (a *agent) checkRegistered() error {
 	return a.kubelet.now().CheckRegistered()
 }
 
-// checkFolders makes the CDI directory again if it is gone, and makes the plugin write
+// restoreFolders makes the CDI directory again if it is gone, and makes the plugin write
 // missing specs again. It returns an error if a folder cannot be made again, or if
 // the agent's own folder, which holds the records, was replaced.
-func (a *agent) checkFolders() error {
+func (a *agent) restoreFolders() error {
 	kubelet := a.kubelet.now()
 	if kubelet == nil {
 		return nil
@@ -205,12 +209,9 @@ func (s timedHardware) Snapshot(ctx context.Context) (gpu.Node, error) {
 	return s.Library.Snapshot(ctx)
 }
 
-func (a *agent) claimsHeld() int {
+func (a *agent) claimsHeld() (int, error) {
 	held, err := a.Held(context.Background())
-	if err != nil {
-		return 0
-	}
-	return len(held)
+	return len(held), err
 }
 
 // devicesByState counts devices for the metrics. A GPU that does not answer is

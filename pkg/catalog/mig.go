@@ -27,7 +27,7 @@ type MIGOffer struct {
 	Static bool
 	// Config selects the GPUs that are cut, and their MIG devices, instead of Profiles
 	// and GPUs. It is nil for MIG devices on demand. It takes effect by
-	// [MIGOffer.Layout] and [Catalog.Partitions].
+	// [MIGOffer.Layout] and [Inputs.Partitions].
 	Config *migconfig.Config
 	// Keep keeps a layout's MIG devices, and the MIG mode of their GPUs, without a
 	// claim. So the next claim finds them.

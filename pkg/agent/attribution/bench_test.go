@@ -54,7 +54,7 @@ func BenchmarkScrape(b *testing.B) {
 	}
 	handler := telemetry.Handler(telemetry.NewMetrics(nil), telemetry.State{
 		SeesPods:   func() bool { return true },
-		ClaimsHeld: func() int { return claims }, Devices: func() map[string]int { return nil }, Phases: func() map[string]int { return nil },
+		ClaimsHeld: func() (int, error) { return claims, nil }, Devices: func() map[string]int { return nil }, Phases: func() map[string]int { return nil },
 		ConfigProblem: func() bool { return false }, GPUs: func() []telemetry.GPUHealth { return nil }, ShareSeconds: func() map[usage.Account]float64 { return nil },
 		Power: func() telemetry.Power { return telemetry.Power{} },
 		Usage: func() agentv1.Report {

@@ -93,7 +93,7 @@ func (u *Reader) Read(ctx context.Context) (agentv1.Report, error) {
 	}
 	reads.Wait()
 	errs = append(errs, u.name(ctx, held, &readings, shown))
-	return usage.New(held, u.o.Node(), readings), errors.Join(errs...)
+	return usage.ReportOf(held, u.o.Node(), readings), errors.Join(errs...)
 }
 
 // gpusOf returns the GPUs of the claims, and whether a claim has a MIG device of each.

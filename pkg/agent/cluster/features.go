@@ -54,11 +54,11 @@ const (
 // Features is the writer of [state.State.Features]. Its methods may be called from any
 // goroutine.
 type Features struct {
-	version VersionFunc // nil if the scheduler is known to be new enough
+	version VersionFunc
 	table   *state.Table[state.Features]
 
 	mu        sync.Mutex
-	asked     bool            // the version was requested, or need not be
+	asked     bool            // the version was requested
 	err       error           // why the version is not known
 	reported  string          // the version; "" until it is known
 	tooOld    bool            // the version is too old for counters, or unknown
@@ -69,7 +69,7 @@ type Features struct {
 // NewFeatures returns the features of an API server that supports all of them as
 // far as is known.
 func NewFeatures(version VersionFunc, table *state.Table[state.Features]) *Features {
-	f := &Features{version: version, table: table, asked: version == nil, dropped: map[string]bool{}}
+	f := &Features{version: version, table: table, dropped: map[string]bool{}}
 	f.write()
 	return f
 }
@@ -77,9 +77,6 @@ func NewFeatures(version VersionFunc, table *state.Table[state.Features]) *Featu
 // Run requests the version of the API server until that has succeeded once, or ctx ends. Later
 // changes come through [Features.HandleError].
 func (f *Features) Run(ctx context.Context) {
-	if f.version == nil {
-		return
-	}
 	_ = source.Backoff().DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		return f.learn(ctx) == nil, nil
 	})

@@ -66,6 +66,7 @@ type NodeConfig struct {
 	labels  source.Last[map[string]string]
 	named   source.Last[catalog.NodeConfigs]
 	layouts source.Last[migconfig.File]
+	sets    uint64 // how often an input was set
 
 	selected  *catalog.NodeConfig // last configuration that the inputs selected; nil before
 	selectErr error               // why the inputs select none now
@@ -128,6 +129,7 @@ func (c *NodeConfig) set(change func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change()
+	c.sets++
 	if !c.isKnown() {
 		return
 	}
@@ -198,20 +200,34 @@ func (c *NodeConfig) Run(ctx context.Context, s *state.State, claims Claims) {
 	changed, cancel := s.Subscribe()
 	defer cancel()
 	pause := source.Backoff()
+	var followed inputs
+	var retry <-chan time.Time
 	for ctx.Err() == nil {
-		var retry <-chan time.Time
-		claims.Read(ctx)
-		if err := c.Follow(s.Snapshot()); err != nil {
-			retry = time.After(pause.Step())
-		} else {
-			pause = source.Backoff()
+		if now := c.inputs(s); now != followed {
+			followed, retry = now, nil
+			claims.Read(ctx)
+			if err := c.Follow(s.Snapshot()); err != nil {
+				retry = time.After(pause.Step())
+			} else {
+				pause = source.Backoff()
+			}
 		}
 		select {
 		case <-ctx.Done():
 		case <-changed:
 		case <-retry:
+			followed = inputs{}
 		}
 	}
+}
+
+// inputs count the changes of what the configuration depends on.
+type inputs struct{ set, hardware uint64 }
+
+func (c *NodeConfig) inputs(s *state.State) inputs {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return inputs{c.sets, s.Revisions().Hardware}
 }
 
 // Follow makes the node follow the selected configuration if it is valid for the node's

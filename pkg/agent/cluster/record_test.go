@@ -418,5 +418,11 @@ func TestAChangeIsFollowedOnceItIsRecorded(t *testing.T) {
 		if held.reads.Load() == reads {
 			t.Error("a configuration is followed before the held devices are read")
 		}
+		reads = held.reads.Load()
+		c.state.Claimed.Set(state.Claimed{Changes: state.Changes{MIGModes: map[gpu.PCIAddress]bool{{}: true}}})
+		pass("mig", true)
+		if n := held.reads.Load() - reads; n > 0 {
+			t.Errorf("%d reads of the held devices after a change of theirs, which no configuration depends on", n)
+		}
 	})
 }

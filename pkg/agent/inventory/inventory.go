@@ -168,7 +168,7 @@ func (i *Inventory) RequestScan() { notify.Wake(i.due) }
 // watch follows hardware events until ctx ends. The scan after each attempt finds
 // what happened while no attempt was running.
 func (i *Inventory) watch(ctx context.Context) {
-	pause := scanBackoff()
+	pause := source.Backoff()
 	for {
 		began := i.o.Clock.Now()
 		err := i.o.Hardware.Watch(ctx, func(e gpu.Event) { i.event(ctx, e) })
@@ -180,7 +180,7 @@ func (i *Inventory) watch(ctx context.Context) {
 			return
 		}
 		if i.o.Clock.Since(began) > time.Minute {
-			pause = scanBackoff()
+			pause = source.Backoff()
 		}
 		after := pause.Step()
 		klog.FromContext(ctx).Info("GPU event watch ended, will retry", "err", err, "retryAfter", after)

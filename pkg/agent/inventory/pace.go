@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/source"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
@@ -31,12 +32,6 @@ const (
 	idleTime   = 10 * time.Minute
 	idleJitter = 0.2
 )
-
-// scanBackoff returns the back-off between hardware scans while a GPU is missing.
-// It is also the back-off between attempts to restart the event watch.
-func scanBackoff() wait.Backoff {
-	return wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: time.Minute}
-}
 
 // fabricBackoff returns the back-off between hardware scans while a GPU has not
 // joined its fabric.
@@ -75,7 +70,7 @@ type pace struct {
 	followUp time.Time
 }
 
-func newPace() *pace { return &pace{missing: scanBackoff(), fabric: fabricBackoff()} }
+func newPace() *pace { return &pace{missing: source.Backoff(), fabric: fabricBackoff()} }
 
 // next returns the time until the next scan, after one that has ended now.
 func (p *pace) next(o outcome, now time.Time) time.Duration {
@@ -97,7 +92,7 @@ func (p *pace) regular(o outcome) time.Duration {
 	if !o.complete {
 		return p.missing.Step()
 	}
-	p.missing = scanBackoff()
+	p.missing = source.Backoff()
 	switch {
 	case o.joining:
 		return p.fabric.Step()

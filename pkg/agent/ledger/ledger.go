@@ -173,6 +173,13 @@ func (l *Ledger) SetRefused(uid types.UID, refused bool) {
 	}
 }
 
+// IsRefused reports whether a claim could not be unprepared because of its processes.
+func (l *Ledger) IsRefused(uid types.UID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.refused[uid]
+}
+
 // inUse returns the contested devices. A device ceases to be contested when no claim holds it
 // any more.
 func (l *Ledger) inUse(held []claim.Claim) catalog.InUse {

@@ -43,8 +43,8 @@ func (p *Plugin) findContested(ctx context.Context, needs []needed, found []unne
 	p.disturbed = p.disturbedDaemons(ctx)
 	byCause := map[string]int{}
 	for _, n := range needs {
-		if n.Phase != claim.Prepared || p.refused[n.UID] {
-			continue // the status of a refused claim has the reason
+		if n.Phase != claim.Prepared || p.refused[n.UID] || p.Ledger.IsRefused(n.UID) {
+			continue // the status of the failed prepare or unprepare has the reason
 		}
 		p.shares.hold(n.object, n.Devices)
 		status := readyStatus(nameOf(n.object), n.Devices, p.Clock.Now()).withStrangers(strangers).withLimits(n.Devices, checks).withConflicts(ctx, n.Devices, p.Conflicts)

@@ -205,12 +205,9 @@ func (p *Plugin) withDisturbances(ctx context.Context, s *claimStatus, n needed)
 // tell creates the event about a disturbance on the claim and its pods. The name of the event follows
 // from its object and its text, so a pod has one about two claims.
 func (p *Plugin) tell(ctx context.Context, object *resourceapi.ResourceClaim, c condition) error {
-	for _, on := range usersOf(object) {
-		if err := p.events.create(ctx, on, eventName(on, "", c.kind+" "+c.message), disturbanceAction, corev1.EventTypeWarning, c.kind, sentence(c.message)+"."); err != nil {
-			return err
-		}
-	}
-	return nil
+	return p.events.createOnUsers(ctx, object, event{
+		action: disturbanceAction, kind: corev1.EventTypeWarning, reason: c.kind, occasion: c.kind + " " + c.message, note: sentence(c.message) + ".",
+	})
 }
 
 // drop removes a condition from all devices.

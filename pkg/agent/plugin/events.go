@@ -47,25 +47,51 @@ func newEvents(o Options) events {
 	return events{o, flowcontrol.NewTokenBucketRateLimiterWithClock(eventsPerMinute/60., eventsAtOnce, o.Clock)}
 }
 
+// event is an event about a device or a claim.
+type event struct {
+	action, kind, reason, note string
+	// device and occasion distinguish the event from others on the same object.
+	device, occasion string
+}
+
+// name returns the name of the event on an object, which the object, the device and the occasion
+// determine.
+func (e event) name(on corev1.ObjectReference) string {
+	hash := sha256.Sum256([]byte(strings.Join([]string{on.Kind, string(on.UID), e.device, e.occasion}, "\n")))
+	suffix := "." + hex.EncodeToString(hash[:8])
+	prefix := on.Name[:min(len(on.Name), validation.DNS1123SubdomainMaxLength-len(suffix))]
+	return strings.TrimRight(prefix, "-.") + suffix
+}
+
+// createOnUsers creates an event on a claim and its pods.
+func (e *events) createOnUsers(ctx context.Context, object *resourceapi.ResourceClaim, of event) error {
+	for _, on := range usersOf(object) {
+		if err := e.create(ctx, on, of); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // create creates an event on an object. It succeeds if the event exists, if the namespace ends, and
 // if a retry would be refused too.
-func (e *events) create(ctx context.Context, on corev1.ObjectReference, name, action, kind, reason, note string) error {
+func (e *events) create(ctx context.Context, on corev1.ObjectReference, of event) error {
 	if !e.limit.TryAccept() {
 		return errRateLimit
 	}
 	ctx, cancel := context.WithTimeout(ctx, eventPatience)
 	defer cancel()
 	_, err := e.Client.EventsV1().Events(on.Namespace).Create(ctx, &eventsv1.Event{
-		ObjectMeta:          metav1.ObjectMeta{Namespace: on.Namespace, Name: name},
+		ObjectMeta:          metav1.ObjectMeta{Namespace: on.Namespace, Name: of.name(on)},
 		EventTime:           metav1.NewMicroTime(e.Clock.Now()),
 		ReportingController: e.DriverName, ReportingInstance: e.NodeName[:min(len(e.NodeName), maxInstance)],
-		Action: action, Type: kind, Reason: reason, Note: note, Regarding: on,
+		Action: of.action, Type: of.kind, Reason: of.reason, Note: noteOf(of.note), Regarding: on,
 	}, metav1.CreateOptions{})
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err):
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 	case apierrors.IsInvalid(err):
-		klog.FromContext(ctx).Error(err, "The API server refuses an event", "object", klog.KRef(on.Namespace, on.Name), "reason", reason)
+		klog.FromContext(ctx).Error(err, "The API server refuses an event", "object", klog.KRef(on.Namespace, on.Name), "reason", of.reason)
 	default:
 		return fmt.Errorf("create event on %s %s/%s: %w", on.Kind, on.Namespace, on.Name, err)
 	}
@@ -94,12 +120,4 @@ func noteOf(text string) string {
 		return text
 	}
 	return strings.ToValidUTF8(text[:maxNote-len(more)], "") + more
-}
-
-// eventName returns the name of an event, which the object, the GPU and the occasion determine.
-func eventName(on corev1.ObjectReference, device, occasion string) string {
-	hash := sha256.Sum256([]byte(strings.Join([]string{on.Kind, string(on.UID), device, occasion}, "\n")))
-	suffix := "." + hex.EncodeToString(hash[:8])
-	prefix := on.Name[:min(len(on.Name), validation.DNS1123SubdomainMaxLength-len(suffix))]
-	return strings.TrimRight(prefix, "-.") + suffix
 }

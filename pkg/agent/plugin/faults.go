@@ -21,7 +21,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/node/kernellog"
 )
 
 const (
@@ -46,7 +45,7 @@ const (
 // Faults finds the programs that made faults.
 type Faults interface {
 	// Follow calls on for each XID that the driver logs from now on, until ctx ends.
-	Follow(ctx context.Context, on func(kernellog.XID))
+	Follow(ctx context.Context, on func(gpu.LoggedXID))
 	// PodOf returns the pod of a process of the kernel's log. The process may have ended. It
 	// returns "" if the pod is not known, or if the process is in none.
 	PodOf(pid int) types.UID
@@ -60,32 +59,32 @@ type Faults interface {
 // create each event once. Faults while no agent runs are not told.
 type faultEvents struct {
 	events
-	// faults limits how many faults are handled.
-	faults flowcontrol.RateLimiter
-	queue  chan faultEvent
+	// handled limits how many faults are handled.
+	handled flowcontrol.RateLimiter
+	queue   chan faultEvent
 
 	// last has the last fault of each GPU. told has the time of the last event by object and
 	// reason. Only see uses them.
-	last map[gpu.PCIAddress]kernellog.XID
+	last map[gpu.PCIAddress]gpu.LoggedXID
 	told map[string]time.Duration
 }
 
-// faultEvent is an event that is to be created.
+// faultEvent is an event that is to be created on an object.
 type faultEvent struct {
-	on                 corev1.ObjectReference
-	name, reason, note string
+	event
+	on corev1.ObjectReference
 }
 
 func newFaultEvents(o Options) *faultEvents {
 	return &faultEvents{
-		events: newEvents(o), faults: flowcontrol.NewTokenBucketRateLimiterWithClock(faultsPerSecond, faultsAtOnce, o.Clock),
-		queue: make(chan faultEvent, maxQueue), last: map[gpu.PCIAddress]kernellog.XID{}, told: map[string]time.Duration{},
+		events: newEvents(o), handled: flowcontrol.NewTokenBucketRateLimiterWithClock(faultsPerSecond, faultsAtOnce, o.Clock),
+		queue: make(chan faultEvent, maxQueue), last: map[gpu.PCIAddress]gpu.LoggedXID{}, told: map[string]time.Duration{},
 	}
 }
 
 // follow queues the events about faults until ctx ends.
 func (f *faultEvents) follow(ctx context.Context) {
-	f.Faults.Follow(ctx, func(x kernellog.XID) { f.see(ctx, x) })
+	f.Faults.Follow(ctx, func(x gpu.LoggedXID) { f.see(ctx, x) })
 }
 
 // send creates the queued events until ctx ends.
@@ -111,13 +110,13 @@ type faultUser struct {
 
 // see queues the events about an XID. It reads the claims at once: a pod that fails loses its claim
 // soon.
-func (f *faultEvents) see(ctx context.Context, x kernellog.XID) {
+func (f *faultEvents) see(ctx context.Context, x gpu.LoggedXID) {
 	of, known := cause.FaultOf(x.Number)
 	if !known || f.isOfLast(x, of) {
 		return
 	}
 	f.last[x.GPU] = x
-	if !f.faults.TryAccept() {
+	if !f.handled.TryAccept() {
 		klog.FromContext(ctx).V(2).Info("Too many faults of programs", "device", x.GPU.DeviceName())
 		return
 	}
@@ -163,7 +162,7 @@ func (u faultUser) uids() []types.UID { return slices.Sorted(maps.Keys(u.pods)) 
 
 // isOfLast reports whether an XID is about the last fault of its GPU: another line about the
 // process, or an XID that the driver logs for all programs that end with it.
-func (f *faultEvents) isOfLast(x kernellog.XID, of cause.Fault) bool {
+func (f *faultEvents) isOfLast(x gpu.LoggedXID, of cause.Fault) bool {
 	last, seen := f.last[x.GPU]
 	return seen && x.At-last.At < faultLines && (x.PID == last.PID || of.Follows || x.Number == stopped)
 }
@@ -228,7 +227,7 @@ func neighbors(users []faultUser, pod types.UID) []faultUser {
 // enqueue counts a fault and queues an event on a pod of a claim. It queues none if the object had
 // one of the reason a short time ago. It returns the object of the event: the claim, if the name of
 // the pod is not known. A claim for a PodGroup does not name its pods.
-func (f *faultEvents) enqueue(ctx context.Context, x kernellog.XID, u faultUser, pod types.UID, reason, blame, note string) (object string) {
+func (f *faultEvents) enqueue(ctx context.Context, x gpu.LoggedXID, u faultUser, pod types.UID, reason, blame, note string) (object string) {
 	on := referenceToClaim(u.Namespace, u.Name, u.UID)
 	if name := u.pods[pod]; name != "" {
 		on = corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: u.Namespace, Name: name, UID: pod}
@@ -241,8 +240,12 @@ func (f *faultEvents) enqueue(ctx context.Context, x kernellog.XID, u faultUser,
 		return object
 	}
 	f.told[key] = x.At
+	e := event{
+		action: faultAction, kind: corev1.EventTypeWarning, reason: reason, note: note,
+		device: x.GPU.DeviceName(), occasion: fmt.Sprintf("%s %d %s", reason, x.Number, x.At),
+	}
 	select {
-	case f.queue <- faultEvent{on, eventName(on, x.GPU.DeviceName(), fmt.Sprintf("%s %d %s", reason, x.Number, x.At)), reason, note}:
+	case f.queue <- faultEvent{e, on}:
 	default:
 		klog.FromContext(ctx).Info("Too many events wait, leaving out one about a fault", "object", object, "reason", reason)
 	}
@@ -252,7 +255,7 @@ func (f *faultEvents) enqueue(ctx context.Context, x kernellog.XID, u faultUser,
 // deliver creates an event. It retries for half an hour at most while the API server does not answer.
 func (f *faultEvents) deliver(ctx context.Context, e faultEvent) {
 	for pause := eventsBackoff(); pause.Steps > 0; {
-		err := f.create(ctx, e.on, e.name, faultAction, corev1.EventTypeWarning, e.reason, noteOf(e.note))
+		err := f.create(ctx, e.on, e.event)
 		if err == nil || ctx.Err() != nil {
 			return
 		}

@@ -27,7 +27,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/node/kernellog"
 )
 
 // faulting is a node whose programs make faults. A process with the PID n is of the pod "uid-pod-n".
@@ -55,7 +54,7 @@ func (f *faulting) restart() {
 	})
 }
 
-func (f *faulting) Follow(context.Context, func(kernellog.XID)) {}
+func (f *faulting) Follow(context.Context, func(gpu.LoggedXID)) {}
 
 func (f *faulting) PodOf(pid int) types.UID {
 	if pid == 0 || slices.Contains(f.ended, pid) {
@@ -74,7 +73,7 @@ func (f *faulting) PodsOf(_ context.Context, ref claim.Ref) map[types.UID]string
 // log logs an XID of the GPU 1b-00.
 func (f *faulting) log(t *testing.T, at time.Duration, xid uint64, pid int) {
 	t.Helper()
-	f.see(t.Context(), kernellog.XID{At: at, GPU: gpu.PCIAddress{Bus: 0x1b}, Number: xid, PID: pid, Command: "train"})
+	f.see(t.Context(), gpu.LoggedXID{At: at, GPU: gpu.PCIAddress{Bus: 0x1b}, Number: xid, PID: pid, Command: "train"})
 }
 
 // sent creates the queued events.

@@ -23,33 +23,26 @@ import (
 // healthAction is the action of the events.
 const healthAction = "CheckHealth"
 
-// healthEvent is an event for all users of a GPU through one claim.
-type healthEvent struct {
-	kind, reason, note string
-	// occasion distinguishes the event from others about the same GPU and claim.
-	occasion string
-}
-
 // failure returns the event of a GPU that has failed. Its users read it, so it has only texts
 // of the table: the error of the driver may name other users' processes.
-func (h *healthEvents) failure(c reportedCause, address gpu.PCIAddress) healthEvent {
+func (h *healthEvents) failure(c reportedCause, address gpu.PCIAddress) event {
 	of := cause.Unhealthy(c.Cause).For(h.NodeName, address.DeviceName(), address.String())
-	return healthEvent{
-		kind: corev1.EventTypeWarning, reason: v1alpha1.ReasonGPUUnhealthy,
+	return event{
+		action: healthAction, kind: corev1.EventTypeWarning, reason: v1alpha1.ReasonGPUUnhealthy,
 		note: fmt.Sprintf("%s of node %s is unhealthy (%s): %s. %s. What to do: %s.",
 			address.DeviceName(), h.NodeName, of.Code, of.Meaning, sentence(of.Effect), of.User),
-		occasion: c.occasion(),
+		device: address.DeviceName(), occasion: c.occasion(),
 	}
 }
 
 // recovery returns the event of a GPU that is well again.
-func (h *healthEvents) recovery(r report) healthEvent {
+func (h *healthEvents) recovery(r report) event {
 	first := r.Causes[0]
-	return healthEvent{
-		kind: corev1.EventTypeNormal, reason: v1alpha1.ReasonGPUHealthy,
+	return event{
+		action: healthAction, kind: corev1.EventTypeNormal, reason: v1alpha1.ReasonGPUHealthy,
 		note: fmt.Sprintf("%s of node %s is healthy again (it was %s). A program that has failed does not recover by itself: delete its pod, so that its controller starts it again.",
 			r.GPU, h.NodeName, cause.Unhealthy(first.Cause).Code),
-		occasion: "healthy " + first.occasion(),
+		device: r.GPU, occasion: "healthy " + first.occasion(),
 	}
 }
 
@@ -61,7 +54,7 @@ func sentence(clause string) string {
 
 // create creates the event on the claim and on the pods that it is reserved for. It succeeds
 // if they exist already, and if the claim or its namespace is gone.
-func (h *healthEvents) create(ctx context.Context, r *report, e healthEvent) error {
+func (h *healthEvents) create(ctx context.Context, r *report, e event) error {
 	limited, cancel := context.WithTimeout(ctx, eventPatience)
 	defer cancel()
 	object, err := h.Client.ResourceV1().ResourceClaims(r.Namespace).Get(limited, r.Name, metav1.GetOptions{})
@@ -73,28 +66,19 @@ func (h *healthEvents) create(ctx context.Context, r *report, e healthEvent) err
 	}
 	before := len(r.Created)
 	for _, on := range usersOf(object) {
-		if err = h.createOn(ctx, on, r, e); err != nil {
+		// An agent that has forgotten the event creates it by the same name.
+		if slices.Contains(r.Created, e.name(on)) {
+			continue
+		}
+		if err = h.events.create(ctx, on, e); err != nil {
 			break
 		}
+		r.Created = append(r.Created, e.name(on))
 	}
 	if err != nil && len(r.Created) > before {
 		err = errors.Join(err, h.reports.write(*r))
 	}
 	return err
-}
-
-// createOn creates the event on one object. Its name follows from the report, so that an
-// agent that has forgotten the event does not create another one.
-func (h *healthEvents) createOn(ctx context.Context, on corev1.ObjectReference, r *report, e healthEvent) error {
-	name := eventName(on, r.GPU, e.occasion)
-	if slices.Contains(r.Created, name) {
-		return nil
-	}
-	if err := h.events.create(ctx, on, name, healthAction, e.kind, e.reason, e.note); err != nil {
-		return err
-	}
-	r.Created = append(r.Created, name)
-	return nil
 }
 
 // isAnswer reports whether an error is about one object, so that a request for another

@@ -204,7 +204,7 @@ func TestEventsOfEveryCauseFitTheAPI(t *testing.T) {
 	}
 	long := corev1.ObjectReference{Kind: "Pod", Name: strings.Repeat("a.", 126) + "a", UID: "uid"}
 	for _, on := range []corev1.ObjectReference{long, {Kind: "Pod", Name: "short", UID: "uid"}} {
-		if name := eventName(on, "gpu-1b-00", "xid-79"); len(validation.IsDNS1123Subdomain(name)) > 0 {
+		if name := (event{device: "gpu-1b-00", occasion: "xid-79"}).name(on); len(validation.IsDNS1123Subdomain(name)) > 0 {
 			t.Errorf("the name %q is invalid", name)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/home"
 )
 
 // metadataFile is one of the files that upstream writes for claims:
@@ -37,16 +38,13 @@ func (p Place) specPattern() string {
 }
 
 func (p Place) filePattern() string {
-	return filepath.Join(p.DataDir, metadataDir, "*", "*", "metadata.json")
+	return filepath.Join(p.DataDir, home.MetadataDir, "*", "*", "metadata.json")
 }
-
-// metadataDir is the folder of the metadata files below the data directory.
-const metadataDir = "dra-device-metadata"
 
 // MetadataFolder returns the path below the data directory of the folder with the metadata
 // files of a claim.
 func MetadataFolder(namespace, claim string) string {
-	return filepath.Join(metadataDir, namespace+"_"+claim)
+	return filepath.Join(home.MetadataDir, namespace+"_"+claim)
 }
 
 // metadata returns the existing files. A directory is named after a claim and can contain

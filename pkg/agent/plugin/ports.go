@@ -50,6 +50,8 @@ type Ledger interface {
 	Changed()
 	// SetRefused sets whether a claim could not be unprepared because of its processes.
 	SetRefused(uid types.UID, refused bool)
+	// IsRefused returns what SetRefused has set last.
+	IsRefused(uid types.UID) bool
 	// SetContested replaces the findings of the last round: claims that hold devices
 	// which they need or do not need according to the API, and strangers. New claims
 	// must get no device of an unneeded claim or with a stranger. A claim in neither

@@ -28,6 +28,7 @@ type told struct {
 	needed, contested []types.UID
 	strangers         []claim.Stranger
 	checked           []kind.Name
+	refused           map[types.UID]bool
 }
 
 func (t *told) tell(event string, of ...any) {
@@ -36,7 +37,12 @@ func (t *told) tell(event string, of ...any) {
 
 func (t *told) Changed() { t.tell("changed") }
 
-func (t *told) SetRefused(uid types.UID, refused bool) { t.tell("refused", uid, refused) }
+func (t *told) SetRefused(uid types.UID, refused bool) {
+	t.tell("refused", uid, refused)
+	t.refused[uid] = refused
+}
+
+func (t *told) IsRefused(uid types.UID) bool { return t.refused[uid] }
 
 func (t *told) SetContested(needed, unneeded []types.UID, _ []claim.Stranger) {
 	t.needed, t.contested = needed, unneeded
@@ -66,6 +72,8 @@ type untold struct{}
 func (untold) Changed() {}
 
 func (untold) SetRefused(types.UID, bool) {}
+
+func (untold) IsRefused(types.UID) bool { return false }
 
 func (untold) SetContested(_, _ []types.UID, _ []claim.Stranger) {}
 
@@ -140,7 +148,7 @@ func TestTheNodeLearnsWhatBecomesOfClaims(t *testing.T) {
 
 // hear records the events of the plugin from now on.
 func hear(p *Plugin) *told {
-	t := &told{}
+	t := &told{refused: map[types.UID]bool{}}
 	p.Ledger, p.Foreign, p.Hardware, p.Accounts = t, t, t, t
 	return t
 }

@@ -61,17 +61,21 @@ func TestAFailedUnprepareKeepsTheQueuedStatus(t *testing.T) {
 }
 
 func TestAClaimThatCannotBeReleasedSaysWhy(t *testing.T) {
-	_, objects := sharing()
+	held, objects := sharing()
 	one := objects[0]
 	client := fake.NewClientset(one)
-	p := newTestPlugin(client, &claims{})
-	p.Claims = stuck{&claims{}, fmt.Errorf("destroy 1g.10gb@2: %w: it is open in process 17", gpu.ErrInUse)}
+	p := newTestPlugin(client, held)
+	hear(p)
+	p.Claims = stuck{held, fmt.Errorf("destroy 1g.10gb@2: %w: it is open in process 17", gpu.ErrInUse)}
 	for _, uid := range []types.UID{"uid-of-an-earlier-claim", one.UID} {
 		object := nameOf(one)
 		object.UID = uid
 		if _, err := p.UnprepareResourceClaims(t.Context(), []kubeletplugin.NamespacedObject{object}); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if _, _, err := p.compareHeld(t.Context()); err != nil { // a round does not report it as prepared
+		t.Fatal(err)
 	}
 	status := p.status.wanted[one.UID]
 	if status == nil || len(p.status.wanted) != 1 {

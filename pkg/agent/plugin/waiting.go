@@ -56,14 +56,11 @@ func (w *waiting) notify(err error) {
 
 // tellRefusal creates the event on the claim and its pods. An object has one for each reason of the
 // error.
-func (p *Plugin) tellRefusal(ctx context.Context, object *resourceapi.ResourceClaim, action, event, what string, err error) error {
-	for _, on := range usersOf(object) {
-		note := noteOf(fmt.Sprintf("Claim %s %s, and is tried again: %v", object.Name, what, err))
-		if err := p.events.create(ctx, on, eventName(on, object.Name, event+" "+Reason(err)), action, corev1.EventTypeWarning, event, note); err != nil {
-			return err
-		}
-	}
-	return nil
+func (p *Plugin) tellRefusal(ctx context.Context, object *resourceapi.ResourceClaim, action, reason, what string, err error) error {
+	return p.events.createOnUsers(ctx, object, event{
+		action: action, kind: corev1.EventTypeWarning, reason: reason, device: object.Name, occasion: reason + " " + Reason(err),
+		note: fmt.Sprintf("Claim %s %s, and is tried again: %v", object.Name, what, err),
+	})
 }
 
 // notifyUnprepare reports why a claim cannot be released. The kubelet says so only in its log.

@@ -133,8 +133,11 @@ func (r *Reader[T]) Follow(ctx context.Context, c clock.Clock, wake <-chan struc
 		var again <-chan time.Time
 		if last := r.Last(); last.Err != nil {
 			again = c.After(pause.Step())
-		} else if after := next(last.Value); after > 0 {
-			pause, again = Backoff(), c.After(after)
+		} else {
+			pause = Backoff()
+			if after := next(last.Value); after > 0 {
+				again = c.After(after)
+			}
 		}
 		select {
 		case <-ctx.Done():

@@ -109,8 +109,18 @@ func TestAFailedReadKeepsTheLastValueAndIsRetried(t *testing.T) {
 		failure, reads = nil, 0
 		mu.Unlock()
 		want("after it", 1, 1, 1)
-		if log := logger.GetSink().(ktesting.Underlier).GetBuffer().String(); strings.Count(log, "Cannot read") != 1 {
-			t.Errorf("want one line, got:\n%s", log)
+		mu.Lock()
+		failure, reads = errors.New("away"), 0
+		mu.Unlock()
+		wake <- struct{}{}
+		<-time.After(10 * time.Second)
+		mu.Lock()
+		if reads != 4 {
+			t.Errorf("%d reads in the first 10 s of a later failure, want 4: after 1, 2 and 4 s", reads)
+		}
+		mu.Unlock()
+		if log := logger.GetSink().(ktesting.Underlier).GetBuffer().String(); strings.Count(log, "Cannot read") != 2 {
+			t.Errorf("want a line for each failure, got:\n%s", log)
 		}
 		cancel()
 		<-done

@@ -78,7 +78,7 @@ func TestAProbeAnswersWhileChecksHang(t *testing.T) {
 func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 	metrics := NewMetrics([]string{"AlreadyInUse"})
 	state := State{
-		ClaimsHeld:    func() int { return 3 },
+		ClaimsHeld:    func() (int, error) { return 3, nil },
 		SeesPods:      func() bool { return true },
 		Devices:       func() map[string]int { return map[string]int{"healthy": 7, "unhealthy": 1} },
 		ConfigProblem: func() bool { return true },
@@ -202,7 +202,7 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 // Claims are prepared without metrics.
 func TestAPanicOfACollectorCostsOnlyItsMetrics(t *testing.T) {
 	state := State{
-		ClaimsHeld: func() int { return 3 }, SeesPods: func() bool { return true }, ConfigProblem: func() bool { return false },
+		ClaimsHeld: func() (int, error) { return 3, nil }, SeesPods: func() bool { return true }, ConfigProblem: func() bool { return false },
 		Devices: func() map[string]int { return map[string]int{"healthy": 7} }, Phases: func() map[string]int { panic("no phase") },
 		Usage: func() agentv1.Report { panic("no report") }, GPUs: func() []GPUHealth { return nil },
 		ShareSeconds: func() map[usage.Account]float64 { return nil }, Power: func() Power { return Power{} },
@@ -217,7 +217,7 @@ func TestAPanicOfACollectorCostsOnlyItsMetrics(t *testing.T) {
 
 func TestARowThatIsNotValidCostsOnlyItself(t *testing.T) {
 	state := State{
-		ClaimsHeld: func() int { return 1 }, SeesPods: func() bool { return true }, ConfigProblem: func() bool { return false },
+		ClaimsHeld: func() (int, error) { return 1, nil }, SeesPods: func() bool { return true }, ConfigProblem: func() bool { return false },
 		Devices: func() map[string]int { return nil }, Phases: func() map[string]int { return nil },
 		ShareSeconds: func() map[usage.Account]float64 { return nil }, GPUs: func() []GPUHealth { return nil }, Power: func() Power { return Power{} },
 		Usage: func() agentv1.Report {

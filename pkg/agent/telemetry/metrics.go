@@ -65,7 +65,7 @@ func NewMetrics(refusals []string) *Metrics {
 	}
 	m := &Metrics{
 		registry:       prometheus.NewRegistry(),
-		prepare:        histogram("prepare_duration_seconds", "Time to prepare one claim, by the kind of its devices (gpu, gpu-share, mig, mig-share, timeslice) and the outcome.", "kind", "outcome"),
+		prepare:        histogram("prepare_duration_seconds", "Time to prepare one claim, by the kind of its devices (gpu, gpu-share, mig, mig-share, timeslice, seat, monitor, or unknown) and the outcome.", "kind", "outcome"),
 		unprepare:      histogram("unprepare_duration_seconds", "Time to unprepare one claim, by the outcome.", "outcome"),
 		step:           histogram("step_duration_seconds", "Time of one step of a claim's plan, by step, direction (do, undo) and outcome.", "step", "direction", "outcome"),
 		statusWrites:   counter("status_writes_total", "Writes of a claim's status.devices, by outcome; dropped ones were for claims that are gone or deallocated.", "outcome"),

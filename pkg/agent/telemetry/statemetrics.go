@@ -19,7 +19,7 @@ import (
 // State is the state of the agent at the time of a scrape.
 type State struct {
 	// ClaimsHeld is the number of claims that hold devices of this node.
-	ClaimsHeld func() int
+	ClaimsHeld func() (int, error)
 	// SeesPods reports whether the agent sees the processes of pods.
 	SeesPods func() bool
 	// Devices counts published devices by state: "healthy", "unhealthy",
@@ -85,7 +85,7 @@ func ofGPU(name, help string) series { return gauge("device_"+name, help, "devic
 func (s State) registry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	for _, c := range []collector{
-		value("claims_held", "Claims that hold devices of this node.", func() float64 { return float64(s.ClaimsHeld()) }),
+		held(s.ClaimsHeld),
 		value("node_config_problem", "1 if the node's labels, its configuration or the names in --attributes are not followed; the log has the reason.", func() float64 { return number(s.ConfigProblem()) }),
 		value("pod_processes_visible", "1 if the agent sees the processes of pods, so that a container that does not compute at the moment keeps its GPU after a forced deletion; 0 without hostPID.", func() float64 { return number(s.SeesPods()) }),
 		counts(gauge("devices", "Devices of this node by state: healthy, unhealthy, or unreadable for GPUs that do not answer.", "state"), s.Devices),
@@ -124,6 +124,16 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 func value(name, help string, read func() float64) collector {
 	of := gauge(name, help)
 	return func(send sender) { send(of, read()) }
+}
+
+// held counts claims. It has no value if they cannot be read.
+func held(read func() (int, error)) collector {
+	of := gauge("claims_held", "Claims that hold devices of this node.")
+	return func(send sender) {
+		if n, err := read(); err == nil {
+			send(of, float64(n))
+		}
+	}
 }
 
 // counts has one value per label.

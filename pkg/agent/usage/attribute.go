@@ -69,11 +69,11 @@ type LimitedDevice struct {
 	Bytes  uint64
 }
 
-// New returns the use of a node by its claims. Processes are counted once, for the claims of
+// ReportOf returns the use of a node by its claims. Processes are counted once, for the claims of
 // their pod on the device: of several claims for the one that the container uses, and if it
 // uses several of them in proportion to their memory. A container that the driver limits
 // has the memory that the driver counts.
-func New(claims []claim.Claim, node Node, readings Readings) agentv1.Report {
+func ReportOf(claims []claim.Claim, node Node, readings Readings) agentv1.Report {
 	all := rows{}
 	holders := map[gpu.PCIAddress][]*holder{}
 	for _, c := range claims {

@@ -262,7 +262,7 @@ a gpu-1b-00 hardware p-name/c-name sm=0`,
 		"all GPUs, to monitor them": {[]claim.Claim{held("a", pods("p"), claim.Device{Name: kindtest.Name("node-gpus")})}, onFirst(), ``},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, text(usage.New(c.claims, node(), c.readings))); diff != "" {
+			if diff := cmp.Diff(c.want, text(usage.ReportOf(c.claims, node(), c.readings))); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -301,7 +301,7 @@ b gpu-1b-00 none p-name/d-name used=6 sm=0`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			processes.Uses = c.uses
-			if diff := cmp.Diff(promised+c.want, text(usage.New(claims, node(), processes))); diff != "" {
+			if diff := cmp.Diff(promised+c.want, text(usage.ReportOf(claims, node(), processes))); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -310,7 +310,7 @@ b gpu-1b-00 none p-name/d-name used=6 sm=0`,
 	device := func(claim types.UID, gib uint64) usage.LimitedDevice {
 		return usage.LimitedDevice{Claim: claim, Device: "gpu-1b-00", Bytes: gib * gi}
 	}
-	got := usage.New(claims, node(), usage.Readings{Limited: []usage.Limited{limited(in("p", "c", 0), 40*gi, 4*gi, device("a", 10), device("b", 30))}})
+	got := usage.ReportOf(claims, node(), usage.Readings{Limited: []usage.Limited{limited(in("p", "c", 0), 40*gi, 4*gi, device("a", 10), device("b", 30))}})
 	const want = promised + `a gpu-1b-00 none p-name/c-name used=1 limit=10
 b gpu-1b-00 none p-name/c-name used=3 limit=30`
 	if diff := cmp.Diff(want, text(got)); diff != "" {
@@ -326,7 +326,7 @@ func TestNoByteIsLostOrCountedTwice(t *testing.T) {
 	p := in("p", "c", 0)
 	p.MemoryBytes = 10*gi + 1
 	var sum uint64
-	for _, row := range usage.New(claims, node(), onFirst(p)).Rows {
+	for _, row := range usage.ReportOf(claims, node(), onFirst(p)).Rows {
 		if row.MemoryUsedBytes != nil {
 			sum += *row.MemoryUsedBytes
 		}
@@ -341,7 +341,7 @@ func TestAReportIsBounded(t *testing.T) {
 	for i := range agentv1.MaxRows {
 		processes = append(processes, in("p", fmt.Sprint(i), 1))
 	}
-	r := usage.New([]claim.Claim{held("a", pods("p"), shareOf(10, 0))}, node(), onFirst(processes...))
+	r := usage.ReportOf([]claim.Claim{held("a", pods("p"), shareOf(10, 0))}, node(), onFirst(processes...))
 	if len(r.Rows) != agentv1.MaxRows || r.Omitted != 1 || r.Rows[0].Container != "" {
 		t.Errorf("%d rows and %d omitted, first %+v; want %d, 1 and the row of the claim", len(r.Rows), r.Omitted, r.Rows[0], agentv1.MaxRows)
 	}

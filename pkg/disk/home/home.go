@@ -19,13 +19,10 @@ import (
 
 const (
 	// name is the name of the home in the driver's folder.
-	name        = "agent"
-	lockName    = "lock"
-	metadataDir = "dra-device-metadata"
-
-	claimsDir, modesDir, keptDir        = "claims", "mig-modes", "mig-devices"
-	intervalsDir, computeDir, faultsDir = "time-slices", "compute-modes", "faults"
-	configDir, eventsDir                = "node-config", "events"
+	name     = "agent"
+	lockName = "lock"
+	// MetadataDir is the name of upstream's folder of metadata files in the driver's folder.
+	MetadataDir = "dra-device-metadata"
 	// mode is the mode of the home and of the driver's folder. Only root reads them:
 	// the agent, and the container runtime, which runs the hook.
 	mode = 0o750
@@ -38,12 +35,36 @@ type Home struct {
 	held      *folder.Lock
 	alone     func()
 
-	// Claims, MIGModes, MIGDevices, TimeSlices, ComputeModes and Faults are the records.
 	Claims, MIGModes, MIGDevices, TimeSlices, ComputeModes, Faults *store.Store
-	// NodeConfig stores the configuration that the node follows. It goes with the home.
-	NodeConfig *store.Store
-	// Events stores the records of events about GPUs. It goes with the home.
-	Events *store.Store
+	// NodeConfig stores the configuration that the node follows, and Events those about GPUs.
+	NodeConfig, Events *store.Store
+}
+
+// records is a store in the home.
+type records struct {
+	dir   string
+	store **store.Store
+	fs    store.FS
+	// keepsHome is set if the home stays while the store has a record.
+	keepsHome bool
+}
+
+// records returns all stores.
+//
+// A MIG mode can outlive the boot of the machine, and the configuration of the node does. Claims,
+// MIG devices, time slices, compute modes and faults do not. An event about a GPU that a reboot
+// has repaired is not worth a sync.
+func (h *Home) records() []records {
+	return []records{
+		{"claims", &h.Claims, store.Unsynced{}, true},
+		{"mig-modes", &h.MIGModes, store.Disk{}, true},
+		{"mig-devices", &h.MIGDevices, store.Unsynced{}, true},
+		{"time-slices", &h.TimeSlices, store.Unsynced{}, true},
+		{"compute-modes", &h.ComputeModes, store.Unsynced{}, true},
+		{"faults", &h.Faults, store.Unsynced{}, true},
+		{"node-config", &h.NodeConfig, store.Disk{}, false},
+		{"events", &h.Events, store.Unsynced{}, false},
+	}
 }
 
 // Enter holds the home in a driver's folder and creates it if it is missing. It waits
@@ -65,24 +86,8 @@ func Enter(ctx context.Context, driverDir string, alone func()) (*Home, error) {
 	if h.held, err = folder.Share(ctx, h.dir, mode); err != nil {
 		return nil, fmt.Errorf("enter the agent's folder: %w", err)
 	}
-	// A MIG mode can outlive the boot of the machine, and the configuration of the node
-	// does. Claims, MIG devices, time slices, compute modes and faults do not. An event about a
-	// GPU that a reboot has repaired is not worth a sync.
-	for _, s := range []struct {
-		dir     string
-		records **store.Store
-		fs      store.FS
-	}{
-		{claimsDir, &h.Claims, store.Unsynced{}},
-		{modesDir, &h.MIGModes, store.Disk{}},
-		{keptDir, &h.MIGDevices, store.Unsynced{}},
-		{intervalsDir, &h.TimeSlices, store.Unsynced{}},
-		{computeDir, &h.ComputeModes, store.Unsynced{}},
-		{faultsDir, &h.Faults, store.Unsynced{}},
-		{configDir, &h.NodeConfig, store.Disk{}},
-		{eventsDir, &h.Events, store.Unsynced{}},
-	} {
-		if *s.records, err = store.Open(filepath.Join(h.dir, s.dir), s.fs); err != nil {
+	for _, r := range h.records() {
+		if *r.store, err = store.Open(filepath.Join(h.dir, r.dir), r.fs); err != nil {
 			return nil, errors.Join(fmt.Errorf("enter the agent's folder: %w", err), h.Close())
 		}
 	}
@@ -100,8 +105,8 @@ func (h *Home) Check() error {
 	if err := h.held.Check(); err != nil {
 		return fmt.Errorf("the agent's folder was replaced, restart the agent: %w", err)
 	}
-	for _, dir := range []string{claimsDir, modesDir, keptDir, intervalsDir, computeDir, faultsDir, configDir, eventsDir} {
-		if _, err := os.Stat(filepath.Join(h.dir, dir)); err != nil {
+	for _, r := range h.records() {
+		if _, err := os.Stat(filepath.Join(h.dir, r.dir)); err != nil {
 			return fmt.Errorf("records are gone, restart the agent: %w", err)
 		}
 	}
@@ -128,8 +133,11 @@ func (h *Home) Leave(needed func() (bool, error)) (err error) {
 		return err
 	}
 	h.alone()
-	for _, records := range h.stores() {
-		if empty, err := records.Empty(); err != nil || !empty {
+	for _, r := range h.records() {
+		if !r.keepsHome {
+			continue
+		}
+		if empty, err := (*r.store).Empty(); err != nil || !empty {
 			return err
 		}
 	}
@@ -139,18 +147,15 @@ func (h *Home) Leave(needed func() (bool, error)) (err error) {
 	return h.remove()
 }
 
-// stores returns the records for which the home stays.
-func (h *Home) stores() []*store.Store {
-	return []*store.Store{h.Claims, h.MIGModes, h.MIGDevices, h.TimeSlices, h.ComputeModes, h.Faults}
-}
-
 // remove removes the files and folders of the agents and no others. The home and then
 // the driver's folder are last; an agent that enters creates both.
 func (h *Home) remove() error {
 	var errs []error
-	errs = append(errs, deleteAll(h.NodeConfig), deleteAll(h.Events))
-	for _, records := range append(h.stores(), h.NodeConfig, h.Events) {
-		errs = append(errs, records.Remove())
+	for _, r := range h.records() {
+		if !r.keepsHome {
+			errs = append(errs, deleteAll(*r.store))
+		}
+		errs = append(errs, (*r.store).Remove())
 	}
 	entries, err := os.ReadDir(h.dir)
 	errs = append(errs, err)
@@ -160,7 +165,7 @@ func (h *Home) remove() error {
 		}
 	}
 	errs = append(errs, h.removeMemoryHook(), h.removeCallLocks())
-	for _, dir := range []string{filepath.Join(h.driverDir, metadataDir), h.Limits(), h.dir, h.driverDir} {
+	for _, dir := range []string{filepath.Join(h.driverDir, MetadataDir), h.Limits(), h.dir, h.driverDir} {
 		errs = append(errs, folder.Remove(dir))
 	}
 	return errors.Join(errs...)

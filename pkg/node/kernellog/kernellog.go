@@ -21,18 +21,6 @@ import (
 // Log is the path of a kernel's log. It is "/dev/kmsg", or a plain file of such records.
 type Log string
 
-// XID is an XID that the NVIDIA driver has logged.
-type XID struct {
-	// At is the time of the record since the boot. All readers of the log have the same.
-	At     time.Duration
-	GPU    gpu.PCIAddress
-	Number uint64
-	// PID is the process in the machine's PID namespace, 0 if the driver does not know it.
-	PID int
-	// Command is the start of the process' name, which its tenant chooses.
-	Command string
-}
-
 const (
 	// reopenAfter is the time between attempts to open the log.
 	reopenAfter = time.Minute
@@ -53,7 +41,7 @@ func (l Log) Check() error {
 
 // Follow calls on for each new XID, one at a time, until ctx ends. It logs a failure to read the
 // log, and retries.
-func (l Log) Follow(ctx context.Context, on func(XID)) {
+func (l Log) Follow(ctx context.Context, on func(gpu.LoggedXID)) {
 	last := ""
 	for ctx.Err() == nil {
 		err := l.followOnce(ctx, on)
@@ -66,7 +54,7 @@ func (l Log) Follow(ctx context.Context, on func(XID)) {
 	}
 }
 
-func (l Log) followOnce(ctx context.Context, on func(XID)) error {
+func (l Log) followOnce(ctx context.Context, on func(gpu.LoggedXID)) error {
 	file, err := os.Open(string(l))
 	if err != nil {
 		return err
@@ -86,7 +74,7 @@ func (l Log) followOnce(ctx context.Context, on func(XID)) error {
 
 // follow reads records until ctx ends or a read fails. Each read of the device returns one record.
 // The lines of a record after its first one begin with a space.
-func follow(ctx context.Context, log io.Reader, on func(XID)) error {
+func follow(ctx context.Context, log io.Reader, on func(gpu.LoggedXID)) error {
 	lines := bufio.NewReaderSize(log, maxRecord)
 	for ctx.Err() == nil {
 		line, err := lines.ReadSlice('\n')
@@ -124,18 +112,18 @@ func wait(ctx context.Context, d time.Duration) {
 var record = regexp.MustCompile(`^[0-7],\d{1,20},(\d{1,15}),[^;]{0,128};NVRM: Xid \((?:PCI:)?([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?: GPU-I:\d{1,3})?(?: GPU-CI:\d{1,3})?\): (\d{1,6}), (?:pid=(?:(\d{1,9})|'<unknown>'), (?:name=([^,]{0,15}))?)?`)
 
 // parse returns the XID of a record; ok is false for any other record.
-func parse(line []byte) (x XID, ok bool) {
+func parse(line []byte) (x gpu.LoggedXID, ok bool) {
 	m := record.FindSubmatch(line)
 	if m == nil {
-		return XID{}, false
+		return gpu.LoggedXID{}, false
 	}
 	address, err := gpu.ParsePCIAddress(string(m[2]) + ".0")
 	if err != nil {
-		return XID{}, false
+		return gpu.LoggedXID{}, false
 	}
 	// The expression admits no digits that these calls refuse.
 	at, _ := strconv.ParseInt(string(m[1]), 10, 64)
 	number, _ := strconv.ParseUint(string(m[3]), 10, 64)
 	pid, _ := strconv.Atoi(string(m[4]))
-	return XID{At: time.Duration(at) * time.Microsecond, GPU: address, Number: number, PID: pid, Command: string(m[5])}, true
+	return gpu.LoggedXID{At: time.Duration(at) * time.Microsecond, GPU: address, Number: number, PID: pid, Command: string(m[5])}, true
 }

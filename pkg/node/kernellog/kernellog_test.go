@@ -24,7 +24,7 @@ func TestXIDsOfRealDrivers(t *testing.T) {
 	bus := func(domain uint32, bus, device uint8) gpu.PCIAddress {
 		return gpu.PCIAddress{Domain: domain, Bus: bus, Device: device}
 	}
-	for line, want := range map[string]XID{
+	for line, want := range map[string]gpu.LoggedXID{
 		"3,917,249259018,-;NVRM: Xid (PCI:0000:00:06): 31, pid=11534, name=gpuload, channel 0x0000000e, intr 00000000. MMU Fault: ENGINE GRAPHICS": {
 			At: 249259018 * time.Microsecond, GPU: bus(0, 0, 6), Number: 31, PID: 11534, Command: "gpuload",
 		},
@@ -96,7 +96,7 @@ func TestReadingGoesOnAfterRecordsThatAreLost(t *testing.T) {
 		strings.Replace(xid, "%s", "31", 1), unix.EPIPE, strings.Repeat("x", maxRecord), "\n", strings.Replace(xid, "%s", "13", 1),
 	}
 	var got []uint64
-	if err := follow(t.Context(), log, func(x XID) { got = append(got, x.Number) }); !errors.Is(err, unix.EIO) {
+	if err := follow(t.Context(), log, func(x gpu.LoggedXID) { got = append(got, x.Number) }); !errors.Is(err, unix.EIO) {
 		t.Errorf("error %v", err)
 	}
 	if diff := cmp.Diff([]uint64{31, 13}, got); diff != "" {
@@ -123,7 +123,7 @@ func TestFollowStartsAtTheEndOfTheLog(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			Log(path).Follow(ctx, func(x XID) { got = append(got, x.Number) })
+			Log(path).Follow(ctx, func(x gpu.LoggedXID) { got = append(got, x.Number) })
 		}()
 		synctest.Wait()
 		add("31")
@@ -147,7 +147,7 @@ func TestFollowEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	done := make(chan struct{})
-	go func() { defer close(done); log.Follow(ctx, func(XID) {}) }()
+	go func() { defer close(done); log.Follow(ctx, func(gpu.LoggedXID) {}) }()
 	select {
 	case <-done:
 	case <-time.After(10 * time.Second):

@@ -51,7 +51,7 @@ func (k keptPartitions) openers(ctx context.Context, name kind.Name, others *jou
 	if err = errors.Join(err, unread); len(open) == 0 {
 		subject = "the GPU"
 		holders, unlisted := others.List(ctx)
-		open, unread = k.Openers([]string{fmt.Sprintf("/dev/nvidia%d", g.Minor)})
+		open, unread = k.Openers([]string{nodeOf(g.GPU)})
 		err = errors.Join(err, unlisted, unread)
 		maps.DeleteFunc(open, func(_ int, t gpu.Task) bool {
 			return t.IsMPS() || slices.ContainsFunc(holders, func(h journal.Holder) bool { return slices.Contains(h.Pods, types.UID(t.PodUID)) })
