@@ -220,41 +220,6 @@ func (b *brokenCDI) Remove(ctx context.Context, uid types.UID) error {
 	return b.CDI.Remove(ctx, uid)
 }
 
-func TestAnUndoThatFailsIsFinishedLater(t *testing.T) {
-	c := newClaim("one", "gpu-00-00")
-	for name, finish := range map[string]func(*world, *claim.Manager) error{
-		"by asking again": func(_ *world, m *claim.Manager) error { return m.Unprepare(t.Context(), c.UID) },
-		"by recovery":     func(_ *world, m *claim.Manager) error { _, err := m.Recover(t.Context()); return err },
-		"by another process": func(w *world, _ *claim.Manager) error {
-			w.restart(t.Context())
-			return nil
-		},
-	} {
-		for _, phase := range []claim.Phase{claim.Preparing, claim.Unpreparing} {
-			t.Run(string(phase)+" "+name, func(t *testing.T) {
-				w := newWorld(t, t.TempDir(), 1)
-				cdi := &brokenCDI{}
-				m := w.start(cdi.wrap)
-				var err error
-				if phase == claim.Unpreparing {
-					must(t, errOf(m.Prepare(t.Context(), c)))
-					cdi.broken = true
-					err = m.Unprepare(t.Context(), c.UID)
-				} else {
-					cdi.broken = true
-					_, err = m.Prepare(t.Context(), c)
-				}
-				wantError(t, "error", err, errBroken, "undo WriteCDI")
-				wantSame(t, "held", fmt.Sprintf("team-a/one %s gpu-00-00\n", phase), w.held(m))
-				wantError(t, "a GPU in an unknown state was given away", errOf(m.Prepare(once(), newClaim("thief", "gpu-00-00"))), gpu.ErrInUse)
-				cdi.broken = false
-				must(t, finish(w, m))
-				wantNothing(t, w.files())
-			})
-		}
-	}
-}
-
 // A claim that cannot be recovered does not block the recovery of others.
 func TestRecoveryContinuesAfterAFailure(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 2)

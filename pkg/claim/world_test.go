@@ -362,15 +362,14 @@ func (f *faults) call(ctx context.Context, name string, act func() error) error 
 	}
 }
 
-// around passes a call that changes the machine, between two points.
+// around passes a call that changes the machine, after a point. A process that dies after the
+// call leaves what one leaves that dies before its next change.
 func (f *faults) around(ctx context.Context, name string, change func() error) error {
 	f.point()
 	if _, known := f.before[name]; f.before != nil && !known {
 		f.before[name] = f.count
 	}
-	err := f.call(ctx, name, change)
-	f.point()
-	return err
+	return f.call(ctx, name, change)
 }
 
 // grow is a point that needs space on the disk.
