@@ -353,7 +353,7 @@ func (b *boundaries) scene(t *testing.T) *scene {
 	occupied := s.options
 	s.options = func(o *claim.Options) {
 		occupied(o)
-		o.Occupancy.Hardware = faultyHardware{s.occupants, s.world.faults}
+		o.Occupancy.Hardware = faultyHardware{s.occupants, s.faults}
 		o.Occupancy.Admitted = func(context.Context, string) ([]string, error) { return nil, nil }
 	}
 	return s
