@@ -139,6 +139,7 @@ test-nightly: need-root-cc-cxx-python-chromium ## What judges the driver by othe
 	@trap 'exit 130' INT TERM; failed=; \
 	$(MAKE) --no-print-directory -k images $(TOOLS) || failed=yes; \
 	$(MAKE) --no-print-directory -k $(BUILT) judges test-gpu-node || failed=yes; \
+	$(MAKE) --no-print-directory simulate LIVES=1000 || failed=yes; \
 	$(MAKE) --no-print-directory $(BUILT) on-cluster TESTS=walkthrough || failed=yes; \
 	$(MAKE) --no-print-directory $(BUILT) e2e RUNTIME=cri-o || failed=yes; \
 	for release in 1.35 1.36; do $(MAKE) --no-print-directory $(BUILT) e2e KUBERNETES=$$release || failed=yes; done; \
@@ -162,6 +163,8 @@ unit: need-go-cc-python unit-plain unit-race ## Unit, golden and property tests 
 unit-plain: need-cc-python
 	$(say) "tests of the tree, packages without a goroutine, and property tests with all random checks"
 	CGO_ENABLED=1 go test $(TEST_FLAGS) $(TREE_TESTS) $(PURE_TESTS) $(CHECK_TESTS)
+	$(say) "lives of a simulated node, see docs/dev/simulation.md"
+	CGO_ENABLED=1 go test $(TEST_FLAGS) -run '^TestSimulation$$' ./pkg/agent -rapid.checks=60
 	$(say) "unit tests of the simulator with the race detector, and of the tools"
 	@# Go's cache of test results does not track files outside a test's module, so every test of a
 	@# nested module runs with -count=1. test/tree/repository checks that.
@@ -169,6 +172,10 @@ unit-plain: need-cc-python
 	go -C tools test -count=1 $(TEST_FLAGS) ./...
 	@# Its drivers mostly wait.
 	go -C dra-sanity test -count=1 $(TEST_FLAGS) -parallel 8 ./...
+
+.PHONY: simulate
+simulate: need-go-cc ## Lives of a simulated node until a promise breaks (LIVES=n, SEED=n, see docs/dev/simulation.md)
+	CGO_ENABLED=1 go test -count=1 $(TEST_FLAGS) -timeout 0 -run '^TestSimulation$$' ./pkg/agent -rapid.checks=$(or $(LIVES),100000000) $(if $(SEED),-rapid.seed=$(SEED))
 
 .PHONY: unit-race
 unit-race: need-cc

@@ -87,7 +87,9 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc) *cobra.
 		width: func() int { return terminalWidth(terminal) }}
 	get := o.newGet()
 	root := &cobra.Command{
-		Use:   "kubectl-gpu",
+		Use: "kubectl-gpu",
+		Example: `  # Why the pod train waits for its GPU
+  kubectl gpu explain train`,
 		Short: "The holders of GPUs, free devices, and the reason why a claim does not fit",
 		Annotations: map[string]string{
 			cobra.CommandDisplayNameAnnotation: "kubectl gpu",
@@ -113,7 +115,6 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc) *cobra.
 	flags.StringVarP(&o.output, "output", "o", "", "output format: "+formats+" (default: a table)")
 	root.AddCommand(get, o.newWho(), o.newFree(), o.newExplain(), o.newTopo(), o.newUsage(), o.newPlan(), o.newSysdump(), o.newUI(), o.newDoctor())
 	root.AddCommand(o.newCordon(), o.newUncordon(), o.newDrain(), o.newRepaired())
-	addExamples(root)
 	root.CompletionOptions.HiddenDefaultCmd = true // kubectl completes by kubectl_complete-gpu
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.checkOutput() }
 	return root
@@ -136,11 +137,9 @@ func (o *options) dial() (reader, error) {
 	return reader{client, namespace, o.driver}, err
 }
 
-// Read reads the cluster. Slices and claims are always required.
-func (r reader) Read(ctx context.Context) (*rows.Cluster, error) { return r.read(ctx) }
-
+// read reads the cluster. Claims are always required.
 func (r reader) read(ctx context.Context, required ...doctor.List) (*rows.Cluster, error) {
-	objects, refused, err := readObjects(ctx, r.client, r.namespace, append(required, doctor.Slices, doctor.Claims)...)
+	objects, refused, err := readObjects(ctx, r.client, r.namespace, append(required, doctor.Claims)...)
 	if err != nil {
 		return nil, err
 	}
@@ -155,13 +154,14 @@ type view struct {
 	pods *doctor.Cluster
 }
 
-// read reads the cluster, and prints the rights to lists that the user lacks.
+// read reads the cluster, and prints the rights to lists that the user lacks. Slices and claims are
+// always required.
 func (o *options) read(ctx context.Context, required ...doctor.List) (*view, error) {
 	r, err := o.dial()
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := r.read(ctx, required...)
+	cluster, err := r.read(ctx, append(required, doctor.Slices)...)
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,7 @@ func (v *verb) cordon(ctx context.Context, t cordon.Target, existing []*resource
 		return nil
 	}
 	if len(c.Create) > 0 {
-		v.say("cordon %s: taint %s on %s", t, v1alpha1.TaintCordoned, rows.List(texts(c.Create, deviceOf)))
+		v.say("cordon %s: taint %s on %s", t, v1alpha1.TaintCordoned, rows.List(each(c.Create, deviceOf)))
 	}
 	if !v.dryRun {
 		if err := v.write(ctx, c); err != nil {
@@ -84,21 +84,26 @@ func deviceOf(rule *resourceapi.DeviceTaintRule) string { return *rule.Spec.Devi
 // write creates the rules of a cordon.
 func (v *verb) write(ctx context.Context, c cordon.Cordon) error {
 	rules := v.client.ResourceV1().DeviceTaintRules()
+	return requestEach(ctx, c.Create, func(ctx context.Context, rule *resourceapi.DeviceTaintRule) error {
+		_, err := rules.Create(ctx, rule, metav1.CreateOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return fmt.Errorf("%w: the API server does not serve DeviceTaintRules of resource.k8s.io/v1; it needs Kubernetes 1.37 or newer", gpu.ErrNotSupported)
+		case apierrors.IsAlreadyExists(err):
+			return v.existing(ctx, rule, err)
+		case err != nil:
+			return failed("create devicetaintrules.resource.k8s.io", err)
+		}
+		return nil
+	})
+}
+
+// requestEach sends a request for each rule. It returns the first error.
+func requestEach(ctx context.Context, rules []*resourceapi.DeviceTaintRule, request func(context.Context, *resourceapi.DeviceTaintRule) error) error {
 	requests, ctx := errgroup.WithContext(ctx)
 	requests.SetLimit(requestsAtATime)
-	for _, rule := range c.Create {
-		requests.Go(func() error {
-			_, err := rules.Create(ctx, rule, metav1.CreateOptions{})
-			switch {
-			case apierrors.IsNotFound(err):
-				return fmt.Errorf("%w: the API server does not serve DeviceTaintRules of resource.k8s.io/v1; it needs Kubernetes 1.37 or newer", gpu.ErrNotSupported)
-			case apierrors.IsAlreadyExists(err):
-				return v.existing(ctx, rule, err)
-			case err != nil:
-				return failed("create devicetaintrules.resource.k8s.io", err)
-			}
-			return nil
-		})
+	for _, rule := range rules {
+		requests.Go(func() error { return request(ctx, rule) })
 	}
 	return requests.Wait()
 }
@@ -146,23 +151,18 @@ func (o *options) newUncordon() *cobra.Command {
 
 func (v *verb) uncordon(ctx context.Context, t cordon.Target, rules []*resourceapi.DeviceTaintRule) error {
 	if len(rules) > 0 {
-		v.say("uncordon %s: remove the taint %s of %s", t, v1alpha1.TaintCordoned, rows.List(texts(rules, deviceOf)))
+		v.say("uncordon %s: remove the taint %s of %s", t, v1alpha1.TaintCordoned, rows.List(each(rules, deviceOf)))
 	}
 	if v.dryRun {
 		return nil
 	}
-	requests, requestCtx := errgroup.WithContext(ctx)
-	requests.SetLimit(requestsAtATime)
-	for _, rule := range rules {
-		requests.Go(func() error {
-			err := v.client.ResourceV1().DeviceTaintRules().Delete(requestCtx, rule.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(rule.UID))})
-			if err != nil && !apierrors.IsNotFound(err) {
-				return failed("delete devicetaintrules.resource.k8s.io", err)
-			}
-			return nil
-		})
-	}
-	if err := requests.Wait(); err != nil {
+	if err := requestEach(ctx, rules, func(ctx context.Context, rule *resourceapi.DeviceTaintRule) error {
+		err := v.client.ResourceV1().DeviceTaintRules().Delete(ctx, rule.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(rule.UID))})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return failed("delete devicetaintrules.resource.k8s.io", err)
+		}
+		return nil
+	}); err != nil {
 		return fmt.Errorf("uncordon %s: %w", t, err)
 	}
 	v.say("%s is uncordoned (DeviceTaintRules: %d deleted)", t, len(rules))

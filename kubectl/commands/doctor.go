@@ -29,7 +29,9 @@ import (
 func (o *options) newDoctor() *cobra.Command {
 	all, ignored := false, []string{}
 	cmd := &cobra.Command{
-		Use:   "doctor [NODE...]",
+		Use: "doctor [NODE...]",
+		Example: `  # The findings about one node, without a finding that is meant to be so
+  kubectl gpu doctor node-1 --ignore swap-on`,
 		Short: "Check the cluster and its nodes: findings, their meaning, and the remedy. It changes nothing",
 		Long: "Check API server, classes, policies, agents, slices and claims, and the settings of the nodes, which the agents report. " +
 			"It changes nothing. The exit status is 1 if it finds a problem. " +
@@ -144,18 +146,20 @@ func readServer(_ context.Context, client kubernetes.Interface, c *doctor.Cluste
 // ofDriver selects the objects of the driver's chart.
 const ofDriver = doctor.NameLabel + "=" + doctor.ChartName
 
-func readPolicies(ctx context.Context, client kubernetes.Interface, c *doctor.Cluster) error {
-	selected := func(list pager.ListPageFunc) pager.ListPageFunc {
-		return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector = ofDriver
-			return list(ctx, o)
-		}
+// selected returns the list function of a client for the objects of the driver's chart.
+func selected[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) pager.ListPageFunc {
+	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		o.LabelSelector = ofDriver
+		return list(ctx, o)
 	}
+}
+
+func readPolicies(ctx context.Context, client kubernetes.Interface, c *doctor.Cluster) error {
 	admission := client.AdmissionregistrationV1()
-	if err := note(c, doctor.Policies, listInto(ctx, &c.Policies, selected(lister(admission.ValidatingAdmissionPolicies().List)))); err != nil {
+	if err := note(c, doctor.Policies, listInto(ctx, &c.Policies, selected(admission.ValidatingAdmissionPolicies().List))); err != nil {
 		return err
 	}
-	return note(c, doctor.Bindings, listInto(ctx, &c.Bindings, selected(lister(admission.ValidatingAdmissionPolicyBindings().List))))
+	return note(c, doctor.Bindings, listInto(ctx, &c.Bindings, selected(admission.ValidatingAdmissionPolicyBindings().List)))
 }
 
 // readTemplates reads the claim templates of all namespaces.
@@ -191,7 +195,7 @@ func (o *options) printFindings(findings []doctor.Finding, all bool) error {
 		}
 	}
 	if !o.isTable() {
-		return errors.Join(o.printValue(list{listVersion, "FindingList", o.partial, findings}), foundProblems(counts))
+		return errors.Join(o.printValue(list{headerOf("FindingList"), o.partial, findings}), foundProblems(counts))
 	}
 	t := rows.Table{Heading: []string{"STATE", "CODE", "OBJECT", "FOUND"}}
 	for _, g := range alike(shown, row) {

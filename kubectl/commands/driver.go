@@ -61,26 +61,24 @@ func (o *options) driverNamespaces(c *doctor.Cluster) []string {
 // readNamespace reads the driver's DaemonSets and pods in one of its namespaces, unless these
 // are of another driver.
 func readNamespace(ctx context.Context, client kubernetes.Interface, c *doctor.Cluster, namespace string) error {
-	selected := metav1.ListOptions{LabelSelector: ofDriver}
-	sets, err := client.AppsV1().DaemonSets(namespace).List(ctx, selected)
-	if err != nil {
+	var sets []*appsv1.DaemonSet
+	if err := listInto(ctx, &sets, selected(client.AppsV1().DaemonSets(namespace).List)); err != nil {
 		return noteIn(c, doctor.DaemonSets, namespace, err)
 	}
-	isOurs := func(set appsv1.DaemonSet) bool {
+	isOurs := func(set *appsv1.DaemonSet) bool {
 		return set.Labels[doctor.ComponentLabel] == doctor.AgentComponent && doctor.Argument(&set.Spec.Template.Spec, "driver-name") == c.Driver
 	}
-	if !slices.ContainsFunc(sets.Items, isOurs) {
+	if !slices.ContainsFunc(sets, isOurs) {
 		return nil
 	}
-	pods, err := client.CoreV1().Pods(namespace).List(ctx, selected)
-	if err != nil {
+	var pods []*corev1.Pod
+	if err := listInto(ctx, &pods, selected(client.CoreV1().Pods(namespace).List)); err != nil {
 		return noteIn(c, doctor.DriverPods, namespace, err)
 	}
-	for i := range sets.Items {
-		set := &sets.Items[i]
-		c.DaemonSets = append(c.DaemonSets, set)
-		for j := range pods.Items {
-			if pod := &pods.Items[j]; isPodOf(set, pod) {
+	c.DaemonSets = append(c.DaemonSets, sets...)
+	for _, set := range sets {
+		for _, pod := range pods {
+			if isPodOf(set, pod) {
 				add(c, set, pod)
 			}
 		}

@@ -31,7 +31,12 @@ func (o *options) newExplain() *cobra.Command {
 	var most int
 	var limit time.Duration
 	cmd := &cobra.Command{
-		Use:   "explain POD | claim/CLAIM",
+		Use: "explain POD | claim/CLAIM",
+		Example: `  # Why a pod waits, with the devices of the ten nearest nodes
+  kubectl gpu explain train -n team-a --nodes 10
+
+  # Why a claim without a pod waits
+  kubectl gpu explain claim/shared -n team-a`,
 		Short: "The state of a pod and its devices: what waits, is sick or has failed, and what to change",
 		Long: "Explain a pod from its creation to its end, or a claim: the health of its devices, its limits, why it waits,\n" +
 			"node by node and device by device, why it has failed, and what to change.\n\n" +

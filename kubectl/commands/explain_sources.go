@@ -39,11 +39,8 @@ func (o *options) readForExplain(ctx context.Context) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	objects, refused, err := readObjects(ctx, r.client, r.namespace, doctor.Claims)
-	if err != nil {
-		return nil, err
-	}
-	return &view{Cluster: rows.New(objects, r.driver, refused), reader: r}, nil
+	cluster, err := r.read(ctx)
+	return &view{Cluster: cluster, reader: r}, err
 }
 
 // usePatience bounds the query of an agent for the use of devices, which is not required.

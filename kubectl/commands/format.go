@@ -23,8 +23,7 @@ const listVersion = "kubectl.gpu.nvidia.com/v1alpha1"
 
 // list is rows in JSON and YAML.
 type list struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
+	header
 	// Partial is true if the user may not read all claims and pods.
 	Partial bool `json:"partial,omitempty"`
 	Items   any  `json:"items"`
@@ -87,7 +86,7 @@ func printList[T any](o *options, kind string, items []T, t rows.Table, empty st
 	for _, i := range order {
 		sorted = append(sorted, items[i])
 	}
-	return o.print(list{listVersion, kind, o.partial, sorted}, t.Reordered(order))
+	return o.print(list{headerOf(kind), o.partial, sorted}, t.Reordered(order))
 }
 
 // printValue writes a value as JSON or YAML, or parts of it.

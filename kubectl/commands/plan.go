@@ -55,7 +55,10 @@ type planOptions struct {
 func (o *options) newPlan() *cobra.Command {
 	p := &planOptions{}
 	cmd := &cobra.Command{
-		Use:   "plan -f MANIFESTS",
+		Use: "plan -f MANIFESTS",
+		Example: `  # Whether the pods of a manifest fit now, and on twenty nodes of a model
+  kubectl gpu plan -f training.yaml
+  kubectl gpu plan -f training.yaml --nodes 20 --model dgx-h100 --offer share`,
 		Short: "Whether the pods of manifests would fit, now, or on empty nodes of a model",
 		Long: "Places the pods of manifests one after the other, each on the first node on which it fits, in\n" +
 			"order of the nodes' names. The scheduler may choose other nodes. It creates nothing.\n" +

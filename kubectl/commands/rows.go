@@ -18,8 +18,8 @@ import (
 )
 
 // newRows returns a command that prints rows about nodes, with their use on request.
-func (o *options) newRows(use, short string, print func(v *view, nodes []fleet.Node, used rows.Uses) error) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, names []string) error {
+func (o *options) newRows(use, short, example string, print func(v *view, nodes []fleet.Node, used rows.Uses) error) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Example: example, RunE: func(cmd *cobra.Command, names []string) error {
 		ctx := cmd.Context()
 		v, err := o.read(ctx)
 		if err != nil {
@@ -44,7 +44,10 @@ func (o *options) newRows(use, short string, print func(v *view, nodes []fleet.N
 }
 
 func (o *options) newGet() *cobra.Command {
-	return o.newRows("get [NODE...]", "The GPUs of the cluster: promised and used memory and compute, mode and health", func(v *view, nodes []fleet.Node, used rows.Uses) error {
+	return o.newRows("get [NODE...]", "The GPUs of the cluster: promised and used memory and compute, mode and health", `  # The GPUs of two nodes
+  kubectl gpu get node-1 node-2
+  # The GPUs that are not ok
+  kubectl gpu get -o jsonpath='{range .items[?(@.health.state!="ok")]}{.node}/{.name}{"\n"}{end}'`, func(v *view, nodes []fleet.Node, used rows.Uses) error {
 		return o.printGPUs(v.GPUs(nodes, used), used)
 	})
 }
@@ -63,7 +66,8 @@ func (o *options) ofSelector() string {
 
 func (o *options) newWho() *cobra.Command {
 	var everywhere bool
-	cmd := o.newRows("who [NODE...]", "The pods, containers and claims of each device, and their limits", func(v *view, nodes []fleet.Node, used rows.Uses) error {
+	cmd := o.newRows("who [NODE...]", "The pods, containers and claims of each device, and their limits", `  # All holders on a node, with the memory that they use now
+  kubectl gpu who node-1 -A --used`, func(v *view, nodes []fleet.Node, used rows.Uses) error {
 		namespace := v.namespace
 		if everywhere {
 			namespace = metav1.NamespaceAll
@@ -80,7 +84,7 @@ func (o *options) noHolders(v *view, nodes []fleet.Node, namespace string) strin
 	if len(nodes) < len(v.Nodes()) {
 		where = " on these nodes"
 	}
-	switch others := len(rows.Holders(nodes, metav1.NamespaceAll, nil)) > 0; {
+	switch others := len(v.Holders(nodes, metav1.NamespaceAll, nil)) > 0; {
 	case namespace == metav1.NamespaceAll:
 		return "no claim holds a device" + where
 	case others:
@@ -97,7 +101,8 @@ func (o *options) printHolders(all []rows.Holder, used rows.Uses, empty string) 
 }
 
 func (o *options) newUsage() *cobra.Command {
-	cmd := o.newRows("usage", "The GPUs, memory and compute that are promised to each namespace, and for how long", func(_ *view, nodes []fleet.Node, used rows.Uses) error {
+	cmd := o.newRows("usage", "The GPUs, memory and compute that are promised to each namespace, and for how long", `  # The namespaces, those with the fewest GPUs first
+  kubectl gpu usage --sort-by gpus`, func(_ *view, nodes []fleet.Node, used rows.Uses) error {
 		usages := rows.Usages(nodes, time.Now(), used)
 		if err := printList(o, "UsageList", usages, rows.UsageTable(usages, used), "no claim of any namespace holds a device of "+o.driver); err != nil || !o.isTable() {
 			return err
@@ -125,7 +130,9 @@ func (o *options) printFleet(nodes []fleet.Node, promised float64) error {
 func (o *options) newFree() *cobra.Command {
 	var memory string
 	cmd := &cobra.Command{
-		Use:   "free [CLASS...]",
+		Use: "free [CLASS...]",
+		Example: `  # Whole GPUs, and shares with 20Gi each
+  kubectl gpu free gpu.nvidia.com mps.nvidia.com --memory 20Gi`,
 		Short: "The number of further claims of each DeviceClass that fit, by node",
 		Long: "For each class, the number of further claims for one device that fit, one after the other,\n" +
 			"by the scheduler's own allocator. Claims of classes of shares have the memory of --memory.",

@@ -182,8 +182,8 @@ func reduceStatus(s corev1.ContainerStatus) corev1.ContainerStatus {
 }
 
 // each returns the results of a function for all items; nil without items.
-func each[T any](all []T, f func(T) T) []T {
-	var results []T
+func each[T, R any](all []T, f func(T) R) []R {
+	var results []R
 	for _, item := range all {
 		results = append(results, f(item))
 	}

@@ -58,3 +58,18 @@ func (o *options) nodeSelector(v *view) (func(node string) bool, error) {
 	}
 	return func(node string) bool { return selected[node] }, nil
 }
+
+// checkNames returns an error for the first name that is not among all. It suggests the
+// nearest one.
+func checkNames(kind string, names, all []string, otherwise string) error {
+	for _, name := range names {
+		if slices.Contains(all, name) {
+			continue
+		}
+		if near := fleet.Nearest(name, all); len(near) > 0 {
+			return fmt.Errorf("%s %s: %w: did you mean %s?", kind, name, gpu.ErrNotFound, near[0])
+		}
+		return fmt.Errorf("%s %s: %w: %s", kind, name, gpu.ErrNotFound, otherwise)
+	}
+	return nil
+}

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/pager"
 	"k8s.io/component-base/version"
 	"sigs.k8s.io/yaml"
 
@@ -40,7 +41,9 @@ const (
 func (o *options) newSysdump() *cobra.Command {
 	var to string
 	cmd := &cobra.Command{
-		Use:   "sysdump",
+		Use: "sysdump",
+		Example: `  # An archive for a bug report
+  kubectl gpu sysdump --to dump.tar.gz`,
 		Short: "An archive for a bug report: devices, claims, the driver's logs and settings, without secrets",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -200,16 +203,18 @@ func (d *dump) driver(ctx context.Context, v *view, namespaces []string) {
 		}
 	}
 	for _, namespace := range namespaces {
-		events, err := v.client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{})
-		d.problem("list the events of namespace "+namespace, err)
-		if err == nil {
-			d.yaml("driver/events-"+namespace+".yaml", cleaned(v.Driver, pointers(events.Items), keepAll))
-		}
-		settings, err := v.client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{LabelSelector: ofDriver})
-		d.problem("list the configmaps of namespace "+namespace, err)
-		if err == nil {
-			d.yaml("driver/configmaps-"+namespace+".yaml", cleaned(v.Driver, pointers(settings.Items), reduceConfigMap))
-		}
+		addList(ctx, d, "events", namespace, lister(v.client.CoreV1().Events(namespace).List), v.Driver, keepAll[corev1.Event])
+		addList(ctx, d, "configmaps", namespace, selected(v.client.CoreV1().ConfigMaps(namespace).List), v.Driver, reduceConfigMap)
+	}
+}
+
+// addList writes the objects of a namespace.
+func addList[T any, P object[T]](ctx context.Context, d *dump, kind, namespace string, list pager.ListPageFunc, driver string, reduce func(P)) {
+	var all []P
+	err := listInto(ctx, &all, list)
+	d.problem("list the "+kind+" of namespace "+namespace, err)
+	if err == nil {
+		d.yaml("driver/"+kind+"-"+namespace+".yaml", cleaned(driver, all, reduce))
 	}
 }
 
@@ -234,12 +239,4 @@ func (d *dump) logs(ctx context.Context, client kubernetes.Interface, pod *corev
 	}).DoRaw(ctx)
 	d.problem("read the log "+name, err)
 	d.text(name+".log", string(text))
-}
-
-func pointers[T any](all []T) []*T {
-	var found []*T
-	for i := range all {
-		found = append(found, &all[i])
-	}
-	return found
 }

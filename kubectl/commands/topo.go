@@ -17,7 +17,9 @@ import (
 
 func (o *options) newTopo() *cobra.Command {
 	return &cobra.Command{
-		Use:   "topo NODE",
+		Use: "topo NODE",
+		Example: `  # The paths between the GPUs of a node
+  kubectl gpu topo node-1`,
 		Short: "The paths between the GPUs of a node, their NUMA nodes and PCIe roots, and their claims",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

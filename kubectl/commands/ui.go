@@ -17,7 +17,9 @@ func (o *options) newUI() *cobra.Command {
 	var port uint16
 	var refresh time.Duration
 	cmd := &cobra.Command{
-		Use:   "ui",
+		Use: "ui",
+		Example: `  # Pages on a port of your choice
+  kubectl gpu ui --port 8080`,
 		Short: "Pages for a browser of this machine: the fleet, nodes, GPUs, claims, and why pods wait",
 		Long: "Serves pages on 127.0.0.1 until Ctrl-C, and prints their address. The pages change nothing and show what\n" +
 			"your user may read. The address has a token: do not share it.",

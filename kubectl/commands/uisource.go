@@ -23,7 +23,7 @@ type uiSource struct {
 // Read implements [pages.Source]. It reads the driver's pods too: without an agent, the health of
 // a GPU is not known.
 func (s uiSource) Read(ctx context.Context) (*rows.Cluster, error) {
-	cluster, err := s.reader.Read(ctx)
+	cluster, err := s.read(ctx, doctor.Slices)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ package commands
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
@@ -115,13 +114,4 @@ func failed(request string, err error) error {
 		return missing(request, err)
 	}
 	return fmt.Errorf("%s: %w", request, err)
-}
-
-// texts returns the printed form of each item.
-func texts[T any](items []T, text func(T) string) []string {
-	var all []string
-	for item := range slices.Values(items) {
-		all = append(all, text(item))
-	}
-	return all
 }

@@ -140,11 +140,8 @@ func ClaimName(claim *resourceapi.ResourceClaim) string { return claim.Namespace
 
 // Holds reports whether a claim holds a device of the GPU, apart from admin access.
 func (n Name) Holds(claim *resourceapi.ResourceClaim) bool {
-	if claim.Status.Allocation == nil {
-		return false
-	}
-	return slices.ContainsFunc(claim.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
-		return r.Driver == n.Driver && r.Pool == n.Node && gpuOf(r.Device) == n.GPU && !(fleet.Holder{Result: r}).Admin()
+	return slices.ContainsFunc(fleet.Results(claim, n.Driver), func(r resourceapi.DeviceRequestAllocationResult) bool {
+		return r.Pool == n.Node && gpuOf(r.Device) == n.GPU && !(fleet.Holder{Result: r}).Admin()
 	})
 }
 
@@ -165,7 +162,7 @@ func KeptBy(claim *resourceapi.ResourceClaim) string {
 func Monitors(n Name, claims []*resourceapi.ResourceClaim, pods []*corev1.Pod) []string {
 	var names []string
 	for _, claim := range claims {
-		if claim.Status.Allocation == nil || !slices.ContainsFunc(claim.Status.Allocation.Devices.Results, n.isMonitor) {
+		if !slices.ContainsFunc(fleet.Results(claim, n.Driver), n.isMonitor) {
 			continue
 		}
 		for _, pod := range fleet.Consumers(claim, pods) {
@@ -177,6 +174,6 @@ func Monitors(n Name, claims []*resourceapi.ResourceClaim, pods []*corev1.Pod) [
 }
 
 func (n Name) isMonitor(r resourceapi.DeviceRequestAllocationResult) bool {
-	return r.Driver == n.Driver && r.Pool == n.Node && (fleet.Holder{Result: r}).Admin() &&
+	return r.Pool == n.Node && (fleet.Holder{Result: r}).Admin() &&
 		(gpuOf(r.Device) == n.GPU || fleet.NameOf(r.Device).Kind == kind.Monitor)
 }

@@ -3,6 +3,7 @@
 package cordon
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,27 +12,26 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
+// ends has what ends the faults that end by themselves. A name with a hyphen at its end is of a group of
+// faults.
+var ends = map[string]string{
+	"lost":                "it ends when the GPU answers: reset the GPU or restart the node",
+	"timeout":             "it ends when the GPU answers: reset the GPU or restart the node",
+	"driver-not-ready":    "it ends when the driver is loaded",
+	"permission-denied":   "it ends when the agent may read the GPU",
+	"device-node-missing": "it ends when the device node exists: run nvidia-smi and nvidia-modprobe -u -c 0 as root on the node",
+	"fabric-":             "it ends when the GPU has joined its fabric: start nvidia-fabricmanager, or nvidia-imex on multi-node NVLink",
+	"recovery-":           "it ends when the driver no longer requests the recovery: follow " + gpu.Page("docs/admin/failed-gpus.md#gpus-that-fail"),
+}
+
 // CheckRepairable returns an error that wraps [gpu.ErrInvalid] if a declaration cannot end
 // the fault: the fault ends by itself when the named condition is met.
 func CheckRepairable(fault string) error {
-	ends := ""
-	switch word, _, _ := strings.Cut(fault, "-"); {
-	case fault == "lost", fault == "timeout":
-		ends = "it ends when the GPU answers: reset the GPU or restart the node"
-	case fault == "driver-not-ready":
-		ends = "it ends when the driver is loaded"
-	case fault == "permission-denied":
-		ends = "it ends when the agent may read the GPU"
-	case fault == "device-node-missing":
-		ends = "it ends when the device node exists: run nvidia-smi and nvidia-modprobe -u -c 0 as root on the node"
-	case word == "fabric":
-		ends = "it ends when the GPU has joined its fabric: start nvidia-fabricmanager, or nvidia-imex on multi-node NVLink"
-	case word == "recovery":
-		ends = "it ends when the driver no longer requests the recovery: follow " + gpu.Page("docs/admin/failed-gpus.md#gpus-that-fail")
-	default:
-		return nil
+	group, _, _ := strings.Cut(fault, "-")
+	if end := cmp.Or(ends[fault], ends[group+"-"]); end != "" {
+		return fmt.Errorf("fault %s: %w: a declaration cannot end it; %s", fault, gpu.ErrInvalid, end)
 	}
-	return fmt.Errorf("fault %s: %w: a declaration cannot end it; %s", fault, gpu.ErrInvalid, ends)
+	return nil
 }
 
 // Repaired is the change of a node's annotation that declares a GPU repaired.

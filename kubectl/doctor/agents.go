@@ -54,7 +54,7 @@ func (c *Cluster) notReady(pods []*corev1.Pod, code, meaning string) []Finding {
 	for _, node := range slices.Sorted(maps.Keys(byNode)) {
 		if pod := byNode[node]; !IsReady(pod) {
 			findings = append(findings, Finding{
-				Object: onNode(cmp.Or(node, "?")), Code: code, State: Problem, Found: fmt.Sprintf("pod %s is not ready%s: %s", pod.Name, c.since(notReadySince(pod)), WhyNotReady(pod)), Meaning: meaning,
+				Object: onNode(cmp.Or(node, "?")), Code: code, State: Problem, Found: fmt.Sprintf("pod %s is not ready%s: %s", pod.Name, c.since(NotReadySince(pod)), WhyNotReady(pod)), Meaning: meaning,
 				Remedy: fmt.Sprintf("run kubectl --namespace %s describe pod %s, and kubectl logs of it; /readyz of an agent lists the checks that fail", pod.Namespace, pod.Name),
 			})
 		}
@@ -62,8 +62,8 @@ func (c *Cluster) notReady(pods []*corev1.Pod, code, meaning string) []Finding {
 	return findings
 }
 
-// notReadySince returns when a pod stopped being ready, or was created; zero if neither is known.
-func notReadySince(pod *corev1.Pod) time.Time {
+// NotReadySince returns when a pod stopped being ready, or was created; zero if neither is known.
+func NotReadySince(pod *corev1.Pod) time.Time {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodReady && !condition.LastTransitionTime.IsZero() {
 			return condition.LastTransitionTime.Time

@@ -27,9 +27,7 @@ const patience = 10 * time.Minute
 // ownClaims returns the claims with devices of the driver.
 func (c *Cluster) ownClaims() []*resourceapi.ResourceClaim {
 	return slices.DeleteFunc(slices.Clone(c.Claims), func(claim *resourceapi.ResourceClaim) bool {
-		return claim.Status.Allocation == nil || !slices.ContainsFunc(claim.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
-			return r.Driver == c.Driver
-		})
+		return len(fleet.Results(claim, c.Driver)) == 0
 	})
 }
 
@@ -95,9 +93,9 @@ func (c *Cluster) outOfReach(claims []*resourceapi.ResourceClaim) []Finding {
 	}
 	byNode := map[string][]string{}
 	for _, claim := range claims {
-		for _, result := range claim.Status.Allocation.Devices.Results {
+		for _, result := range fleet.Results(claim, c.Driver) {
 			// A node's pool has the node's name.
-			if name := claim.Namespace + "/" + claim.Name; result.Driver == c.Driver && !slices.Contains(byNode[result.Pool], name) {
+			if name := claim.Namespace + "/" + claim.Name; !slices.Contains(byNode[result.Pool], name) {
 				byNode[result.Pool] = append(byNode[result.Pool], name)
 			}
 		}
@@ -108,25 +106,17 @@ func (c *Cluster) outOfReach(claims []*resourceapi.ResourceClaim) []Finding {
 		switch exists := c.hasNode(node); {
 		case !exists:
 			findings = append(findings, Finding{
-				Object: onNode(node), Code: "claim-of-missing-node", State: Problem, Found: fmt.Sprintf("it does not exist, and %s of it: %s", have(names), list(names)), Meaning: "their pods do not run, and pods that use one of the claims stay Pending",
+				Object: onNode(node), Code: "claim-of-missing-node", State: Problem, Found: fmt.Sprintf("it does not exist, and %s of it: %s", fleet.NumberVerb(len(names), "claim", "has devices", "have devices"), list(names)), Meaning: "their pods do not run, and pods that use one of the claims stay Pending",
 				Remedy: "delete the pods that use the claims; the kube-controller-manager then takes the devices back. A claim that pods do not own is deleted with kubectl delete resourceclaim",
 			})
 		case c.Unread[DriverPods] == "" && !c.hasAgent(node) && c.nvidiaDriver(node) == nil:
 			findings = append(findings, Finding{
-				Object: onNode(node), Code: "claims-without-agent", State: Problem, Found: fmt.Sprintf("it has no agent, and %s of it: %s", have(names), list(names)), Meaning: "pods that end stay in Terminating, because nothing releases their devices",
+				Object: onNode(node), Code: "claims-without-agent", State: Problem, Found: fmt.Sprintf("it has no agent, and %s of it: %s", fleet.NumberVerb(len(names), "claim", "has devices", "have devices"), list(names)), Meaning: "pods that end stay in Terminating, because nothing releases their devices",
 				Remedy: "let an agent run on the node until the claims have ended: the node needs one of the labels in nodes.withAnyLabel of the chart and none in nodes.withoutLabels",
 			})
 		}
 	}
 	return findings
-}
-
-// have returns "1 claim has devices" or "2 claims have devices".
-func have(claims []string) string {
-	if len(claims) == 1 {
-		return "1 claim has devices"
-	}
-	return fleet.Number(len(claims), "claim") + " have devices"
 }
 
 func (c *Cluster) hasNode(name string) bool {

@@ -143,26 +143,20 @@ func checkExtendedResources(c *Cluster) []Finding {
 	return orOK(findings, "each extended resource of the driver's classes has one class and no device plugin")
 }
 
-// neededPolicy is a policy that limits agents.
-type neededPolicy struct {
-	// suffix ends its name.
-	suffix string
-	// without says what an agent can do if the policy is missing.
-	without string
-}
+// stolen begins what an agent can do without a policy.
+const stolen = "with a stolen token, an agent can write "
 
-func neededPolicies() []neededPolicy {
-	const stolen = "with a stolen token, an agent can write "
-	return []neededPolicy{
-		{"-own-slices", stolen + "the devices of other nodes"},
-		{"-own-claims", stolen + "the claims of other nodes"},
-		{"-own-events", stolen + "events about any object, in the name of any program"},
-	}
+// neededPolicies are the policies that limit agents: the end of the name, and what an agent can do if
+// the policy is missing.
+var neededPolicies = []struct{ suffix, without string }{
+	{"-own-slices", stolen + "the devices of other nodes"},
+	{"-own-claims", stolen + "the claims of other nodes"},
+	{"-own-events", stolen + "events about any object, in the name of any program"},
 }
 
 func checkPolicies(c *Cluster) []Finding {
 	var findings []Finding
-	for _, needed := range neededPolicies() {
+	for _, needed := range neededPolicies {
 		if !slices.ContainsFunc(c.Policies, func(p *admissionv1.ValidatingAdmissionPolicy) bool { return strings.HasSuffix(p.Name, needed.suffix) }) {
 			findings = append(findings, Finding{
 				Object: wholeCluster, Code: "policy-missing", State: Problem, Found: "no ValidatingAdmissionPolicy of the driver ends with " + needed.suffix,
@@ -194,6 +188,18 @@ func (c *Cluster) ownSlices() []*resourceapi.ResourceSlice {
 	return slices.DeleteFunc(slices.Clone(c.Slices), func(s *resourceapi.ResourceSlice) bool { return s.Spec.Driver != c.Driver })
 }
 
+// nodesWithGPUs returns the nodes for which the driver has slices.
+func (c *Cluster) nodesWithGPUs() []*corev1.Node {
+	published := c.gpuNodes()
+	return slices.DeleteFunc(slices.Clone(c.Nodes), func(n *corev1.Node) bool { return !slices.Contains(published, n.Name) })
+}
+
+// podsNearGPUs returns the pods on nodes for which the driver has slices.
+func (c *Cluster) podsNearGPUs() []*corev1.Pod {
+	published := c.gpuNodes()
+	return slices.DeleteFunc(slices.Clone(c.Pods), func(p *corev1.Pod) bool { return !slices.Contains(published, p.Spec.NodeName) })
+}
+
 // gpuNodes returns the names of the nodes for which the driver has slices, sorted.
 func (c *Cluster) gpuNodes() []string {
 	names := map[string]bool{}
@@ -203,4 +209,23 @@ func (c *Cluster) gpuNodes() []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(names))
+}
+
+// checkNodes reports nodes with GPUs whose kubelet does not report.
+func checkNodes(c *Cluster) []Finding {
+	var findings []Finding
+	for _, node := range c.nodesWithGPUs() {
+		for _, condition := range node.Status.Conditions {
+			if condition.Type != corev1.NodeReady || condition.Status == corev1.ConditionTrue {
+				continue
+			}
+			findings = append(findings, Finding{
+				Object: onNode(node.Name), Code: "node-not-ready", State: Problem,
+				Found:   strings.TrimSuffix(fmt.Sprintf("it is not ready%s: %s: %s", c.since(condition.LastTransitionTime.Time), condition.Reason, condition.Message), ": "),
+				Meaning: "its GPUs and claims are shown as it last reported them, and none of its claims is prepared or released",
+				Remedy:  "run kubectl describe node " + node.Name + ", and read the log of the kubelet there (journalctl --unit kubelet)",
+			})
+		}
+	}
+	return orOK(findings, "no node with GPUs reports that it is not ready")
 }

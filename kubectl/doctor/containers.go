@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
@@ -63,12 +65,9 @@ func hasEnded(pod *corev1.Pod) bool {
 // isOurs reports whether a claim has devices of the driver, or requests one of its classes.
 func (c *Cluster) isOurs(claim *resourceapi.ResourceClaim, classes map[string]bool) bool {
 	if claim.Status.Allocation != nil {
-		return slices.ContainsFunc(claim.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool { return r.Driver == c.Driver })
+		return len(fleet.Results(claim, c.Driver)) > 0
 	}
-	return slices.ContainsFunc(claim.Spec.Devices.Requests, func(r resourceapi.DeviceRequest) bool {
-		return r.Exactly != nil && classes[r.Exactly.DeviceClassName] ||
-			slices.ContainsFunc(r.FirstAvailable, func(s resourceapi.DeviceSubRequest) bool { return classes[s.DeviceClassName] })
-	})
+	return slices.ContainsFunc(ClassesOf(claim.Spec.Devices), func(name string) bool { return classes[name] })
 }
 
 // containersOf returns the names and the claims of all containers of a pod.
@@ -109,13 +108,13 @@ func (c *Cluster) twoShares(pod *corev1.Pod, own map[string]*resourceapi.Resourc
 		shares := map[string]bool{}
 		for _, use := range containers[name] {
 			claim := own[use.Name]
-			if claim == nil || claim.Status.Allocation == nil {
+			if claim == nil {
 				continue
 			}
-			for _, result := range claim.Status.Allocation.Devices.Results {
+			for _, result := range fleet.Results(claim, c.Driver) {
 				request, _, _ := strings.Cut(result.Request, "/")
 				share, _ := fleet.Holder{Claim: claim, Result: result}.Share()
-				if result.Driver == c.Driver && (use.Request == "" || use.Request == request) && share != nil && share.Strategy == v1alpha1.StrategyMPS {
+				if (use.Request == "" || use.Request == request) && share != nil && share.Strategy == v1alpha1.StrategyMPS {
 					shares[use.Name+" ("+result.Device+")"] = true
 				}
 			}
@@ -135,10 +134,7 @@ func (c *Cluster) twoShares(pod *corev1.Pod, own map[string]*resourceapi.Resourc
 // rounded returns a finding for each amount of which a claim holds more than it requests.
 func (c *Cluster) rounded(claim *resourceapi.ResourceClaim) []Finding {
 	var findings []Finding
-	for _, result := range claim.Status.Allocation.Devices.Results {
-		if result.Driver != c.Driver {
-			continue
-		}
+	for _, result := range fleet.Results(claim, c.Driver) {
 		for _, r := range roundedUp(claim, result) {
 			findings = append(findings, Finding{
 				Object: nameOf(claim), Code: "share-rounded-up", State: Warning,
@@ -149,4 +145,47 @@ func (c *Cluster) rounded(claim *resourceapi.ResourceClaim) []Finding {
 		}
 	}
 	return findings
+}
+
+// roundedAmount is an amount of which a claim holds more than it requests.
+type roundedAmount struct {
+	capacity        resourceapi.QualifiedName
+	requested, held resource.Quantity
+}
+
+// wholeMebibyte is the step of memory. A request is rounded up to it without a loss.
+const wholeMebibyte = 1 << 20
+
+// roundedUp returns the amounts of a result that the scheduler has rounded up. They are in the
+// order of the capacities. It leaves out memory that is rounded to whole Mi only.
+func roundedUp(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) []roundedAmount {
+	var all []roundedAmount
+	for capacity, want := range requestedAmounts(claim, result.Request) {
+		have, found := result.ConsumedCapacity[capacity]
+		if !found || have.Cmp(want) <= 0 || capacity == v1alpha1.CapacityMemory && have.Value()-want.Value() < wholeMebibyte {
+			continue
+		}
+		all = append(all, roundedAmount{capacity, want, have})
+	}
+	slices.SortFunc(all, func(a, b roundedAmount) int { return cmp.Compare(a.capacity, b.capacity) })
+	return all
+}
+
+// requestedAmounts returns the amounts of a request, which for an alternative is "request/alternative".
+func requestedAmounts(claim *resourceapi.ResourceClaim, request string) map[resourceapi.QualifiedName]resource.Quantity {
+	name, alternative, _ := strings.Cut(request, "/")
+	for _, r := range claim.Spec.Devices.Requests {
+		if r.Name != name {
+			continue
+		}
+		if r.Exactly != nil && r.Exactly.Capacity != nil {
+			return r.Exactly.Capacity.Requests
+		}
+		for _, s := range r.FirstAvailable {
+			if s.Name == alternative && s.Capacity != nil {
+				return s.Capacity.Requests
+			}
+		}
+	}
+	return nil
 }

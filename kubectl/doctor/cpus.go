@@ -4,8 +4,6 @@ package doctor
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 )
@@ -23,13 +21,7 @@ func checkCPUManager(c *Cluster) []Finding {
 			claimed[*slice.Spec.NodeName] = true
 		}
 	}
-	var findings []Finding
-	for _, name := range slices.Sorted(maps.Keys(c.Facts)) {
-		if facts := c.Facts[name].Facts; facts != nil {
-			findings = append(findings, judgeCPUManager(*facts, claimed[name]).of(facts).on(name))
-		}
-	}
-	return findings
+	return c.onAllNodes(func(name string, n agentv1.Node) verdict { return judgeCPUManager(n, claimed[name]) })
 }
 
 // judgeCPUManager judges the kubelet's policy. claimed is set if the CPUs of the node are

@@ -22,13 +22,7 @@ func checkHealth(c *Cluster) []Finding {
 		for _, g := range node.GPUs {
 			gpus++
 			for _, d := range g.Devices {
-				if d.Published == nil {
-					continue
-				}
-				for _, taint := range d.Published.Taints {
-					if taint.Effect == resourceapi.DeviceTaintEffectNone {
-						continue
-					}
+				for _, taint := range d.Taints() {
 					text := fleet.TaintText(taint)
 					if known, found := taints[text]; !found || taint.TimeAdded != nil && taint.TimeAdded.Before(known.TimeAdded) {
 						taints[text] = taint

@@ -53,10 +53,15 @@ func nodeChecks() []nodeCheck {
 }
 
 func (n nodeCheck) onAllNodes(c *Cluster) []Finding {
+	return c.onAllNodes(func(_ string, facts agentv1.Node) verdict { return n.judge(facts) })
+}
+
+// onAllNodes returns the verdict on each node whose agent has answered.
+func (c *Cluster) onAllNodes(judge func(name string, n agentv1.Node) verdict) []Finding {
 	var findings []Finding
 	for _, name := range slices.Sorted(maps.Keys(c.Facts)) {
 		if facts := c.Facts[name].Facts; facts != nil {
-			findings = append(findings, n.judge(*facts).of(facts).on(name))
+			findings = append(findings, judge(name, *facts).of(facts).on(name))
 		}
 	}
 	return findings

@@ -113,10 +113,9 @@ func (c *Cluster) nvidiaDriver(node string) *corev1.Pod {
 const devicePluginImage = "k8s-device-plugin"
 
 func checkDevicePlugins(c *Cluster) []Finding {
-	published := c.gpuNodes()
 	var findings []Finding
-	for _, pod := range c.Pods {
-		if !slices.Contains(published, pod.Spec.NodeName) || !slices.ContainsFunc(pod.Spec.Containers, func(container corev1.Container) bool {
+	for _, pod := range c.podsNearGPUs() {
+		if !slices.ContainsFunc(pod.Spec.Containers, func(container corev1.Container) bool {
 			return strings.Contains(container.Image, devicePluginImage)
 		}) {
 			continue
@@ -132,12 +131,8 @@ func checkDevicePlugins(c *Cluster) []Finding {
 
 // checkKubelets reports nodes whose kubelet or container runtime is too old.
 func checkKubelets(c *Cluster) []Finding {
-	published := c.gpuNodes()
 	var findings []Finding
-	for _, node := range c.Nodes {
-		if !slices.Contains(published, node.Name) {
-			continue
-		}
+	for _, node := range c.nodesWithGPUs() {
 		info := node.Status.NodeInfo
 		if v, err := version.ParseGeneric(info.KubeletVersion); err == nil && v.LessThan(oldestServer()) {
 			findings = append(findings, Finding{
@@ -145,25 +140,14 @@ func checkKubelets(c *Cluster) []Finding {
 			})
 		}
 		facts := c.Facts[node.Name].Facts
-		if f := hugePagesOf(node, facts); f != nil {
-			findings = append(findings, *f)
-		}
-		if f := runtimeOf(node, facts); f != nil {
-			findings = append(findings, *f)
-		}
-		if f := c.replacedShm(node); f != nil {
-			findings = append(findings, *f)
-		}
-		if f := c.unreadSpecs(node, facts); f != nil {
-			findings = append(findings, *f)
-		}
+		findings = slices.Concat(findings, hugePagesOf(node, facts), runtimeOf(node, facts), c.replacedShm(node), c.unreadSpecs(node, facts))
 	}
 	return orOK(findings, "kubelets and container runtimes are new enough")
 }
 
 // hugePagesOf returns a finding if the kubelet reports fewer huge pages than the kernel has;
 // nil otherwise. Sizes are as in the kernel's names of folders, "2048kB".
-func hugePagesOf(node *corev1.Node, facts *agentv1.Node) *Finding {
+func hugePagesOf(node *corev1.Node, facts *agentv1.Node) []Finding {
 	if facts == nil {
 		return nil
 	}
@@ -175,10 +159,10 @@ func hugePagesOf(node *corev1.Node, facts *agentv1.Node) *Finding {
 		}
 		name := corev1.ResourceName(corev1.ResourceHugePagesPrefix + bytes.String())
 		if have := node.Status.Capacity[name]; have.Value() < bytes.Value()*int64(pages) { //nolint:gosec // far fewer pages fit in a machine
-			return &Finding{
+			return []Finding{{
 				Object: onNode(node.Name), Code: "huge-pages-not-counted", State: Warning, Found: fmt.Sprintf("the kernel has %d huge pages of %s, the kubelet reports %s of %s", pages, size, have.String(), name),
 				Meaning: "pods cannot request all huge pages", Remedy: "restart the kubelet, which counts them when it starts",
-			}
+			}}
 		}
 	}
 	return nil

@@ -21,9 +21,7 @@ import (
 func checkRollouts(c *Cluster) []Finding {
 	var findings []Finding
 	for _, set := range c.DaemonSets {
-		if f := c.rollout(set); f != nil {
-			findings = append(findings, *f)
-		}
+		findings = append(findings, c.rollout(set)...)
 	}
 	for _, pod := range c.Pending {
 		if c.Now.Sub(pod.CreationTimestamp.Time) <= patience {
@@ -40,7 +38,7 @@ func checkRollouts(c *Cluster) []Finding {
 }
 
 // rollout returns the finding about a DaemonSet; nil if it is up to date or makes progress.
-func (c *Cluster) rollout(set *appsv1.DaemonSet) *Finding {
+func (c *Cluster) rollout(set *appsv1.DaemonSet) []Finding {
 	status := set.Status
 	idle := c.Now.Sub(c.progress(set))
 	stuck := c.cannotStart(set)
@@ -82,7 +80,7 @@ func (c *Cluster) rollout(set *appsv1.DaemonSet) *Finding {
 			f.Remedy = fmt.Sprintf("make the pod ready that stops the update: %s describe pod %s", kubectl, blocking[0])
 		}
 	}
-	return &f
+	return []Finding{f}
 }
 
 // servedOnBy returns the node of a stuck pod if another pod of the DaemonSet is ready there. It

@@ -28,7 +28,7 @@ func crioCDILast() *version.Version { return version.MustParseGeneric("1.35.0") 
 
 // runtimeOf returns a finding if containers of the node may not get their GPUs by CDI; nil
 // otherwise. facts is nil if they are not known.
-func runtimeOf(node *corev1.Node, facts *agentv1.Node) *Finding {
+func runtimeOf(node *corev1.Node, facts *agentv1.Node) []Finding {
 	name, text, _ := strings.Cut(node.Status.NodeInfo.ContainerRuntimeVersion, "://")
 	release, err := version.ParseGeneric(text)
 	f := Finding{Object: onNode(node.Name), Code: "runtime-without-cdi", State: Problem, Found: name + " " + text, Meaning: "containers do not get their GPUs, which they need CDI for"}
@@ -60,12 +60,12 @@ func runtimeOf(node *corev1.Node, facts *agentv1.Node) *Finding {
 		f.Code, f.State, f.Meaning = "runtime-unknown", Unknown, "whether containers get their GPUs, which they need CDI for, is not known"
 		f.Remedy = "read in the documentation of the runtime whether it has CDI, and mute the finding if it has"
 	}
-	return &f
+	return []Finding{f}
 }
 
 // replacedShm returns a finding if CRI-O may replace the /dev/shm of MPS shares. It returns nil if
 // the agent of the node uses no MPS.
-func (c *Cluster) replacedShm(node *corev1.Node) *Finding {
+func (c *Cluster) replacedShm(node *corev1.Node) []Finding {
 	text, isCRIO := strings.CutPrefix(node.Status.NodeInfo.ContainerRuntimeVersion, "cri-o://")
 	release, err := version.ParseGeneric(text)
 	if !isCRIO || err != nil || release.LessThan(crioCDI()) || release.AtLeast(crioCDILast()) {
@@ -74,16 +74,16 @@ func (c *Cluster) replacedShm(node *corev1.Node) *Finding {
 	if agent := c.agentOn(node.Name); agent == nil || Argument(&agent.Spec, "mps-supervisor") == "" {
 		return nil
 	}
-	return &Finding{
+	return []Finding{{
 		Object: onNode(node.Name), Code: "shm-may-be-replaced", State: Warning, Found: "CRI-O " + text,
 		Meaning: "CRI-O before 1.35 may replace the /dev/shm of MPS; programs with MPS shares then fail with MPS_CONNECTION_FAILED",
 		Remedy:  "upgrade to CRI-O 1.35 or newer, or set mps.enabled=false; mute the finding if a program with an MPS share runs there",
-	}
+	}}
 }
 
 // unreadSpecs returns a finding if the container runtime does not read the agent's CDI specs. It
 // returns nil if its configuration has the agent's folder, or names none.
-func (c *Cluster) unreadSpecs(node *corev1.Node, facts *agentv1.Node) *Finding {
+func (c *Cluster) unreadSpecs(node *corev1.Node, facts *agentv1.Node) []Finding {
 	agent := c.agentOn(node.Name)
 	if facts == nil || agent == nil {
 		return nil
@@ -96,12 +96,12 @@ func (c *Cluster) unreadSpecs(node *corev1.Node, facts *agentv1.Node) *Finding {
 	if !dirs.IsKnown() || len(dirs.Value) == 0 || slices.ContainsFunc(dirs.Value, func(dir string) bool { return samePath(dir, own) }) {
 		return nil
 	}
-	return &Finding{
+	return []Finding{{
 		Object: onNode(node.Name), Code: "cdi-folder-not-read", State: Problem,
 		Found:   fmt.Sprintf("cdi_spec_dirs in %s is %s, without %s", dirs.Source, list(dirs.Value), own),
 		Meaning: "the container runtime does not find the agent's CDI specs, and containers with claims do not start",
 		Remedy:  "add " + own + " to cdi_spec_dirs and restart the container runtime, or set cdi.dir of the chart to one of its folders",
-	}
+	}}
 }
 
 // samePath reports whether two paths are of one folder. /var/run is a link to /run.
@@ -119,11 +119,10 @@ func samePath(a, b string) bool {
 // the variable NVIDIA_VISIBLE_DEVICES, which most CUDA images set to "all"; the driver sets it to
 // "void" for containers with claims.
 func checkRuntimeClasses(c *Cluster) []Finding {
-	published := c.gpuNodes()
 	var findings []Finding
-	for _, pod := range c.Pods {
+	for _, pod := range c.podsNearGPUs() {
 		class := pod.Spec.RuntimeClassName
-		if class == nil || !strings.HasPrefix(*class, "nvidia") || !slices.Contains(published, pod.Spec.NodeName) || hasEnded(pod) ||
+		if class == nil || !strings.HasPrefix(*class, "nvidia") || hasEnded(pod) ||
 			len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil || requestsGPU(pod) || isOfDaemonSet(pod) {
 			continue
 		}

@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -12,6 +13,7 @@ import (
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 )
 
@@ -169,10 +171,7 @@ func (s *Search) describeSlice(b *strings.Builder, node string, slice *resourcea
 	fmt.Fprintf(b, "%s %s %d\n", spec.Driver, name, spec.Pool.ResourceSliceCount)
 	for _, set := range spec.SharedCounters {
 		b.WriteString(set.Name)
-		for _, name := range slices.Sorted(maps.Keys(set.Counters)) {
-			value := set.Counters[name].Value
-			fmt.Fprintf(b, " %s=%s", name, value.String())
-		}
+		describeAmounts(b, set.Counters, func(c resourceapi.Counter) resource.Quantity { return c.Value })
 	}
 	for i := range spec.Devices {
 		device := &spec.Devices[i]
@@ -195,10 +194,7 @@ func (s *Search) describeSlice(b *strings.Builder, node string, slice *resourcea
 func describeRead(b *strings.Builder, names []Name, d Device, driver string) {
 	fmt.Fprintf(b, "%s %t", driver, ptr.Deref(d.Published.AllowMultipleAllocations, false))
 	describeAttributes(b, names, d, driver)
-	for _, name := range slices.Sorted(maps.Keys(d.Published.Capacity)) {
-		capacity := d.Published.Capacity[name]
-		fmt.Fprintf(b, " %s=%s", name, capacity.Value.String())
-	}
+	describeAmounts(b, d.Published.Capacity, func(c resourceapi.DeviceCapacity) resource.Quantity { return c.Value })
 }
 
 // describeAttributes writes the attributes on which an expression with these names depends. Before
@@ -250,16 +246,18 @@ func describeDevice(b *strings.Builder, d Device) {
 	}
 	for _, counters := range d.Published.ConsumesCounters {
 		b.WriteString(" " + counters.CounterSet)
-		for _, name := range slices.Sorted(maps.Keys(counters.Counters)) {
-			value := counters.Counters[name].Value
-			fmt.Fprintf(b, " %s=%s", name, value.String())
-		}
+		describeAmounts(b, counters.Counters, func(c resourceapi.Counter) resource.Quantity { return c.Value })
 	}
 	for _, h := range d.Holders {
 		fmt.Fprintf(b, " held %t %t", h.Admin(), h.Shared())
-		for _, name := range slices.Sorted(maps.Keys(h.Result.ConsumedCapacity)) {
-			value := h.Result.ConsumedCapacity[name]
-			fmt.Fprintf(b, " %s=%s", name, value.String())
-		}
+		describeAmounts(b, h.Result.ConsumedCapacity, func(q resource.Quantity) resource.Quantity { return q })
+	}
+}
+
+// describeAmounts writes amounts in order of their names.
+func describeAmounts[K cmp.Ordered, V any](b *strings.Builder, all map[K]V, amount func(V) resource.Quantity) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		value := amount(all[name])
+		fmt.Fprintf(b, " %v=%s", name, value.String())
 	}
 }

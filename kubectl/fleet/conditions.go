@@ -32,10 +32,8 @@ const (
 	ConditionHolders Condition = "in use"
 )
 
-// conditions returns the conditions that can be dropped.
-func conditions() []Condition {
-	return []Condition{ConditionClass, ConditionSelectors, ConditionSize, ConditionTaints, ConditionConstraints, ConditionHolders}
-}
+// conditions are the conditions that can be dropped.
+var conditions = []Condition{ConditionClass, ConditionSelectors, ConditionSize, ConditionTaints, ConditionConstraints, ConditionHolders}
 
 // without returns the attempt without some of its conditions.
 func (q attempt) without(dropped ...Condition) attempt {
@@ -50,38 +48,46 @@ func (q attempt) without(dropped ...Condition) attempt {
 		}
 		q.classes = open
 	}
-	claims := make([]*resourceapi.ResourceClaim, len(q.claims))
-	for i, claim := range q.claims {
-		claims[i] = claim.DeepCopy()
-		if drops(ConditionConstraints) {
-			claims[i].Spec.Devices.Constraints = nil
+	q = q.changed(func(r *resourceapi.ExactDeviceRequest) {
+		if drops(ConditionSelectors) {
+			r.Selectors = slices.DeleteFunc(r.Selectors, func(s resourceapi.DeviceSelector) bool { return s.CEL == nil || s.CEL.Expression != marked })
 		}
-		for j := range claims[i].Spec.Devices.Requests {
-			r := &claims[i].Spec.Devices.Requests[j]
-			if r.Exactly != nil {
-				relax(drops, &r.Exactly.Selectors, &r.Exactly.Capacity, &r.Exactly.Tolerations)
-			}
-			for k := range r.FirstAvailable {
-				relax(drops, &r.FirstAvailable[k].Selectors, &r.FirstAvailable[k].Capacity, &r.FirstAvailable[k].Tolerations)
-			}
+		if drops(ConditionSize) {
+			r.Capacity = nil
+		}
+		if drops(ConditionTaints) {
+			r.Tolerations = []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}
+		}
+	})
+	if drops(ConditionConstraints) {
+		for _, claim := range q.claims {
+			claim.Spec.Devices.Constraints = nil
 		}
 	}
-	q.claims = claims
 	return q
 }
 
 // single returns the attempt with one device for each request.
 func (q attempt) single() attempt {
+	return q.changed(func(r *resourceapi.ExactDeviceRequest) {
+		r.AllocationMode, r.Count = resourceapi.DeviceAllocationModeExactCount, 1
+	})
+}
+
+// changed returns the attempt with copies of its claims. change changes each of their requests, and
+// each alternative of a request.
+func (q attempt) changed(change func(*resourceapi.ExactDeviceRequest)) attempt {
 	claims := make([]*resourceapi.ResourceClaim, len(q.claims))
 	for i, claim := range q.claims {
 		claims[i] = claim.DeepCopy()
-		for j := range claims[i].Spec.Devices.Requests {
-			r := &claims[i].Spec.Devices.Requests[j]
+		for _, r := range claims[i].Spec.Devices.Requests {
 			if r.Exactly != nil {
-				r.Exactly.AllocationMode, r.Exactly.Count = resourceapi.DeviceAllocationModeExactCount, 1
+				change(r.Exactly)
 			}
 			for k := range r.FirstAvailable {
-				r.FirstAvailable[k].AllocationMode, r.FirstAvailable[k].Count = resourceapi.DeviceAllocationModeExactCount, 1
+				s, exactly := &r.FirstAvailable[k], exactlyOf(r.FirstAvailable[k])
+				change(&exactly)
+				s.Selectors, s.AllocationMode, s.Count, s.Tolerations, s.Capacity = exactly.Selectors, exactly.AllocationMode, exactly.Count, exactly.Tolerations, exactly.Capacity
 			}
 		}
 	}
@@ -89,15 +95,11 @@ func (q attempt) single() attempt {
 	return q
 }
 
-func relax(drops func(Condition) bool, selectors *[]resourceapi.DeviceSelector, capacity **resourceapi.CapacityRequirements, tolerations *[]resourceapi.DeviceToleration) {
-	if drops(ConditionSelectors) {
-		*selectors = slices.DeleteFunc(*selectors, func(s resourceapi.DeviceSelector) bool { return s.CEL == nil || s.CEL.Expression != marked })
-	}
-	if drops(ConditionSize) {
-		*capacity = nil
-	}
-	if drops(ConditionTaints) {
-		*tolerations = []resourceapi.DeviceToleration{{Operator: resourceapi.DeviceTolerationOpExists}}
+// exactlyOf returns an alternative as a request of its own.
+func exactlyOf(s resourceapi.DeviceSubRequest) resourceapi.ExactDeviceRequest {
+	return resourceapi.ExactDeviceRequest{
+		DeviceClassName: s.DeviceClassName, Selectors: s.Selectors, AllocationMode: s.AllocationMode,
+		Count: s.Count, Tolerations: s.Tolerations, Capacity: s.Capacity,
 	}
 }
 
@@ -155,10 +157,7 @@ func (q attempt) requests() []request {
 				all = append(all, request{i, r.Name, *r.Exactly})
 			}
 			for _, s := range r.FirstAvailable {
-				all = append(all, request{i, resourceclaim.CreateSubRequestRef(r.Name, s.Name), resourceapi.ExactDeviceRequest{
-					DeviceClassName: s.DeviceClassName, Selectors: s.Selectors, AllocationMode: s.AllocationMode,
-					Count: s.Count, Tolerations: s.Tolerations, Capacity: s.Capacity,
-				}})
+				all = append(all, request{i, resourceclaim.CreateSubRequestRef(r.Name, s.Name), exactlyOf(s)})
 			}
 		}
 	}

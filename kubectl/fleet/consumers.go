@@ -46,7 +46,7 @@ func (c consumers) of(claim *resourceapi.ResourceClaim) []*corev1.Pod {
 	}
 	for _, name := range PodGroups(claim) {
 		for _, pod := range c.byGroup[types.NamespacedName{Namespace: claim.Namespace, Name: name}] {
-			if resourceclaim.IsReservedForPod(pod, claim, true) && refersTo(pod, claim) {
+			if resourceclaim.IsReservedForPod(pod, claim, true) && len(EntriesOf(pod, claim)) > 0 {
 				users = append(users, pod)
 			}
 		}
@@ -55,12 +55,15 @@ func (c consumers) of(claim *resourceapi.ResourceClaim) []*corev1.Pod {
 	return slices.CompactFunc(users, func(a, b *corev1.Pod) bool { return a.UID == b.UID })
 }
 
-// refersTo reports whether a pod's list of claims has the claim.
-func refersTo(pod *corev1.Pod, claim *resourceapi.ResourceClaim) bool {
-	return slices.ContainsFunc(pod.Spec.ResourceClaims, func(entry corev1.PodResourceClaim) bool {
-		name, _, err := resourceclaim.Name(pod, &entry)
-		return err == nil && name != nil && *name == claim.Name
-	})
+// EntriesOf returns the names that a claim has in a pod's list of claims.
+func EntriesOf(pod *corev1.Pod, claim *resourceapi.ResourceClaim) []string {
+	var entries []string
+	for _, entry := range pod.Spec.ResourceClaims {
+		if name, _, err := resourceclaim.Name(pod, &entry); err == nil && name != nil && *name == claim.Name {
+			entries = append(entries, entry.Name)
+		}
+	}
+	return entries
 }
 
 // Consumers returns the pods for which a claim is reserved, in order of their

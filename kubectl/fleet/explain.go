@@ -36,18 +36,16 @@ func (v Verdict) Fits() bool { return v.Allocations != nil }
 
 // misses are the sets of conditions that are dropped to find the nearest miss, the nearest
 // first: conditions that end with other claims, then taints, then conditions of the claim.
-func misses() [][]Condition {
-	return [][]Condition{
-		{ConditionHolders},
-		{ConditionTaints},
-		{ConditionTaints, ConditionHolders},
-		{ConditionConstraints},
-		{ConditionConstraints, ConditionHolders},
-		{ConditionConstraints, ConditionTaints, ConditionHolders},
-		{ConditionSelectors, ConditionConstraints, ConditionTaints, ConditionHolders},
-		{ConditionSize, ConditionSelectors, ConditionConstraints, ConditionTaints, ConditionHolders},
-		conditions(),
-	}
+var misses = [][]Condition{
+	{ConditionHolders},
+	{ConditionTaints},
+	{ConditionTaints, ConditionHolders},
+	{ConditionConstraints},
+	{ConditionConstraints, ConditionHolders},
+	{ConditionConstraints, ConditionTaints, ConditionHolders},
+	{ConditionSelectors, ConditionConstraints, ConditionTaints, ConditionHolders},
+	{ConditionSize, ConditionSelectors, ConditionConstraints, ConditionTaints, ConditionHolders},
+	conditions,
 }
 
 // mostUnended bounds the nodes on which a search may reach its limit. A shape of claims

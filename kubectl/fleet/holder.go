@@ -47,6 +47,14 @@ func (h Holder) Share() (limits *v1alpha1.ShareData, reported bool) {
 	return nil, false
 }
 
+// Results returns the devices of a driver that a claim has; none if it has no allocation.
+func Results(claim *resourceapi.ResourceClaim, driver string) []resourceapi.DeviceRequestAllocationResult {
+	if claim.Status.Allocation == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(claim.Status.Allocation.Devices.Results), func(r resourceapi.DeviceRequestAllocationResult) bool { return r.Driver != driver })
+}
+
 // Count adds an allocation to the state, as the scheduler does: a shared device counts by
 // its capacity, any other one is taken.
 func Count(state structured.AllocatedState, result resourceapi.DeviceRequestAllocationResult) {

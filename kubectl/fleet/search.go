@@ -141,7 +141,7 @@ func (s *Search) Verdicts(ctx context.Context, pod *corev1.Pod, claims ...*resou
 	var all []Verdict
 	unended := 0
 	for _, node := range s.fleet.NodeNames() {
-		v := Verdict{Node: node, Excluded: append(s.fleet.Excludes(node, pod), s.fleet.allocatedElsewhere(node, claims)...), Taints: s.fleet.notTolerated(node, pod), distance: len(misses()) + 2}
+		v := Verdict{Node: node, Excluded: append(s.fleet.Excludes(node, pod), s.fleet.allocatedElsewhere(node, claims)...), Taints: s.fleet.notTolerated(node, pod), distance: len(misses) + 2}
 		switch {
 		case v.Excluded != nil:
 		case s.ended():
@@ -174,7 +174,7 @@ func (s *Search) verdict(ctx context.Context, node string, open []*resourceapi.R
 	}
 	v := s.nearest(ctx, s.fleet.newAttempt(node, open...))
 	if !v.Fits() && s.ended() {
-		return Verdict{Node: node, Problem: s.notExamined("node " + node), distance: len(misses()) + 3}
+		return Verdict{Node: node, Problem: s.notExamined("node " + node), distance: len(misses) + 3}
 	}
 	// Allocations and problems name the node, so they are not kept.
 	if described && !v.Fits() && v.Problem == nil {
@@ -190,17 +190,17 @@ func (s *Search) nearest(ctx context.Context, all attempt) Verdict {
 	if v.Allocations, v.Problem = s.allocate(ctx, q); v.Fits() {
 		return v
 	}
-	v.distance = len(misses()) + 1
+	v.distance = len(misses) + 1
 	if v.Problem != nil {
 		return v
 	}
-	for i, dropped := range misses() {
+	for i, dropped := range misses {
 		if slices.Contains(dropped, ConditionClass) {
 			if v.Problem = unusable(q.slices); v.Problem != nil {
 				return v
 			}
 			// A node with one device of each class has too few, whatever other devices it has.
-			if found, err := s.allocate(ctx, q.single().without(misses()[i-1]...)); err == nil && found != nil {
+			if found, err := s.allocate(ctx, q.single().without(misses[i-1]...)); err == nil && found != nil {
 				break
 			}
 			q = all
@@ -359,7 +359,7 @@ func (s *Search) compare(ctx context.Context, one attempt, check *DeviceCheck) e
 			}
 			keep = append(keep, ConditionSize)
 		}
-		found, err := s.allocate(ctx, one.without(slices.DeleteFunc(conditions(), func(c Condition) bool { return slices.Contains(keep, c) })...))
+		found, err := s.allocate(ctx, one.without(slices.DeleteFunc(slices.Clone(conditions), func(c Condition) bool { return slices.Contains(keep, c) })...))
 		if err != nil && !errors.Is(err, gpu.ErrInvalid) {
 			return err
 		}

@@ -28,15 +28,12 @@ const mostSelectors = 2000
 // Names are the names that the devices of a cluster have. To evaluate selectors is work of its
 // [Search]: methods of both must not run at the same time.
 type Names struct {
-	search   *Search
-	driver   string
-	features cel.Features
+	search *Search
 	// shapes has one device for all devices of a driver with the same names, type and
 	// profile: a selector fails on all of them or on none.
 	shapes []shape
 	// published is the number of devices with a name.
 	published map[Name]int
-	compiled  map[string]cel.CompilationResult
 	known     map[string][]NameProblem
 	// interrupted is set if a list of selectors was not evaluated on all shapes.
 	interrupted bool
@@ -50,11 +47,7 @@ type shape struct {
 
 // Names returns the names that the devices of the fleet have.
 func (s *Search) Names() *Names {
-	features := s.fleet.Features
-	n := &Names{
-		search: s, driver: s.fleet.Driver, published: map[Name]int{}, compiled: map[string]cel.CompilationResult{}, known: map[string][]NameProblem{},
-		features: cel.Features{EnableConsumableCapacity: features.ConsumableCapacity, EnableListTypeAttributes: features.ListTypeAttributes},
-	}
+	n := &Names{search: s, published: map[Name]int{}, known: map[string][]NameProblem{}}
 	shapes := map[string]*shape{}
 	for _, slice := range s.fleet.objects.Slices {
 		for _, d := range slice.Spec.Devices {
@@ -186,11 +179,7 @@ func (n *Names) unpublished(expressions []string) []NameProblem {
 // and the error. The API server refuses selectors that do not compile.
 func (n *Names) evaluate(ctx context.Context, s shape, expressions []string) (met bool, failed string, err error) {
 	for _, expression := range expressions {
-		compiled, known := n.compiled[expression]
-		if !known {
-			compiled = cel.GetCompiler(n.features).CompileCELExpression(expression, cel.Options{DisableCostEstimation: true})
-			n.compiled[expression] = compiled
-		}
+		compiled := n.search.fleet.cel.GetOrCompile(expression)
 		if compiled.Error != nil {
 			return false, "", nil //nolint:nilerr // no claim has such a selector
 		}

@@ -43,12 +43,12 @@ func (n *Names) vocabulary() []Name {
 	for _, full := range kind.AttributeNames() {
 		domain, id, qualified := strings.Cut(full, "/")
 		if !qualified {
-			domain, id = n.driver, full
+			domain, id = n.search.fleet.Driver, full
 		}
 		all = append(all, Name{Domain: domain, ID: id})
 	}
 	for _, id := range kind.CapacityNames() {
-		all = append(all, Name{n.driver, string(id), true})
+		all = append(all, Name{n.search.fleet.Driver, string(id), true})
 	}
 	return all
 }

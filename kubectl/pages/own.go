@@ -10,13 +10,14 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 )
 
 // isOwn reports whether the claim is about devices of the driver: it has one, or a class that it
 // requests may select one.
 func (r *reading) isOwn(claim *resourceapi.ResourceClaim) bool {
-	if allocation := claim.Status.Allocation; allocation != nil {
-		return slices.ContainsFunc(allocation.Devices.Results, func(d resourceapi.DeviceRequestAllocationResult) bool { return d.Driver == r.Driver })
+	if claim.Status.Allocation != nil {
+		return len(fleet.Results(claim, r.Driver)) > 0
 	}
 	return slices.ContainsFunc(doctor.ClassesOf(claim.Spec.Devices), r.isOwnClass)
 }

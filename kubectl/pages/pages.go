@@ -30,21 +30,24 @@ func fleetPage(_ context.Context, r *reading, q *http.Request) (page, error) {
 		}
 		states[g.Health.State]++
 	}
-	var sums facts
-	sums.add("Nodes", markup.Text(fmt.Sprint(len(r.nodes))))
-	sums.add("GPUs", markup.Text(fmt.Sprint(gpus)))
+	var sums markup.Parts
+	add := func(name string, value markup.Part) {
+		sums = append(sums, markup.E("div", markup.E("dt", markup.Text(name)), markup.E("dd", value)))
+	}
+	add("Nodes", markup.Text(fmt.Sprint(len(r.nodes))))
+	add("GPUs", markup.Text(fmt.Sprint(gpus)))
 	if n := modes[rows.ModeNotYours]; n > 0 {
-		sums.add("Free, or not yours", markup.Text(fmt.Sprintf("at most %d", n+modes[fleet.ModeFree])))
+		add("Free, or not yours", markup.Text(fmt.Sprintf("at most %d", n+modes[fleet.ModeFree])))
 	} else {
-		sums.add("Free", markup.Text(fmt.Sprint(modes[fleet.ModeFree])))
+		add("Free", markup.Text(fmt.Sprint(modes[fleet.ModeFree])))
 	}
-	sums.add("With taints", markup.Text(fmt.Sprint(states[rows.HealthTainted])))
+	add("With taints", markup.Text(fmt.Sprint(states[rows.HealthTainted])))
 	if n := states[rows.HealthUnknown] + states[rows.HealthNotPublished]; n > 0 {
-		sums.add("Health unknown", markup.Text(fmt.Sprint(n)))
+		add("Health unknown", markup.Text(fmt.Sprint(n)))
 	}
-	sums.add("Waiting pods", link(fmt.Sprint(len(r.waiting)), "pods"))
+	add("Waiting pods", link(fmt.Sprint(len(r.waiting)), "pods"))
 	gpuTable := table{Table: rows.GPUTable(all, r.uses(), r.at), name: "GPUs", empty: "No node publishes a GPU like this."}
-	return page{"Fleet", markup.Parts{sums.draw("tiles"), section("GPUs", filterForm(q), gpuTable.draw(r, q))}}, nil
+	return page{"Fleet", markup.Parts{markup.E("dl", markup.Attr("class", "tiles"), sums), section("GPUs", filterForm(q), gpuTable.draw(r, q))}}, nil
 }
 
 // nodePage shows the GPUs of a node, their paths and their holders.
@@ -150,15 +153,4 @@ func breadcrumbs(links ...markup.Part) *markup.Element {
 		items = append(items, markup.E("li", l))
 	}
 	return markup.E("nav", markup.Attr("class", "path"), markup.Attr("aria-label", "Path to this page"), markup.E("ol", items))
-}
-
-// facts are names and their values.
-type facts struct{ items markup.Parts }
-
-func (f *facts) add(name string, value markup.Part) {
-	f.items = append(f.items, markup.E("div", markup.E("dt", markup.Text(name)), markup.E("dd", value)))
-}
-
-func (f *facts) draw(class string) *markup.Element {
-	return markup.E("dl", markup.Attr("class", class), f.items)
 }

@@ -143,11 +143,7 @@ func (e *explaining) addTaintsOf(node string, checks []fleet.RequestCheck) {
 	}
 	e.groupHealth()
 	for _, h := range e.Health {
-		since := h.Code
-		if h.Since != nil {
-			since += ", for " + e.age(h.Since.Time)
-		}
-		e.Causes = append(e.Causes, fmt.Sprintf("%s of node %s: %s (%s)", List(h.Devices), h.Node, h.Meaning, since))
+		e.Causes = append(e.Causes, e.sentence(h, ":"))
 		if ends := h.remedy.Ends; ends != "" {
 			e.advise(fmt.Sprintf("the taint of %s goes when %s; the administrator of node %s sees to it", List(h.Devices), ends, h.Node))
 		} else {

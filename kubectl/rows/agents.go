@@ -71,12 +71,7 @@ func selects(s *appsv1.DaemonSet, node *corev1.Node) bool {
 }
 
 func agentOf(pod *corev1.Pod) Agent {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return Agent{c.Status == corev1.ConditionTrue, Reason{CodeAgentNotReady, known(c.LastTransitionTime)}}
-		}
-	}
-	return Agent{Problem: Reason{CodeAgentNotReady, known(pod.CreationTimestamp)}}
+	return Agent{doctor.IsReady(pod), Reason{CodeAgentNotReady, known(metav1.NewTime(doctor.NotReadySince(pod)))}}
 }
 
 // notReadySince reports whether a node is not ready. A node without the condition may be.
@@ -127,12 +122,21 @@ func (c *Cluster) GPUs(nodes []fleet.Node, used Uses) []GPU {
 // gpusOf returns the rows of a node. Without its agent, or the right to list all claims, nothing
 // shows that a GPU is free.
 func (c *Cluster) gpusOf(node fleet.Node, used Uses, health func(string, Health) Health) []GPU {
-	rows := GPUs([]fleet.Node{node}, used)
-	if len(rows) == 0 {
-		rows = []GPU{{Node: node.Name, Mode: ModeUnknown, Health: Health{State: HealthNotPublished}}}
+	if len(node.GPUs) == 0 {
+		return []GPU{{Node: node.Name, Mode: ModeUnknown, Health: health(node.Name, Health{State: HealthNotPublished})}}
 	}
-	for i := range rows {
-		g := &rows[i]
+	var rows []GPU
+	for _, of := range node.GPUs {
+		g := GPU{
+			Node: node.Name, Name: of.Name, Model: of.Model, UUID: of.UUID, Mode: of.Mode,
+			Memory: of.Memory.Total, MemoryPromised: of.Memory.Promised,
+			Compute: of.Compute.Total, ComputePromised: of.Compute.Promised,
+			Units: unitsOf(of), Claims: of.Claims(), Health: healthOf(of), Taints: taints(of),
+			Use: used.sum([]string{node.Name}, isOn(of.Name)), Foreign: used.foreignOnGPU(node.Name, of),
+		}
+		if !g.isPublished() {
+			g.Mode, g.Compute, g.Units = ModeUnknown, 0, nil
+		}
 		if g.Health = health(g.Node, g.Health); g.Health.State == HealthUnknown && g.Mode == fleet.ModeFree {
 			g.Mode = ModeUnknown
 		}
@@ -140,16 +144,7 @@ func (c *Cluster) gpusOf(node fleet.Node, used Uses, health func(string, Health)
 		if g.Partial = c.Refused[doctor.Claims] != "" && g.isPublished() && g.Mode != fleet.ModeWhole; g.Partial && g.Mode == fleet.ModeFree {
 			g.Mode = ModeNotYours
 		}
-	}
-	return rows
-}
-
-// Holders returns the holders as [Holders] does, with the state of the agents.
-func (c *Cluster) Holders(nodes []fleet.Node, namespace string, used Uses) []Holder {
-	rows := Holders(nodes, namespace, used)
-	health := c.healths()
-	for i := range rows {
-		rows[i].Health = health(rows[i].Node, rows[i].Health)
+		rows = append(rows, g)
 	}
 	return rows
 }

@@ -164,19 +164,17 @@ type explaining struct {
 }
 
 func (e *explaining) addClaim(ctx context.Context, claim *resourceapi.ResourceClaim) error {
-	if claim.Status.Allocation == nil {
-		err := e.add(ctx, nil, []*resourceapi.ResourceClaim{claim})
-		switch e.Outcome = OutcomeWaits; {
-		case len(e.Fits) > 0 && e.cluster.IsPartial():
-			e.Outcome = OutcomeUnknown
-		case len(e.Fits) > 0:
-			e.Outcome = OutcomeWell
-		}
-		return err
-	}
 	e.Outcome = OutcomeWell
 	e.addHealth(nil, []*resourceapi.ResourceClaim{claim})
-	return e.add(ctx, nil, []*resourceapi.ResourceClaim{claim})
+	err := e.add(ctx, nil, []*resourceapi.ResourceClaim{claim})
+	switch {
+	case claim.Status.Allocation != nil:
+	case len(e.Fits) == 0:
+		e.Outcome = OutcomeWaits
+	case e.cluster.IsPartial():
+		e.Outcome = OutcomeUnknown
+	}
+	return err
 }
 
 func (e *explaining) addPod(ctx context.Context, pod *corev1.Pod) error {

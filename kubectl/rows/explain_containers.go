@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -40,13 +39,7 @@ type ContainerDevice struct {
 // entriesOf returns the names that a claim has in the spec of a pod. A claim for extended
 // resources has its own name.
 func entriesOf(pod *corev1.Pod, claim *resourceapi.ResourceClaim) []string {
-	names := []string{claim.Name}
-	for i := range pod.Spec.ResourceClaims {
-		if name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i]); err == nil && name != nil && *name == claim.Name {
-			names = append(names, pod.Spec.ResourceClaims[i].Name)
-		}
-	}
-	return names
+	return append([]string{claim.Name}, fleet.EntriesOf(pod, claim)...)
 }
 
 // addContainers adds the devices of a pod's containers. It also adds their use and that of

@@ -109,12 +109,9 @@ func (e *explaining) addHealth(pod *corev1.Pod, claims []*resourceapi.ResourceCl
 // devicesOf returns the devices of this driver that a claim has. It omits devices that the
 // claim only monitors.
 func (c *Cluster) devicesOf(claim *resourceapi.ResourceClaim) []fleet.DeviceID {
-	if claim.Status.Allocation == nil {
-		return nil
-	}
 	var all []fleet.DeviceID
-	for _, r := range claim.Status.Allocation.Devices.Results {
-		if id := (fleet.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device}); r.Driver == c.Driver && !slices.Contains(all, id) && !(fleet.Holder{Result: r}).Admin() {
+	for _, r := range fleet.Results(claim, c.Driver) {
+		if id := (fleet.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device}); !slices.Contains(all, id) && !(fleet.Holder{Result: r}).Admin() {
 			all = append(all, id)
 		}
 	}
@@ -122,10 +119,7 @@ func (c *Cluster) devicesOf(claim *resourceapi.ResourceClaim) []fleet.DeviceID {
 }
 
 func (e *explaining) addTaints(d fleet.Device) {
-	for _, taint := range d.Published.Taints {
-		if taint.Effect == resourceapi.DeviceTaintEffectNone {
-			continue
-		}
+	for _, taint := range d.Taints() {
 		c, failed := causeOf(taint, d.ID)
 		if rules := fleet.RulesOf(e.cluster.Objects.TaintRules, d.ID, taint); len(rules) > 0 && c.Code == taint.Key {
 			c.Admin = "if the device is in order again: kubectl delete devicetaintrule " + strings.Join(rules, " ")
@@ -176,16 +170,21 @@ func (e *explaining) groupHealth() {
 	e.Health = groups
 }
 
-func (e *explaining) addFault(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, h DeviceHealth) {
+// sentence returns the devices that are not well, and the reason, with words between them.
+func (e *explaining) sentence(h DeviceHealth, between string) string {
 	since := h.Code
 	if h.Since != nil {
 		since += ", for " + e.age(h.Since.Time)
 	}
+	return fmt.Sprintf("%s of node %s%s %s (%s)", List(h.Devices), h.Node, between, h.Meaning, since)
+}
+
+func (e *explaining) addFault(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, h DeviceHealth) {
 	verb := ":"
 	if h.failed {
 		verb, e.Outcome = " has failed:", OutcomeFault
 	}
-	e.Causes = append(e.Causes, fmt.Sprintf("%s of node %s%s %s (%s)", List(h.Devices), h.Node, verb, h.Meaning, since))
+	e.Causes = append(e.Causes, e.sentence(h, verb))
 	if e.State == StateSucceeded || e.State == StateFailed {
 		addOnce(&e.Repairs, h.remedy.Admin)
 		return

@@ -20,19 +20,16 @@ func (e *explaining) isUnreadable() bool {
 // addUnread names the lists that the user may not read, the unknown facts and a role. The role
 // has the rights.
 func (e *explaining) addUnread() {
-	var devices, others []string
-	for _, list := range []doctor.List{doctor.Slices, doctor.Classes, doctor.Rules} {
-		if e.cluster.Refused[list] != "" {
-			name, _, _ := strings.Cut(string(list), ".")
-			devices = append(devices, name)
+	refused := func(lists ...doctor.List) (names []string) {
+		for _, list := range lists {
+			if e.cluster.Refused[list] != "" {
+				name, _, _ := strings.Cut(string(list), ".")
+				names = append(names, name)
+			}
 		}
+		return names
 	}
-	for _, list := range []doctor.List{doctor.Nodes, doctor.Pods, doctor.Claims} {
-		if e.cluster.Refused[list] != "" {
-			name, _, _ := strings.Cut(string(list), ".")
-			others = append(others, name)
-		}
-	}
+	devices, others := refused(doctor.Slices, doctor.Classes, doctor.Rules), refused(doctor.Nodes, doctor.Pods, doctor.Claims)
 	var texts []string
 	if e.Unread != "" {
 		texts = append(texts, e.Unread)

@@ -3,7 +3,6 @@
 package rows
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -36,10 +35,7 @@ func (f *Foreign) Text(now time.Time) string {
 	case f.Processes == 0:
 		return "0"
 	}
-	text := "1 process"
-	if f.Processes > 1 {
-		text = fmt.Sprintf("%d processes", f.Processes)
-	}
+	text := fleet.Number(f.Processes, "process")
 	if f.Memory != nil {
 		text += ", " + Gibibytes(*f.Memory)
 	}
@@ -72,7 +68,7 @@ func (u Uses) foreignOn(node string, devices []string) *Foreign {
 			memoryKnown = false
 			continue
 		}
-		memory.Add(*resource.NewQuantity(int64(min(*d.MemoryUsedBytes, math.MaxInt64)), resource.BinarySI)) //nolint:gosec // at most MaxInt64
+		memory.Add(bytes(min(*d.MemoryUsedBytes, math.MaxInt64)))
 	}
 	switch {
 	case sum.Processes > 0 && memoryKnown:

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
@@ -36,27 +35,6 @@ type GPU struct {
 	Taints []string `json:"taints,omitempty"`
 }
 
-// GPUs returns the GPUs of the nodes, with their known use. Their health is as published: the
-// method of [Cluster] adds the state of the agents.
-func GPUs(nodes []fleet.Node, used Uses) []GPU {
-	rows := []GPU{}
-	for _, node := range nodes {
-		for _, g := range node.GPUs {
-			row := GPU{
-				Node: node.Name, Name: g.Name, Model: g.Model, UUID: g.UUID, Mode: g.Mode,
-				Memory: g.Memory.Total, MemoryPromised: g.Memory.Promised,
-				Compute: g.Compute.Total, ComputePromised: g.Compute.Promised,
-				Units: unitsOf(g), Claims: g.Claims(), Health: healthOf(g), Taints: taints(g), Use: used.sum([]string{node.Name}, isOn(g.Name)), Foreign: used.foreignOnGPU(node.Name, g),
-			}
-			if !row.isPublished() {
-				row.Mode, row.Compute, row.Units = ModeUnknown, 0, nil
-			}
-			rows = append(rows, row)
-		}
-	}
-	return rows
-}
-
 // ClaimsText returns the number of claims that hold the GPU, as far as the user may read them.
 func (g GPU) ClaimsText() string {
 	switch {
@@ -73,13 +51,8 @@ func (g GPU) ClaimsText() string {
 func taints(g fleet.GPU) []string {
 	var all []string
 	for _, d := range g.Devices {
-		if d.Published == nil {
-			continue
-		}
-		for _, taint := range d.Published.Taints {
-			if text := fleet.TaintText(taint); taint.Effect != resourceapi.DeviceTaintEffectNone && !slices.Contains(all, text) {
-				all = append(all, text)
-			}
+		for _, taint := range d.Taints() {
+			addOnce(&all, fleet.TaintText(taint))
 		}
 	}
 	return all

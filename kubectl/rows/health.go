@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 )
@@ -108,22 +109,15 @@ func age(since metav1.Time, now time.Time) string {
 
 // healthOf returns the health of a GPU as its node publishes it.
 func healthOf(g fleet.GPU) Health {
-	published := false
-	h := Health{State: HealthOK}
+	h := Health{State: HealthNotPublished}
 	for _, d := range g.Devices {
-		if d.Published == nil {
-			continue
+		if d.Published != nil && h.State == HealthNotPublished {
+			h.State = HealthOK
 		}
-		published = true
-		for _, taint := range d.Published.Taints {
-			if taint.Effect != resourceapi.DeviceTaintEffectNone {
-				h.State = HealthTainted
-				h.add(Reason{taintCode(taint), taint.TimeAdded})
-			}
+		for _, taint := range d.Taints() {
+			h.State = HealthTainted
+			h.add(Reason{taintCode(taint), taint.TimeAdded})
 		}
-	}
-	if !published {
-		h.State = HealthNotPublished
 	}
 	for i, r := range h.Reasons {
 		if r.Code == "cordoned" && !isCordoned(g) {
@@ -202,4 +196,18 @@ func publishedAt(all []*resourceapi.ResourceSlice, driver string) map[string]met
 		}
 	}
 	return latest
+}
+
+// Section returns the address of the section about a reason, such as the one of
+// docs/admin/causes.md#xid-79. It returns "" for the taint of another party.
+func (r Reason) Section() string {
+	switch {
+	case r.Code == CodeNoAgent:
+		return doctor.Section("node-without-agent")
+	case r.Code == CodeAgentNotReady, r.Code == CodeNodeNotReady:
+		return doctor.Section(r.Code)
+	case strings.ContainsAny(r.Code, "/="):
+		return ""
+	}
+	return doctor.Section(cause.OfCode(r.Code).Anchor())
 }

@@ -55,7 +55,8 @@ func TestTheHealthOfATaintedGPUHasWordsAndAges(t *testing.T) {
 	} {
 		w := fleettest.New(t, "a=t4")
 		w.Slices[0].Spec.Devices[0].Taints = taints
-		if got := GPUs(cluster(w).Nodes(), nil)[0].Health.Text(now()); got != want {
+		c := cluster(w)
+		if got := c.GPUs(c.Nodes(), nil)[0].Health.Text(now()); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

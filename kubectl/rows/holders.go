@@ -48,12 +48,12 @@ type Holder struct {
 }
 
 // Holders returns the holders of devices, with their known use. They are in order of
-// namespace, pod, container, claim and device. The health of their GPUs is as published.
-func Holders(nodes []fleet.Node, namespace string, used Uses) []Holder {
-	rows := []Holder{}
+// namespace, pod, container, claim and device.
+func (c *Cluster) Holders(nodes []fleet.Node, namespace string, used Uses) []Holder {
+	rows, withAgent := []Holder{}, c.healths()
 	for _, node := range nodes {
 		for _, g := range node.GPUs {
-			health := healthOf(g)
+			health := withAgent(node.Name, healthOf(g))
 			for _, d := range g.Devices {
 				for _, h := range d.Holders {
 					if namespace == metav1.NamespaceAll || h.Claim.Namespace == namespace {
@@ -110,17 +110,11 @@ func (h Holder) withUse(used Uses, podUID string) Holder {
 
 // containersWith returns the containers of a pod that have the device.
 func containersWith(pod *corev1.Pod, h fleet.Holder) []string {
-	entry := ""
-	for i := range pod.Spec.ResourceClaims {
-		if name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i]); err == nil && name != nil && *name == h.Claim.Name {
-			entry = pod.Spec.ResourceClaims[i].Name
-		}
-	}
-	request := resourceclaim.BaseRequestRef(h.Result.Request)
+	entries, request := fleet.EntriesOf(pod, h.Claim), resourceclaim.BaseRequestRef(h.Result.Request)
 	var names []string
 	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		if slices.ContainsFunc(container.Resources.Claims, func(c corev1.ResourceClaim) bool {
-			return c.Name == entry && (c.Request == "" || c.Request == request)
+			return slices.Contains(entries, c.Name) && (c.Request == "" || c.Request == request)
 		}) {
 			names = append(names, container.Name)
 		}

@@ -31,33 +31,22 @@ const (
 	CodeClaimNotCreated  = "claim-not-created"
 )
 
-// reasonOf returns the code of a condition that is not met, and the sentence about a node.
-func reasonOf(c fleet.Condition) (code, text string) {
-	switch c {
-	case fleet.ConditionHolders:
-		return CodeInUse, "other claims hold the devices"
-	case fleet.ConditionTaints:
-		return CodeTainted, "devices have taints"
-	case fleet.ConditionConstraints:
-		return CodeConstraint, "no such group of devices meets the constraints of the claim"
-	case fleet.ConditionSelectors:
-		return CodeSelector, "no device meets the selectors"
-	case fleet.ConditionSize:
-		return CodeTooSmall, "no device is large enough"
-	case fleet.ConditionClass:
-		return CodeOtherClass, "it has no device of the class"
-	case fleet.ConditionPool:
-		return CodePoolRefused, "the scheduler refuses the pool of its devices"
-	default:
-		return string(c), string(c)
-	}
+// reasons are the codes of conditions that are not met, and the sentences about a node.
+var reasons = map[fleet.Condition]struct{ code, text string }{
+	fleet.ConditionHolders:     {CodeInUse, "other claims hold the devices"},
+	fleet.ConditionTaints:      {CodeTainted, "devices have taints"},
+	fleet.ConditionConstraints: {CodeConstraint, "no such group of devices meets the constraints of the claim"},
+	fleet.ConditionSelectors:   {CodeSelector, "no device meets the selectors"},
+	fleet.ConditionSize:        {CodeTooSmall, "no device is large enough"},
+	fleet.ConditionClass:       {CodeOtherClass, "it has no device of the class"},
+	fleet.ConditionPool:        {CodePoolRefused, "the scheduler refuses the pool of its devices"},
 }
 
 // codesOf returns the codes of conditions, in their order.
 func codesOf(conditions []fleet.Condition) []string {
 	codes := make([]string, len(conditions))
 	for i, c := range conditions {
-		codes[i], _ = reasonOf(c)
+		codes[i] = reasons[c].code
 	}
 	return codes
 }
@@ -82,6 +71,7 @@ func (c *Cluster) Missing(v fleet.Verdict) (code, text string) {
 	case v.Missing == nil:
 		return CodeTooFewDevices, "it has too few devices"
 	default:
-		return reasonOf(v.Missing[0])
+		r := reasons[v.Missing[0]]
+		return r.code, r.text
 	}
 }

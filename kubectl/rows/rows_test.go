@@ -35,7 +35,7 @@ func TestRowsHaveTheUseThatAgentsReport(t *testing.T) {
 	memory, half := uint64(1<<30), 0.5
 	labels := agentv1.Labels{Namespace: "default", Claim: "half", Device: "gpu-3b-00", Pod: "half", Container: "main"}
 	c := cluster(shared(t))
-	for _, h := range Holders(c.Nodes(), "default", nil) {
+	for _, h := range c.Holders(c.Nodes(), "default", nil) {
 		if h.Claim == "half" {
 			labels.Container = h.Container
 		}
@@ -48,10 +48,10 @@ func TestRowsHaveTheUseThatAgentsReport(t *testing.T) {
 		return Gibibytes(*u.Memory)
 	}
 	var got []string
-	for _, g := range GPUs(c.Nodes(), used) {
+	for _, g := range c.GPUs(c.Nodes(), used) {
 		got = append(got, g.Name+" "+text(g.Use))
 	}
-	for _, h := range Holders(c.Nodes(), "", used) {
+	for _, h := range c.Holders(c.Nodes(), "", used) {
 		got = append(got, h.Claim+" "+text(h.Use))
 	}
 	for _, u := range Usages(c.Nodes(), time.Now(), used) {

@@ -24,7 +24,8 @@ func TestTheComputeOfAGPUIsInTheUnitsOfItsClaims(t *testing.T) {
 	w.Hold("b", "share", "class=mps.nvidia.com memory=7Gi compute=60")
 	w.Hold("c", "seats", "class=seat.nvidia.com seats=2")
 	got := map[string]string{}
-	for _, g := range GPUs(cluster(w).Nodes(), nil) {
+	c := cluster(w)
+	for _, g := range c.GPUs(c.Nodes(), nil) {
 		if g.Mode != fleet.ModeFree {
 			got[g.Node+" "+string(g.Mode)] = g.ComputeText()
 		}

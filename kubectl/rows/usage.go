@@ -41,9 +41,9 @@ func Total(rows []Usage) Usage {
 		sum.Hours, sum.SM = addKnown(sum.Hours, u.Hours), addKnown(sum.SM, u.SM)
 		if u.Use.Memory == nil || sum.Use.Memory == nil {
 			sum.Use.Memory = nil
-		} else {
-			sum.Use.Memory.Add(*u.Use.Memory)
+			continue
 		}
+		sum.Use.Memory.Add(*u.Use.Memory)
 	}
 	return sum
 }
@@ -139,7 +139,7 @@ func (u Uses) sum(nodes []string, match func(agentv1.Labels) bool) (sum Use) {
 			}
 			isContainer := row.Container != ""
 			if hasMemory.add(row.MemoryUsedBytes != nil, isContainer) {
-				memory.Add(*resource.NewQuantity(int64(*row.MemoryUsedBytes), resource.BinarySI)) //nolint:gosec // less than 2^63 bytes
+				memory.Add(bytes(*row.MemoryUsedBytes))
 			}
 			if hasSM.add(row.SMUsed != nil, isContainer) {
 				sm += 100 * *row.SMUsed

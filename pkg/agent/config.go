@@ -91,6 +91,9 @@ type Config struct {
 	ViewerAccount string
 	// OnEnd is called when the agent begins to end; may be nil.
 	OnEnd func()
+
+	// network has the sockets; nil is the machine's.
+	network plugin.Network
 }
 
 // Names are the user's names of the settings that errors and logs mention: the names
@@ -109,7 +112,7 @@ func (c *Config) driverDir() string { return filepath.Join(c.KubeletPluginsDir, 
 
 // place returns where the agent serves the kubelet.
 func (c *Config) place() plugin.Place {
-	return plugin.Place{DriverName: c.DriverName, PodUID: types.UID(c.PodUID), DataDir: c.driverDir(), RegistryDir: c.KubeletRegistryDir, CDIDir: c.CDIDir}
+	return plugin.Place{DriverName: c.DriverName, PodUID: types.UID(c.PodUID), DataDir: c.driverDir(), RegistryDir: c.KubeletRegistryDir, CDIDir: c.CDIDir, Network: c.network}
 }
 
 // settings returns the settings of the node's catalog.

@@ -34,7 +34,10 @@ func (c *Config) connect(client kubernetes.Interface) (connections, error) {
 		return connections{}, err
 	}
 	var supervisor *mpsclient.Client
-	if c.Supervisor != "" {
+	switch {
+	case c.Supervisor != "" && c.network != nil:
+		supervisor = mpsclient.NewOver(c.Supervisor, c.network.Dial)
+	case c.Supervisor != "":
 		supervisor = mpsclient.New(c.Supervisor)
 	}
 	users, err := c.newViewers(client)

@@ -5,6 +5,8 @@ package agent
 import (
 	"flag"
 	"os"
+	"runtime/debug"
+	"slices"
 	"testing"
 )
 
@@ -12,7 +14,20 @@ import (
 // above all for NVML's events and for the API server's client, and compute little.
 const concurrentTests = "4"
 
+// lives is the number of lives in TestSimulation. The race detector makes them several times
+// slower, so `make unit` also runs them without it.
+func lives() string {
+	build, _ := debug.ReadBuildInfo()
+	if slices.Contains(build.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		return "3"
+	}
+	return "15"
+}
+
 func TestMain(m *testing.M) {
+	if err := flag.Set("rapid.checks", lives()); err != nil {
+		panic(err)
+	}
 	flag.Parse()
 	if err := flag.Set("test.parallel", concurrentTests); err != nil {
 		panic(err)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"testing"
+	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/cdi"
@@ -26,6 +27,9 @@ func open(t testing.TB, c *Config, model, folder string) *hardware {
 	sim, err := nvmlsim.OpenOrCreate(folder, m)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if c.network != nil {
+		sim.PollEvents(time.Second)
 	}
 	options := []nvml.Option{nvml.OwnCgroup(ownCgroup())}
 	if c.MIG.AllowReset {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/google/go-cmp/cmp"
@@ -74,6 +76,45 @@ func TestFaultsOfAnotherProcessWakeAWaiter(t *testing.T) {
 	if _, ret := set.Wait(0); ret != nvml.ERROR_TIMEOUT {
 		t.Errorf("nothing more to come: %v", ret)
 	}
+}
+
+func TestAProgramWithItsOwnClockSeesEventsAndTheEndOfAHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, lib := newTestSim(t, "dgx-h100")
+		s.PollEvents(time.Second)
+		set := registered(t, lib, 0)
+		start := time.Now()
+		time.AfterFunc(time.Hour, func() {
+			if err := s.ReportXID(0, 31); err != nil {
+				t.Error(err)
+			}
+		})
+		data, ret := set.Wait(2 * 60 * 60 * 1000)
+		if took := time.Since(start); ret != nvml.SUCCESS || data.EventData != 31 || took > time.Hour+2*time.Second {
+			t.Errorf("got XID %d, %v after %v, want 31 within seconds of an hour", data.EventData, ret, took)
+		}
+		for name, fault := range map[string]CallFault{
+			"its time":      {Method: "DeviceGetUUID", Hang: Duration(time.Minute), Count: 1},
+			"it is cleared": {Method: "DeviceGetUUID", Hang: untilCleared},
+		} {
+			if err := s.FailCalls(fault); err != nil {
+				t.Fatal(err)
+			}
+			time.AfterFunc(time.Minute, func() {
+				if err := s.ClearFaults(); err != nil {
+					t.Error(err)
+				}
+			})
+			start := time.Now()
+			_, ret := gpuHandle(t, lib, 0).GetUUID()
+			if took := time.Since(start); ret != nvml.SUCCESS || took < time.Minute || took > time.Minute+2*time.Second {
+				t.Errorf("a call that hangs until %s returned %v after %v", name, ret, took)
+			}
+		}
+		if ret := set.Free(); ret != nvml.SUCCESS {
+			t.Error(ret)
+		}
+	})
 }
 
 func TestEventsBeforeTheRegistrationAreNotDelivered(t *testing.T) {

@@ -53,26 +53,66 @@ func (w *watch) close() { _ = w.file.Close() }
 // limits the watches of a user to about a hundred.
 type bell struct {
 	dir string
+	// every is set if the bell rings at intervals instead, see [Sim.PollEvents].
+	every time.Duration
 
 	mu    sync.Mutex
 	users int
-	watch *watch
+	end   func()
 	rung  chan struct{} // closed with the next change
 }
+
+// PollEvents makes the library look for events, and for the end of faults, at intervals, instead
+// of waiting for the kernel to tell of them: for programs with a clock of their own. It is called before the library is
+// used.
+func (s *Sim) PollEvents(every time.Duration) { s.library.bell.every = every }
 
 // join keeps the bell going until leave.
 func (b *bell) join() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.users == 0 {
-		w, err := newWatch(b.dir)
-		if err != nil {
+		b.rung = make(chan struct{})
+		if err := b.start(); err != nil {
 			return err
 		}
-		b.watch, b.rung = w, make(chan struct{})
-		go b.ring(w)
 	}
 	b.users++
+	return nil
+}
+
+// start makes the bell ring until end is called. The caller has the lock.
+func (b *bell) start() error {
+	ended := make(chan struct{})
+	if b.every > 0 {
+		b.end = func() { close(ended) }
+		ticker := time.NewTicker(b.every)
+		go func() {
+			defer ticker.Stop()
+			for {
+				select {
+				case <-ticker.C:
+					b.ring(ended)
+				case <-ended:
+					return
+				}
+			}
+		}()
+		return nil
+	}
+	w, err := newWatch(b.dir)
+	if err != nil {
+		return err
+	}
+	b.end = func() { close(ended); w.close() }
+	go func() {
+		for {
+			if _, err := w.wait(time.Time{}); err != nil {
+				return
+			}
+			b.ring(ended)
+		}
+	}()
 	return nil
 }
 
@@ -80,7 +120,7 @@ func (b *bell) leave() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.users--; b.users == 0 {
-		b.watch.close()
+		b.end()
 	}
 }
 
@@ -91,24 +131,24 @@ func (b *bell) next() <-chan struct{} {
 	return b.rung
 }
 
-// ring wakes the waiters for each change until the watch is closed.
-func (b *bell) ring(w *watch) {
-	for {
-		if _, err := w.wait(time.Time{}); err != nil {
-			return
-		}
-		b.mu.Lock()
-		if b.watch == w {
-			close(b.rung)
-			b.rung = make(chan struct{})
-		}
-		b.mu.Unlock()
+// ring wakes the waiters, unless the bell has ended.
+func (b *bell) ring(ended <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-ended:
+	default:
+		close(b.rung)
+		b.rung = make(chan struct{})
 	}
 }
 
 // waitUntil blocks until done says so of the state, or the deadline has
 // passed.
 func (s *Sim) waitUntil(deadline time.Time, done func(*State) bool) error {
+	if every := s.library.bell.every; every > 0 {
+		return s.pollUntil(deadline, every, done)
+	}
 	w, err := newWatch(s.dir)
 	if err != nil {
 		return err
@@ -125,5 +165,20 @@ func (s *Sim) waitUntil(deadline time.Time, done func(*State) bool) error {
 		if changed, err := w.wait(deadline); err != nil || !changed {
 			return err
 		}
+	}
+}
+
+// pollUntil is waitUntil for [Sim.PollEvents].
+func (s *Sim) pollUntil(deadline time.Time, every time.Duration, done func(*State) bool) error {
+	for {
+		st, err := s.load()
+		left := time.Until(deadline)
+		if err != nil || done(st) || !deadline.IsZero() && left <= 0 {
+			return err
+		}
+		if !deadline.IsZero() {
+			every = min(every, left)
+		}
+		<-time.After(every)
 	}
 }

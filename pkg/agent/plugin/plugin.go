@@ -5,6 +5,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -38,6 +39,14 @@ type Place struct {
 	DataDir, RegistryDir string
 	// CDIDir is the directory from which the container runtime reads CDI specs.
 	CDIDir string
+	// Network has the sockets of these directories; nil is the machine's.
+	Network Network
+}
+
+// Network has unix sockets. A simulation has its own, without the machine's clock.
+type Network interface {
+	Listen(ctx context.Context, path string) (net.Listener, error)
+	Dial(ctx context.Context, path string) (net.Conn, error)
 }
 
 // Options of a [Plugin]. All fields are required unless their comment says otherwise.
@@ -139,8 +148,7 @@ func Start(ctx context.Context, o Options) (*Plugin, error) {
 	// ctx ends with the process. Current calls and queued writes must continue until
 	// Stop.
 	ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	var err error
-	p.helper, err = kubeletplugin.Start(ctx, p,
+	options := []kubeletplugin.Option{
 		kubeletplugin.DriverName(o.DriverName),
 		kubeletplugin.NodeName(o.NodeName),
 		kubeletplugin.KubeClient(o.Client),
@@ -156,7 +164,12 @@ func Start(ctx context.Context, o Options) (*Plugin, error) {
 		kubeletplugin.GRPCVerbosity(grpcVerbosity),
 		kubeletplugin.GRPCInterceptor(p.registration.intercept),
 		kubeletplugin.GRPCInterceptor(p.guard),
-	)
+	}
+	if o.Network != nil {
+		options = append(options, kubeletplugin.RegistrarListener(o.Network.Listen), kubeletplugin.PluginListener(o.Network.Listen))
+	}
+	var err error
+	p.helper, err = kubeletplugin.Start(ctx, p, options...)
 	if err != nil {
 		p.cancel()
 		return nil, fmt.Errorf("serve the kubelet in %s (sockets also in %s): %w", filepath.Clean(o.DataDir), o.RegistryDir, err)

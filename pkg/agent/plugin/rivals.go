@@ -163,7 +163,7 @@ func (r *Rivals) isRival(ctx context.Context, socket string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, socketPatience)
 	defer cancel()
 	var info *registerapi.PluginInfo
-	err := callSocket(ctx, socket, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
+	err := callSocket(ctx, r.Network, socket, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
 		info, err = registerapi.NewRegistrationClient(conn).GetInfo(ctx, &registerapi.InfoRequest{})
 		return err
 	})

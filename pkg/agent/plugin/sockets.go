@@ -15,6 +15,7 @@ import (
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/notify"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 )
 
@@ -22,15 +23,19 @@ import (
 const socketPatience = 2 * time.Second
 
 // ownSockets are the paths of a plugin's sockets.
-type ownSockets struct{ service, registrar string }
+type ownSockets struct {
+	network            Network
+	service, registrar string
+}
 
 // findSockets returns the paths at which upstream creates the sockets of the driver.
 func (p Place) findSockets() ownSockets {
 	if p.PodUID == "" {
-		return ownSockets{filepath.Join(p.DataDir, "dra.sock"), filepath.Join(p.RegistryDir, p.DriverName+"-reg.sock")}
+		return ownSockets{p.Network, filepath.Join(p.DataDir, "dra.sock"), filepath.Join(p.RegistryDir, p.DriverName+"-reg.sock")}
 	}
 	own := instance(p.PodUID)
 	return ownSockets{
+		p.Network,
 		filepath.Join(p.DataDir, "dra-"+string(own)+".sock"),
 		filepath.Join(p.RegistryDir, kubeletplugin.RollingUpdateRegistrarSocketFile(p.RegistryDir, p.DriverName, own)),
 	}
@@ -41,10 +46,10 @@ func (p Place) findSockets() ownSockets {
 func (p *Plugin) CheckSockets() error {
 	ctx, cancel := context.WithTimeout(context.Background(), socketPatience)
 	defer cancel()
-	return errors.Join(callSocket(ctx, p.sockets.service, func(ctx context.Context, conn *grpc.ClientConn) error {
+	return errors.Join(callSocket(ctx, p.Network, p.sockets.service, func(ctx context.Context, conn *grpc.ClientConn) error {
 		_, err := draapi.NewDRAPluginClient(conn).NodePrepareResources(ctx, &draapi.NodePrepareResourcesRequest{})
 		return err
-	}), callSocket(ctx, p.sockets.registrar, func(ctx context.Context, conn *grpc.ClientConn) error {
+	}), callSocket(ctx, p.Network, p.sockets.registrar, func(ctx context.Context, conn *grpc.ClientConn) error {
 		_, err := registerapi.NewRegistrationClient(conn).GetInfo(ctx, &registerapi.InfoRequest{})
 		return err
 	}))
@@ -54,7 +59,7 @@ func (p *Plugin) CheckSockets() error {
 func (s ownSockets) prepare(ctx context.Context, c claim.Ref) error {
 	var response *draapi.NodePrepareResourcesResponse
 	var refusal error
-	err := callSocket(ctx, s.service, func(ctx context.Context, conn *grpc.ClientConn) error {
+	err := callSocket(ctx, s.network, s.service, func(ctx context.Context, conn *grpc.ClientConn) error {
 		response, refusal = draapi.NewDRAPluginClient(conn).NodePrepareResources(ctx, &draapi.NodePrepareResourcesRequest{
 			Claims: []*draapi.Claim{{Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)}},
 		})
@@ -69,8 +74,13 @@ func (s ownSockets) prepare(ctx context.Context, c claim.Ref) error {
 	return nil
 }
 
-func callSocket(ctx context.Context, socket string, call func(context.Context, *grpc.ClientConn) error) error {
-	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+func callSocket(ctx context.Context, network Network, socket string, call func(context.Context, *grpc.ClientConn) error) error {
+	options := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+	target := "unix:" + socket
+	if network != nil {
+		target, options = "passthrough:///"+socket, append(options, grpc.WithContextDialer(network.Dial))
+	}
+	conn, err := grpc.NewClient(target, options...)
 	if err != nil {
 		return err
 	}
@@ -83,9 +93,4 @@ func callSocket(ctx context.Context, socket string, call func(context.Context, *
 
 // Repair requests a repair of the held claims, for example after their CDI specs were
 // deleted. It does not wait for the repair.
-func (p *Plugin) Repair() {
-	select {
-	case p.repairs <- struct{}{}:
-	default: // a repair is pending already
-	}
-}
+func (p *Plugin) Repair() { notify.Wake(p.repairs) }

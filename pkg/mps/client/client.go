@@ -40,11 +40,15 @@ type Client struct {
 // New returns a client of the supervisor on the unix socket. The supervisor need not
 // be there yet.
 func New(socket string) *Client {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var dialer net.Dialer
-		return dialer.DialContext(ctx, "unix", socket)
-	}
-	return &Client{socket: socket, http: http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+	return NewOver(socket, func(ctx context.Context, socket string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	})
+}
+
+// NewOver is New with another way to the socket.
+func NewOver(socket string, dial func(ctx context.Context, socket string) (net.Conn, error)) *Client {
+	connect := func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, socket) }
+	return &Client{socket: socket, http: http.Client{Transport: &http.Transport{DialContext: connect, DisableKeepAlives: true}}}
 }
 
 // EnsureMPS starts the daemon and waits until it answers. If the daemon runs, EnsureMPS

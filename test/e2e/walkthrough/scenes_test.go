@@ -172,7 +172,7 @@ var scenes = map[string]scene{
 		"8",
 	}},
 	"docs/admin/pools.md": {installed: true, printed: []string{
-		"serving deployment/server 20 20 dgx-a100-0000 (20)",
+		"24 of 24 pods fit",
 	}},
 	"docs/admin/operate.md": {installed: true, printed: []string{
 		"Read it before you publish it",

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
 	"time"
 
@@ -36,7 +37,13 @@ func Register(ctx context.Context, registryDir string) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	registrar, err := dial(socket)
+	return RegisterOver(ctx, nil, socket)
+}
+
+// RegisterOver registers the plugin with the registration socket, over a network of sockets.
+// If dial is nil, it is the machine's.
+func RegisterOver(ctx context.Context, dial DialFunc, socket string) (*Plugin, error) {
+	registrar, err := dial.client(socket)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +56,7 @@ func Register(ctx context.Context, registryDir string) (*Plugin, error) {
 	if _, err := client.NotifyRegistrationStatus(ctx, &registerapi.RegistrationStatus{PluginRegistered: true}); err != nil {
 		return nil, fmt.Errorf("tell the plugin at %s that it is registered: %w", socket, err)
 	}
-	conn, err := dial(info.Endpoint)
+	conn, err := dial.client(info.Endpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +66,15 @@ func Register(ctx context.Context, registryDir string) (*Plugin, error) {
 // Close closes the connection.
 func (p *Plugin) Close() error { return p.conn.Close() }
 
-func dial(socket string) (*grpc.ClientConn, error) {
-	return grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+// DialFunc connects to the socket at a path.
+type DialFunc func(ctx context.Context, socket string) (net.Conn, error)
+
+func (dial DialFunc) client(socket string) (*grpc.ClientConn, error) {
+	options := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+	if dial == nil {
+		return grpc.NewClient("unix:"+socket, options...)
+	}
+	return grpc.NewClient("passthrough:///"+socket, append(options, grpc.WithContextDialer(dial))...)
 }
 
 func waitForSocket(ctx context.Context, dir string) (string, error) {
