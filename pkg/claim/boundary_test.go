@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -607,6 +608,9 @@ func TestFaultsAtEveryBoundary(t *testing.T) {
 			machine: partitions("dgx-h100", func(w *migWorld) { w.exclusive = true }), neighbor: mix("neighbor", "2Gi", "4Gi"), claim: mix("dying", "3Gi", "5Gi"),
 		},
 	}
+	if racing() {
+		maps.DeleteFunc(stories, func(kind string, _ story) bool { return kind != "an MPS share" })
+	}
 	var mu sync.Mutex
 	met := map[string]int{}
 	t.Run("kinds", func(t *testing.T) {
@@ -629,6 +633,9 @@ func TestFaultsAtEveryBoundary(t *testing.T) {
 			})
 		}
 	})
+	if racing() {
+		return // one kind does not meet all calls
+	}
 	t.Run("calls", func(t *testing.T) {
 		eachCall(reflect.ValueOf(claim.Options{}), func(name string, _ reflect.Value) {
 			if t.Logf("%s: %d", name, met[name]); met[name] == 0 {

@@ -497,11 +497,16 @@ func run(m *testing.M) int {
 // detector makes them seven times slower and gets fewer, so `make unit` also runs the
 // package without it.
 func checksPerProperty() string {
-	build, _ := debug.ReadBuildInfo()
-	if slices.Contains(build.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+	if racing() {
 		return "20"
 	}
 	return "100"
+}
+
+// racing reports whether the race detector is in this program.
+func racing() bool {
+	build, _ := debug.ReadBuildInfo()
+	return slices.Contains(build.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
 func must(t fataler, err error) {
