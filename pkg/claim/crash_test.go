@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
@@ -22,108 +20,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
-
-// machine is a world whose remaining state can be rendered.
-type machine struct {
-	*world
-	left func(*claim.Manager) string
-}
-
-// If the agent dies at any point of prepare or unprepare, recovery leaves the claim prepared or
-// absent, and its neighbor prepared.
-func TestDyingAtEveryPoint(t *testing.T) {
-	sim := dgxH100(t)
-	gpus := func(change func(*world)) func(*testing.T, string) machine {
-		return func(t *testing.T, dir string) machine {
-			w := newShareWorld(t, dir, 3)
-			change(w)
-			return machine{w, w.left}
-		}
-	}
-	partitions := func(change func(*migWorld)) func(*testing.T, string) machine {
-		return func(t *testing.T, dir string) machine {
-			w := inMIGWorld(t, dir, sim)
-			change(w)
-			return machine{w.world, w.left}
-		}
-	}
-	mix := func(name, memory, larger string) *resourceapi.ResourceClaim {
-		return pieces(name,
-			piece{device: part, memory: memory},
-			piece{device: h100Other, memory: larger, config: config("ShareConfig", `"processes":2`)},
-			piece{device: h100Other, memory: memory},
-			piece{device: "gpu-52-00-ts", config: interval(gpu.TimeSliceLong)},
-		)
-	}
-	for name, c := range map[string]struct {
-		least           int
-		machine         func(t *testing.T, dir string) machine
-		neighbor, dying *resourceapi.ResourceClaim
-	}{
-		"a GPU": {6, gpus(func(*world) {}), newClaim("neighbor", "gpu-01-00"), newClaim("dying", "gpu-00-00")},
-		"partitions": {
-			12, partitions(func(*migWorld) {}),
-			newClaim("neighbor", "gpu-52-00"), newClaim("dying", h100+"-mig-1g-10gb-0", h100+"-mig-3g-40gb-4", h100Other+"-mig-7g-80gb-0"),
-		},
-		"the first share of each GPU": {
-			15, gpus(func(w *world) { w.exclusive = true; w.setNamespaces(true) }), nil,
-			pieces("dying", piece{device: "gpu-00-00", memory: "20Gi"}, piece{device: "gpu-01-00", config: config("GpuConfig", together)}, piece{device: "gpu-02-00-ts", config: interval(gpu.TimeSliceShort)}),
-		},
-		"a share that the driver limits": {
-			8, gpus(func(w *world) { w.limits = true }), nil,
-			pieces("dying", piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", plain)}),
-		},
-		"shares of the neighbor's devices": {
-			10, partitions(func(w *migWorld) { w.withSharing().exclusive = true }), mix("neighbor", "2Gi", "4Gi"), mix("dying", "3Gi", "5Gi"),
-		},
-		"shares of the neighbor's devices, with namespaces": {
-			10, partitions(func(w *migWorld) { w.withSharing().exclusive = true; w.setNamespaces(true) }), mix("neighbor", "2Gi", "4Gi"), mix("dying", "3Gi", "5Gi"),
-		},
-	} {
-		for _, goal := range []string{"prepare", "unprepare"} {
-			t.Run(goal+" "+name, func(t *testing.T) {
-				dir := t.TempDir()
-				atEveryPoint(t, c.least, func(t *testing.T, point int) bool {
-					w := c.machine(t, fmt.Sprintf("%s/%d", dir, point))
-					m := w.start()
-					if c.neighbor != nil {
-						must(t, errOf(m.Prepare(once(), c.neighbor)))
-					}
-					absent := w.left(m)
-					must(t, errOf(m.Prepare(once(), c.dying)))
-					prepared := w.left(m)
-					if goal == "prepare" {
-						must(t, m.Unprepare(once(), c.dying.UID))
-						wantSame(t, "left after unprepare", absent, w.left(m))
-					}
-					w.faults = &faults{dieAt: point}
-					died, _ := dies(func() error {
-						if goal == "prepare" {
-							return errOf(w.start().Prepare(once(), c.dying))
-						}
-						return w.start().Unprepare(once(), c.dying.UID)
-					})
-					m, report := w.restart(t.Context())
-					if got := w.left(m); got != absent && got != prepared {
-						t.Errorf("%+v, neither absent nor prepared (-absent +got):\n%s", report, cmp.Diff(absent, got))
-					}
-					// The kubelet got no response, so it retries.
-					if goal == "prepare" {
-						must(t, errOf(m.Prepare(once(), c.dying)))
-						wantSame(t, "left after prepare", prepared, w.left(m))
-					}
-					must(t, m.Unprepare(once(), c.dying.UID))
-					wantSame(t, "left after unprepare", absent, w.left(m))
-					if c.neighbor != nil {
-						must(t, m.Unprepare(once(), c.neighbor.UID))
-					}
-					wantNothing(t, w.left(m))
-					return died
-				})
-			})
-		}
-	}
-}
 
 // countingDisk counts the writes and removals of records.
 type countingDisk struct {
@@ -170,14 +66,14 @@ func TestUnprepareRemovesEachFileOnce(t *testing.T) {
 // The record of a claim with a damaged record and a damaged spec is new. The agent may die
 // before the claim has a spec again.
 func TestUnprepareRemovesASpecThatItsRecordHasNotWritten(t *testing.T) {
-	planned := 0
-	atEveryPoint(t, 1, func(t *testing.T, point int) bool {
+	planned, died := 0, true
+	for point := 1; died; point++ {
 		w := newShareWorld(t, t.TempDir(), 1)
 		c := pieces("share", piece{device: "gpu-00-00", memory: "1Gi"})
 		w.start()
 		must(t, os.WriteFile(w.specPath(c), []byte("{"), 0o600))
 		w.faults = &faults{dieAt: point}
-		died, _ := dies(func() error { _, err := w.start().Prepare(t.Context(), c); return err })
+		died, _ = dies(func() error { _, err := w.start().Prepare(t.Context(), c); return err })
 		w.faults = &faults{}
 		if data, err := os.ReadFile(w.recordPath(c)); err == nil && !strings.Contains(string(data), `"WriteCDI","state"`) {
 			planned++
@@ -186,34 +82,9 @@ func TestUnprepareRemovesASpecThatItsRecordHasNotWritten(t *testing.T) {
 			t.Error(err)
 		}
 		wantNothing(t, w.files())
-		return died
-	})
+	}
 	if planned == 0 {
 		t.Error("no point is before the spec")
-	}
-}
-
-// If the disk becomes full at any point of prepare, the error says so. Nothing is
-// left behind.
-func TestAFullDiskWhilePreparing(t *testing.T) {
-	for full := 1; ; full++ {
-		w := newWorld(t, t.TempDir(), 1)
-		c := newClaim("one", "gpu-00-00")
-		w.faults = &faults{full: full, err: fmt.Errorf("write: %w", syscall.ENOSPC)}
-		m := w.start()
-		_, err := m.Prepare(t.Context(), c)
-		if err == nil {
-			if full < 5 {
-				t.Errorf("the disk was never full")
-			}
-			break
-		}
-		if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "no space left on device") {
-			t.Errorf("full from point %d: %v, want %v", full, err, syscall.ENOSPC)
-		}
-		if got := w.files() + w.held(m); got != "" {
-			t.Errorf("full from point %d, left behind:\n%s", full, got)
-		}
 	}
 }
 
@@ -347,41 +218,6 @@ func (b *brokenCDI) Remove(ctx context.Context, uid types.UID) error {
 		return errBroken
 	}
 	return b.CDI.Remove(ctx, uid)
-}
-
-func TestAnUndoThatFailsIsFinishedLater(t *testing.T) {
-	c := newClaim("one", "gpu-00-00")
-	for name, finish := range map[string]func(*world, *claim.Manager) error{
-		"by asking again": func(_ *world, m *claim.Manager) error { return m.Unprepare(t.Context(), c.UID) },
-		"by recovery":     func(_ *world, m *claim.Manager) error { _, err := m.Recover(t.Context()); return err },
-		"by another process": func(w *world, _ *claim.Manager) error {
-			w.restart(t.Context())
-			return nil
-		},
-	} {
-		for _, phase := range []claim.Phase{claim.Preparing, claim.Unpreparing} {
-			t.Run(string(phase)+" "+name, func(t *testing.T) {
-				w := newWorld(t, t.TempDir(), 1)
-				cdi := &brokenCDI{}
-				m := w.start(cdi.wrap)
-				var err error
-				if phase == claim.Unpreparing {
-					must(t, errOf(m.Prepare(t.Context(), c)))
-					cdi.broken = true
-					err = m.Unprepare(t.Context(), c.UID)
-				} else {
-					cdi.broken = true
-					_, err = m.Prepare(t.Context(), c)
-				}
-				wantError(t, "error", err, errBroken, "undo WriteCDI")
-				wantSame(t, "held", fmt.Sprintf("team-a/one %s gpu-00-00\n", phase), w.held(m))
-				wantError(t, "a GPU in an unknown state was given away", errOf(m.Prepare(once(), newClaim("thief", "gpu-00-00"))), gpu.ErrInUse)
-				cdi.broken = false
-				must(t, finish(w, m))
-				wantNothing(t, w.files())
-			})
-		}
-	}
 }
 
 // A claim that cannot be recovered does not block the recovery of others.

@@ -4,7 +4,6 @@ package claim_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -204,56 +203,6 @@ func TestASweepDestroysTheHalfOfAKeptPartition(t *testing.T) {
 			tc.meanwhile(w)
 			m, _ := w.restart(t.Context())
 			w.wantLeft(m, tc.want)
-		})
-	}
-}
-
-// If the agent dies at any point, a later claim for the device or its GPU is
-// prepared. Nothing is left when the layout is gone.
-func TestDyingAtEveryPointOfKeeping(t *testing.T) {
-	sim, dir := dgxH100(t), t.TempDir()
-	prepare := func(c *resourceapi.ResourceClaim) func(*claim.Manager) error {
-		return func(m *claim.Manager) error { return errOf(m.Prepare(once(), c)) }
-	}
-	user, next, whole := newClaim("user", firstSeventh), newClaim("next", firstSeventh, upperHalf), newClaim("whole", h100)
-	for goal, act := range map[string]func(*claim.Manager, *migWorld) error{
-		"keep":  func(m *claim.Manager, _ *migWorld) error { return m.Unprepare(once(), user.UID) },
-		"adopt": func(m *claim.Manager, _ *migWorld) error { return prepare(next)(m) },
-		"whole": func(m *claim.Manager, _ *migWorld) error { return prepare(whole)(m) },
-		"sweep": func(m *claim.Manager, w *migWorld) error { w.keep = nil; return errOf(m.Recover(t.Context())) },
-	} {
-		t.Run(goal, func(t *testing.T) {
-			atEveryPoint(t, 5, func(t *testing.T, point int) bool {
-				w := inMIGWorld(t, fmt.Sprintf("%s/%s %d", dir, goal, point), sim)
-				w.keep = []string{firstSeventh, upperHalf}
-				m := w.start()
-				must(t, prepare(user)(m))
-				if goal != "keep" {
-					must(t, m.Unprepare(once(), user.UID))
-				}
-				w.faults = &faults{dieAt: point}
-				died, _ := dies(func() error { return act(w.start(), w) })
-				w.faults = &faults{}
-
-				w.keep = []string{firstSeventh, upperHalf}
-				m, _ = w.restart(t.Context())
-				if got := w.cuts(); strings.Contains(got, "(empty)") {
-					t.Fatalf("takes capacity: %s", got)
-				}
-				for _, c := range []*resourceapi.ResourceClaim{user, next, whole} {
-					must(t, m.Unprepare(once(), c.UID))
-				}
-				for _, c := range []*resourceapi.ResourceClaim{next, whole, next} {
-					if err := prepare(c)(m); err != nil {
-						t.Fatalf("%s: %v", c.Name, err)
-					}
-					must(t, m.Unprepare(once(), c.UID))
-				}
-				w.keep = nil
-				must(t, errOf(m.Recover(t.Context())))
-				wantNothing(t, w.left(m))
-				return died
-			})
 		})
 	}
 }

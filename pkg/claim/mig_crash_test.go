@@ -13,7 +13,6 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -31,41 +30,6 @@ func newSim(t testing.TB, model string) *nvmlsim.Sim {
 	sim, err := nvmlsim.Create(t.TempDir(), m)
 	must(t, err)
 	return sim
-}
-
-// On Ampere switching the mode requires a reset, and the agent can die between the
-// two. MIG mode is off after the recovery, with or without a reboot.
-func TestDyingAtEveryPointOfAModeThatRequiresAReset(t *testing.T) {
-	sim, dir := newSim(t, "dgx-a100"), t.TempDir()
-	c := newClaim("dying", a100+"-mig-1g-10gb-0")
-	for goal, act := range map[string]func(*claim.Manager) error{
-		"prepare":   func(m *claim.Manager) error { _, err := m.Prepare(once(), c); return err },
-		"unprepare": func(m *claim.Manager) error { return m.Unprepare(once(), c.UID) },
-	} {
-		for when, reboots := range map[string]bool{"at once": false, "after a reboot": true} {
-			t.Run(goal+", recovered "+when, func(t *testing.T) {
-				atEveryPoint(t, 10, func(t *testing.T, point int) bool {
-					w := inMIGWorld(t, fmt.Sprintf("%s/%s %t %d", dir, goal, reboots, point), sim)
-					w.allowReset()
-					if goal == "unprepare" {
-						must(t, errOf(w.start().Prepare(once(), c)))
-					}
-					w.faults = &faults{dieAt: point}
-					died, _ := dies(func() error { return act(w.start()) })
-					w.faults = &faults{}
-					if reboots {
-						w.reboot()
-					}
-					m, _ := w.restart(t.Context())
-					must(t, m.Unprepare(once(), c.UID))
-					wantNothing(t, w.left(m))
-					w.reboot()
-					wantNothing(t, w.cuts())
-					return died
-				})
-			})
-		}
-	}
 }
 
 // A call hangs while partitions are created or destroyed, and the caller times out.
@@ -111,26 +75,6 @@ func TestACallOfPartitioningThatHangs(t *testing.T) {
 			wantNothing(t, w.left(m))
 		})
 	}
-}
-
-func TestDyingAtEveryPointOfRepairing(t *testing.T) {
-	sim, dir := dgxH100(t), t.TempDir()
-	c := newClaim("dying", h100+"-mig-1g-10gb-0", h100+"-mig-3g-40gb-4")
-	atEveryPoint(t, 8, func(t *testing.T, point int) bool {
-		w := inMIGWorld(t, fmt.Sprintf("%s/%d", dir, point), sim)
-		must(t, errOf(w.start().Prepare(once(), c)))
-		w.administrator("destroys", 0, "3g.40gb", 4)
-		w.faults = &faults{dieAt: point}
-		died, _ := dies(func() error { _, err := w.start().Recover(t.Context()); return err })
-
-		m, _ := w.restart(t.Context())
-		wantSame(t, "cuts", "0 on: 1g.10gb@0 3g.40gb@4\n", w.cuts())
-		if err := m.Unprepare(once(), c.UID); err != nil {
-			t.Errorf("unprepare: %v", err)
-		}
-		wantNothing(t, w.left(m))
-		return died
-	})
 }
 
 // Each NVML call of partitioning fails once. Prepare returns the error, nothing is

@@ -109,10 +109,7 @@ func (w *migWorld) allowReset() {
 		if err != nil {
 			return err
 		}
-		w.faults.point()
-		err = w.sim.ResetGPU(index)
-		w.faults.point()
-		return err
+		return w.faults.around(once(), "reset", func() error { return w.sim.ResetGPU(index) })
 	}))
 }
 
@@ -216,30 +213,33 @@ type faultyMIG struct {
 	driver vendor.Interface
 }
 
-func (f faultyMIG) MIG(ctx context.Context, a gpu.PCIAddress) (gpu.MIG, error) {
-	return f.Library.MIG(context.WithoutCancel(ctx), a)
+func (f faultyMIG) MIG(ctx context.Context, a gpu.PCIAddress) (mig gpu.MIG, err error) {
+	err = f.call(ctx, "MIG.MIG", func() error { mig, err = f.Library.MIG(context.WithoutCancel(ctx), a); return err })
+	return mig, err
 }
 
 func (f faultyMIG) MIGMode(ctx context.Context, a gpu.PCIAddress) (on, pending bool, err error) {
-	return f.Library.MIGMode(context.WithoutCancel(ctx), a)
+	err = f.call(ctx, "MIG.MIGMode", func() error { on, pending, err = f.Library.MIGMode(context.WithoutCancel(ctx), a); return err })
+	return on, pending, err
 }
 
 func (f faultyMIG) CancelPendingMIGMode(ctx context.Context, a gpu.PCIAddress) error {
-	return f.around(func() error { return f.Library.CancelPendingMIGMode(context.WithoutCancel(ctx), a) })
+	return f.around(ctx, "MIG.CancelPendingMIGMode", func() error { return f.Library.CancelPendingMIGMode(context.WithoutCancel(ctx), a) })
 }
 
 func (f faultyMIG) SetMIGMode(ctx context.Context, a gpu.PCIAddress, on bool) error {
-	return f.around(func() error { return f.Library.SetMIGMode(context.WithoutCancel(ctx), a, on) })
+	return f.around(ctx, "MIG.SetMIGMode", func() error { return f.Library.SetMIGMode(context.WithoutCancel(ctx), a, on) })
 }
 
-func (f faultyMIG) CreatePartition(ctx context.Context, a gpu.PCIAddress, p gpu.Profile, start int) (gpu.Partition, error) {
+func (f faultyMIG) CreatePartition(ctx context.Context, a gpu.PCIAddress, p gpu.Profile, start int) (made gpu.Partition, err error) {
 	f.point()
 	if f.dieAt > 0 {
 		f.createHalf(ctx, a, p, start)
-		f.point()
 	}
-	made, err := f.Library.CreatePartition(context.WithoutCancel(ctx), a, p, start)
-	f.point()
+	err = f.around(ctx, "MIG.CreatePartition", func() error {
+		made, err = f.Library.CreatePartition(context.WithoutCancel(ctx), a, p, start)
+		return err
+	})
 	return made, err
 }
 
@@ -247,11 +247,10 @@ func (f faultyMIG) DestroyPartition(ctx context.Context, a gpu.PCIAddress, p gpu
 	f.point()
 	if f.dieAt > 0 {
 		f.destroyHalf(ctx, a, p, start)
-		f.point()
 	}
-	err := f.Library.DestroyPartition(context.WithoutCancel(ctx), a, p, start)
-	f.point()
-	return err
+	return f.around(ctx, "MIG.DestroyPartition", func() error {
+		return f.Library.DestroyPartition(context.WithoutCancel(ctx), a, p, start)
+	})
 }
 
 // minor returns the device minor of a GPU's capability, as the kernel reports it.

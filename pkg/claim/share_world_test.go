@@ -70,6 +70,7 @@ func (w *world) sharing(o *claim.Options, disk store.FS) {
 	if w.options != nil {
 		w.options(o)
 	}
+	w.faults.functions(o)
 }
 
 func (w *world) limitFolder() containerlimits.Folder {
@@ -84,11 +85,16 @@ type faultyLimits struct {
 }
 
 func (f faultyLimits) Open(device string) error {
-	return f.around(func() error { return f.Folder.Open(device) })
+	return f.around(once(), "MemoryLimitFolder.Open", func() error { return f.Folder.Open(device) })
 }
 
 func (f faultyLimits) Close(device string) error {
-	return f.around(func() error { return f.Folder.Close(device) })
+	return f.around(once(), "MemoryLimitFolder.Close", func() error { return f.Folder.Close(device) })
+}
+
+func (f faultyLimits) Devices() (ids []string, err error) {
+	err = f.call(once(), "MemoryLimitFolder.Devices", func() error { ids, err = f.Folder.Devices(); return err })
+	return ids, err
 }
 
 func limitHook(device string, address gpu.PCIAddress, bytes uint64, containers int) (gpu.Hook, error) {
@@ -270,15 +276,23 @@ type faultyMPS struct {
 	*faults
 }
 
-func (f faultyMPS) EnsureMPS(ctx context.Context, d gpu.MPSDaemon) (gpu.MPSDirs, error) {
-	f.point()
-	dirs, err := f.supervisor.EnsureMPS(ctx, d)
-	f.point()
+func (f faultyMPS) EnsureMPS(ctx context.Context, d gpu.MPSDaemon) (dirs gpu.MPSDirs, err error) {
+	err = f.around(ctx, "MPS.EnsureMPS", func() error { dirs, err = f.supervisor.EnsureMPS(ctx, d); return err })
 	return dirs, err
 }
 
 func (f faultyMPS) StopMPS(ctx context.Context, name string) error {
-	return f.around(func() error { return f.supervisor.StopMPS(ctx, name) })
+	return f.around(ctx, "MPS.StopMPS", func() error { return f.supervisor.StopMPS(ctx, name) })
+}
+
+func (f faultyMPS) MPSDaemons(ctx context.Context) (all []gpu.MPSStatus, err error) {
+	err = f.call(ctx, "MPS.MPSDaemons", func() error { all, err = f.supervisor.MPSDaemons(ctx); return err })
+	return all, err
+}
+
+func (f faultyMPS) MultiUser(ctx context.Context) (all bool, err error) {
+	err = f.call(ctx, "MPS.MultiUser", func() error { all, err = f.supervisor.MultiUser(ctx); return err })
+	return all, err
 }
 
 // gpuSetting is a setting of the world's GPUs.
@@ -344,7 +358,12 @@ type faultyTimeSlices struct {
 }
 
 func (f faultyTimeSlices) SetTimeSlice(ctx context.Context, a gpu.PCIAddress, slice gpu.TimeSlice) error {
-	return f.around(func() error { return f.timeSlices.SetTimeSlice(ctx, a, slice) })
+	return f.around(ctx, "TimeSlices.SetTimeSlice", func() error { return f.timeSlices.SetTimeSlice(ctx, a, slice) })
+}
+
+func (f faultyTimeSlices) TimeSlice(ctx context.Context, a gpu.PCIAddress) (slice gpu.TimeSlice, err error) {
+	err = f.call(ctx, "TimeSlices.TimeSlice", func() error { slice, err = f.timeSlices.TimeSlice(ctx, a); return err })
+	return slice, err
 }
 
 // computeModes are the compute modes of the world's GPUs, none of which is in MIG mode.
@@ -372,12 +391,16 @@ type faultyComputeModes struct {
 	*faults
 }
 
-func (f faultyComputeModes) ComputeMode(ctx context.Context, a gpu.PCIAddress) (gpu.ComputeMode, error) {
-	return f.ComputeModes.ComputeMode(context.WithoutCancel(ctx), a)
+func (f faultyComputeModes) ComputeMode(ctx context.Context, a gpu.PCIAddress) (mode gpu.ComputeMode, err error) {
+	err = f.call(ctx, "ComputeModes.ComputeMode", func() error {
+		mode, err = f.ComputeModes.ComputeMode(context.WithoutCancel(ctx), a)
+		return err
+	})
+	return mode, err
 }
 
 func (f faultyComputeModes) SetComputeMode(ctx context.Context, a gpu.PCIAddress, mode gpu.ComputeMode) error {
-	return f.around(func() error { return f.ComputeModes.SetComputeMode(context.WithoutCancel(ctx), a, mode) })
+	return f.around(ctx, "ComputeModes.SetComputeMode", func() error { return f.ComputeModes.SetComputeMode(context.WithoutCancel(ctx), a, mode) })
 }
 
 // modes renders the compute modes that are not the default, one a line.

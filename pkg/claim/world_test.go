@@ -155,7 +155,7 @@ func (w *world) start(wrap ...func(ports.CDI) ports.CDI) *claim.Manager {
 	options := claim.Options{
 		DriverName: driver,
 		PoolName:   pool,
-		Node:       ports.Node{BootID: fmt.Sprintf("boot-%d", w.boot), Inventory: w, CDI: specs, Partitioning: partitioning},
+		Node:       ports.Node{BootID: fmt.Sprintf("boot-%d", w.boot), Inventory: faultyInventory{w, w.faults}, CDI: specs, Partitioning: partitioning},
 		LockFile:   filepath.Join(w.dir, "lock"),
 		Records:    records,
 		Attributes: func(n kind.Name) kind.Attributes {
@@ -288,34 +288,40 @@ func dies(act func() error) (died bool, err error) {
 	return false, act()
 }
 
-// atEveryPoint runs do with each point at which a process can die, until none dies. There
-// are at least this many.
-func atEveryPoint(t *testing.T, least int, do func(t *testing.T, point int) (died bool)) {
-	t.Helper()
-	point := 0
-	for died := true; died; {
-		point++
-		died = false
-		// A subtest, so that leftovers of processes do not add up.
-		t.Run(fmt.Sprintf("died at point %d", point), func(t *testing.T) { died = do(t, point) })
-	}
-	if point < least {
-		t.Errorf("only %d points to die at: is the fault injection connected?", point)
-	}
-}
-
-// faults makes one process' changes to the machine fail, or kills the process
-// between two of them.
+// faults is the boundary between one process and the machine. Every call to a part of the
+// machine passes it by its name. One of the calls fails in some way, or the process dies.
 type faults struct {
 	mu    sync.Mutex
 	count int
-	// dieAt is the number, from 1, of the point at which the process dies.
+	// dieAt is the number, from 1, of the point at which the process dies: before, within or
+	// after a call that changes the machine.
 	dieAt int
 	dead  bool
 	// full is the number of the point from which the disk is full.
 	full int
 	err  error
+	// calls are the names of the calls so far. failAt is the number, from 1, of the one that
+	// fails, in one of the ways.
+	calls  []string
+	failAt int
+	way    way
+	broken string // the call that fails each time
+	// before has the point before the first call of each name, if it is not nil.
+	before map[string]int
 }
+
+// way is how a call fails.
+type way string
+
+const (
+	// once: the call does nothing, and says that it can be tried again.
+	failsOnce way = "fails once"
+	// always: the call does nothing, and nor do later ones of its name.
+	failsAlways way = "fails always"
+	// hangs: the call acts, and answers with an error when its context ends. A call without
+	// a context answers at once.
+	hangs way = "hangs"
+)
 
 // point is called where the process may die.
 func (f *faults) point() {
@@ -328,12 +334,42 @@ func (f *faults) point() {
 	}
 }
 
-// around calls a change of the machine between two points.
-func (f *faults) around(change func() error) error {
+// call passes a call. It returns the error of act unless the call fails.
+func (f *faults) call(ctx context.Context, name string, act func() error) error {
+	f.mu.Lock()
+	f.calls = append(f.calls, name)
+	hit, way := len(f.calls) == f.failAt || f.broken == name, f.way
+	if hit && way == failsAlways {
+		f.broken = name
+	}
+	dead := f.dead
+	f.mu.Unlock()
+	switch {
+	case dead:
+		panic(crash{})
+	case !hit:
+		return act()
+	case way == failsAlways:
+		return fmt.Errorf("%s: %w", name, errBroken)
+	case way == hangs:
+		_ = act() // nobody learns the result
+		<-ctx.Done()
+		return fmt.Errorf("%s: %w", name, gpu.ErrTimeout)
+	case slices.Contains([]string{"MIG.SetMIGMode", "MIG.DestroyPartition", "MPS.EnsureMPS"}, name):
+		return fmt.Errorf("%s: %w", name, gpu.ErrInUse)
+	default:
+		return fmt.Errorf("%s: %w", name, gpu.ErrNotReady)
+	}
+}
+
+// around passes a call that changes the machine, after a point. A process that dies after the
+// call leaves what one leaves that dies before its next change.
+func (f *faults) around(ctx context.Context, name string, change func() error) error {
 	f.point()
-	err := change()
-	f.point()
-	return err
+	if _, known := f.before[name]; f.before != nil && !known {
+		f.before[name] = f.count
+	}
+	return f.call(ctx, name, change)
 }
 
 // grow is a point that needs space on the disk.
@@ -347,7 +383,7 @@ func (f *faults) grow() error {
 	return nil
 }
 
-// faultyDisk is the disk under the records.
+// faultyDisk is the disk under the records. A call without a context does not hang.
 type faultyDisk struct{ *faults }
 
 func (d faultyDisk) WriteNew(path string, data []byte) error {
@@ -358,20 +394,22 @@ func (d faultyDisk) WriteNew(path string, data []byte) error {
 		return err
 	}
 	d.point()
-	return os.WriteFile(path, data, 0o600)
+	return d.call(once(), "FS.WriteNew", func() error { return os.WriteFile(path, data, 0o600) })
 }
 
 func (d faultyDisk) Rename(from, to string) error {
 	d.point()
-	return store.Unsynced{}.Rename(from, to)
+	return d.call(once(), "FS.Rename", func() error { return store.Unsynced{}.Rename(from, to) })
 }
 
 func (d faultyDisk) Remove(path string) error {
 	d.point()
-	return os.Remove(path)
+	return d.call(once(), "FS.Remove", func() error { return os.Remove(path) })
 }
 
-func (d faultyDisk) SyncDir(string) error { return nil }
+func (d faultyDisk) SyncDir(string) error {
+	return d.call(once(), "FS.SyncDir", func() error { return nil })
+}
 
 // faultyCDI is the CDI directory.
 type faultyCDI struct {
@@ -379,7 +417,7 @@ type faultyCDI struct {
 	*faults
 }
 
-func (c faultyCDI) Write(ctx context.Context, uid types.UID, owner types.NamespacedName, injections []gpu.Injection) ([]string, error) {
+func (c faultyCDI) Write(ctx context.Context, uid types.UID, owner types.NamespacedName, injections []gpu.Injection) (ids []string, err error) {
 	if err := c.grow(); err != nil {
 		return nil, err
 	}
@@ -391,12 +429,39 @@ func (c faultyCDI) Write(ctx context.Context, uid types.UID, owner types.Namespa
 	if err := os.Remove(path); err != nil {
 		return nil, err
 	}
-	return c.Writer.Write(ctx, uid, owner, injections)
+	err = c.call(ctx, "CDI.Write", func() error { ids, err = c.Writer.Write(ctx, uid, owner, injections); return err })
+	return ids, err
 }
 
 func (c faultyCDI) Remove(ctx context.Context, uid types.UID) error {
 	c.point()
-	return c.Writer.Remove(ctx, uid)
+	return c.call(ctx, "CDI.Remove", func() error { return c.Writer.Remove(ctx, uid) })
+}
+
+func (c faultyCDI) List(ctx context.Context) (claims []types.UID, err error) {
+	err = c.call(ctx, "CDI.List", func() error { claims, err = c.Writer.List(ctx); return err })
+	return claims, err
+}
+
+func (c faultyCDI) Read(ctx context.Context, uid types.UID) (owner types.NamespacedName, injections []gpu.Injection, err error) {
+	err = c.call(ctx, "CDI.Read", func() error { owner, injections, err = c.Writer.Read(ctx, uid); return err })
+	return owner, injections, err
+}
+
+// faultyInventory is the inventory of a process.
+type faultyInventory struct {
+	ports.Inventory
+	*faults
+}
+
+func (i faultyInventory) GPU(ctx context.Context, a gpu.PCIAddress) (g use.GPU, err error) {
+	err = i.call(ctx, "Inventory.GPU", func() error { g, err = i.Inventory.GPU(ctx, a); return err })
+	return g, err
+}
+
+func (i faultyInventory) GPUs(ctx context.Context) (all []use.GPU, err error) {
+	err = i.call(ctx, "Inventory.GPUs", func() error { all, err = i.Inventory.GPUs(ctx); return err })
+	return all, err
 }
 
 // memoryDir is a tmpfs.
@@ -432,11 +497,16 @@ func run(m *testing.M) int {
 // detector makes them seven times slower and gets fewer, so `make unit` also runs the
 // package without it.
 func checksPerProperty() string {
-	build, _ := debug.ReadBuildInfo()
-	if slices.Contains(build.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+	if racing() {
 		return "20"
 	}
 	return "100"
+}
+
+// racing reports whether the race detector is in this program.
+func racing() bool {
+	build, _ := debug.ReadBuildInfo()
+	return slices.Contains(build.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
 func must(t fataler, err error) {

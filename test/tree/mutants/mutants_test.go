@@ -40,12 +40,13 @@ func hasTest(t *testing.T, m mutant) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
+	name, _, _ := strings.Cut(m.test, "/") // without the subtest
 	return slices.ContainsFunc(paths, func(path string) bool {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return strings.Contains(string(text), "\nfunc "+m.test+"(")
+		return strings.Contains(string(text), "\nfunc "+name+"(")
 	})
 }
 
