@@ -164,7 +164,7 @@ unit-plain: need-cc-python
 	$(say) "tests of the tree, packages without a goroutine, and property tests with all random checks"
 	CGO_ENABLED=1 go test $(TEST_FLAGS) $(TREE_TESTS) $(PURE_TESTS) $(CHECK_TESTS)
 	$(say) "lives of a simulated node, see docs/dev/simulation.md"
-	CGO_ENABLED=1 go test $(TEST_FLAGS) -run '^TestSimulation$$' ./pkg/agent -rapid.checks=60
+	CGO_ENABLED=1 go test $(TEST_FLAGS) -run '^TestSimulation$$' ./pkg/agent -rapid.checks=40
 	$(say) "unit tests of the simulator with the race detector, and of the tools"
 	@# Go's cache of test results does not track files outside a test's module, so every test of a
 	@# nested module runs with -count=1. test/tree/repository checks that.

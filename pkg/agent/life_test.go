@@ -44,6 +44,8 @@ import (
 const (
 	// claimNames is the number of names of claims.
 	claimNames = 6
+	// claimSpec and metadataSpec are the names of the CDI specs of a claim.
+	claimSpec, metadataSpec = "gpu.nvidia.com-claim-%s.json", "gpu.nvidia.com_metadata_%s_gpu.json"
 	// kubeletPatience is how long the kubelet waits for a plugin.
 	kubeletPatience = 45 * time.Second
 	// soon is enough for what an agent does at once.
@@ -125,7 +127,7 @@ type livingClaim struct {
 
 func newLife(t *testing.T, model string) *life {
 	t.Helper()
-	s := &life{t: t, n: newNode(t), model: model, pipes: newPipes(), claims: map[string]*livingClaim{}, partitions: map[gpu.PCIAddress]gpu.MIG{}, disturbed: time.Now()}
+	s := &life{t: t, n: newNode(t), model: model, pipes: newPipes(), claims: map[string]*livingClaim{}, partitions: map[gpu.PCIAddress]gpu.MIG{}, disturbed: time.Now().Add(-24 * time.Hour)}
 	s.n.nameSlices(t)
 	s.n.installed(t)
 	// The agent's sockets for hooks would wait for the kernel; the name of this one is too long.
@@ -250,7 +252,6 @@ func (s *life) start() error {
 		cancel()
 		return <-ended
 	}}
-	s.disturbed = time.Now()
 	return nil
 }
 
@@ -664,6 +665,10 @@ func (s *life) checkPromises(held []claim.Claim) error {
 	calm := time.Since(s.disturbed) > repairTime
 	for _, name := range slices.Sorted(maps.Keys(s.claims)) {
 		c := s.claims[name]
+		spec := filepath.Join(s.n.CDIDir, fmt.Sprintf(claimSpec, c.UID))
+		if _, err := os.Stat(spec); err == nil && !c.prepared && !c.unsure {
+			return fmt.Errorf("containers can start with %s, which is not prepared", name)
+		}
 		if !c.prepared {
 			continue
 		}
@@ -671,7 +676,7 @@ func (s *life) checkPromises(held []claim.Claim) error {
 		if at < 0 || held[at].Phase != claim.Prepared {
 			return fmt.Errorf("the node does not hold %s, which the kubelet has prepared", name)
 		}
-		for _, spec := range []string{"gpu.nvidia.com-claim-%s.json", "gpu.nvidia.com_metadata_%s_gpu.json"} {
+		for _, spec := range []string{claimSpec, metadataSpec} {
 			if _, err := os.Stat(filepath.Join(s.n.CDIDir, fmt.Sprintf(spec, c.UID))); err != nil && calm {
 				return fmt.Errorf("no container of %s can start: %w", name, err)
 			}
