@@ -125,7 +125,7 @@ func updates(ctx context.Context, n *node) error {
 		return err
 	}
 	// The second instance needs a moment to replace the first.
-	if err := errors.Join(sleep(ctx, n.waits.settle), old.signal(ctx, syscall.SIGTERM)); err != nil {
+	if err := errors.Join(sleep(ctx, n.waits.begin), old.signal(ctx, syscall.SIGTERM)); err != nil {
 		return errors.Join(err, old.signal(context.WithoutCancel(ctx), syscall.SIGKILL))
 	}
 	if !n.driver.running() {

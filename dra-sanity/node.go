@@ -28,8 +28,8 @@ const startLimit = time.Minute
 type waits struct {
 	// call is for an answer, and for the right one.
 	call time.Duration
-	// stable is without a change, outage without an API server, and settle after a start.
-	stable, outage, settle time.Duration
+	// stable is without a change, outage without an API server, and begin after a start.
+	stable, outage, begin time.Duration
 	// end is from SIGTERM to the end.
 	end time.Duration
 	// files is for connections of finished calls, which close a moment later.
@@ -39,7 +39,7 @@ type waits struct {
 func defaultWaits() waits {
 	return waits{
 		call:   time.Minute, // the kubelet has no limit, and calls again
-		stable: 15 * time.Second, outage: 10 * time.Second, settle: 3 * time.Second,
+		stable: 15 * time.Second, outage: 10 * time.Second, begin: 3 * time.Second,
 		end:   30 * time.Second, // the default terminationGracePeriodSeconds of a pod
 		files: 10 * time.Second,
 	}

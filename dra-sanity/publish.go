@@ -149,7 +149,7 @@ func slicesAfterKill(ctx context.Context, n *node) error {
 		return err
 	}
 	// What a start withdraws, it withdraws within seconds of its registration.
-	if err := errors.Join(n.same(ctx, names), sleep(ctx, n.waits.settle)); err != nil {
+	if err := errors.Join(n.same(ctx, names), sleep(ctx, n.waits.begin)); err != nil {
 		return err
 	}
 	cancel()

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 
 // quick is enough for the test driver, whose faults are there at once.
 func quick() waits {
-	return waits{call: 10 * time.Second, stable: 3 * time.Second, outage: time.Second, settle: time.Second, end: 10 * time.Second, files: time.Second}
+	return waits{call: 10 * time.Second, stable: 3 * time.Second, outage: time.Second, begin: time.Second, end: 10 * time.Second, files: time.Second}
 }
 
 // sanity runs scenarios on a driver with a fault, and returns the results by their ids.

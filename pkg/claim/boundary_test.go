@@ -170,7 +170,7 @@ func (s *scene) another(f *faults) *claim.Manager {
 
 var errLate = errors.New("no answer in time")
 
-// inTime gives a call the time of the kubelet, and returns errLate if it takes longer.
+// inTime limits a call to the time of the kubelet, and returns errLate if it takes longer.
 func inTime(call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
 	defer cancel()

@@ -352,7 +352,7 @@ func (f *faults) call(ctx context.Context, name string, act func() error) error 
 	case way == failsAlways:
 		return fmt.Errorf("%s: %w", name, errBroken)
 	case way == hangs:
-		_ = act() // nobody learns the result
+		_ = act() // its result is lost
 		<-ctx.Done()
 		return fmt.Errorf("%s: %w", name, gpu.ErrTimeout)
 	case slices.Contains([]string{"MIG.SetMIGMode", "MIG.DestroyPartition", "MPS.EnsureMPS"}, name):
