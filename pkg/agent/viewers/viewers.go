@@ -51,7 +51,7 @@ type Viewers struct {
 // agent in the pod.
 func New(account, driver, pod string, reviews authclient.TokenReviewInterface) (*Viewers, error) {
 	namespace, name, found := strings.Cut(account, "/")
-	if !found || namespace == "" || name == "" {
+	if !found || namespace == "" || name == "" || strings.Contains(name, "/") {
 		return nil, fmt.Errorf("%q: %w: want namespace/name of a service account", account, gpu.ErrInvalid)
 	}
 	// Without the pod, the tokens of one agent would open all that have none.

@@ -180,8 +180,10 @@ func TestAFloodOfTokensReachesTheAPIServerInSmallNumbers(t *testing.T) {
 
 func TestViewersHaveAnAccountAndAPod(t *testing.T) {
 	t.Parallel()
-	if _, err := New("viewer", "gpu.nvidia.com", "uid-1", nil); err == nil {
-		t.Error("an account without a namespace is accepted")
+	for _, account := range []string{"viewer", "/viewer", "gpus/", "gpus/viewer/1"} {
+		if _, err := New(account, "gpu.nvidia.com", "uid-1", nil); err == nil {
+			t.Errorf("%q is accepted", account)
+		}
 	}
 	if _, err := New("gpus/viewer", "gpu.nvidia.com", "", nil); err == nil {
 		t.Error("an agent without the UID of its pod has viewers: their tokens would open all such agents")
