@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/files"
+)
+
+func nameOf(which int) string { return fmt.Sprintf("c%d", which) }
+
+// create creates a claim and allocates it, if the scheduler finds devices.
+func (s *life) create(which, how int) error {
+	name := nameOf(which)
+	if s.claims[name] != nil {
+		return nil
+	}
+	pool := resourceslice.Pool{}
+	for _, slice := range s.slices() {
+		pool.Slices = append(pool.Slices, resourceslice.Slice{Devices: slice.Spec.Devices, SharedCounters: slice.Spec.SharedCounters})
+	}
+	s.scheduler.Publish(resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{s.n.NodeName: pool}})
+	request := requests()[(s.created+how)%len(requests())]
+	results, err := s.scheduler.Allocate(s.t.Context(), name, request)
+	if errors.Is(err, allocatortest.ErrNoFit) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("the scheduler fails: %w", err)
+	}
+	s.created++
+	c := &livingClaim{ResourceClaim: &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID(fmt.Sprintf("uid-%d", s.created))},
+		Spec:       resourceapi.ResourceClaimSpec{Devices: request},
+		Status:     resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: results}}},
+	}}
+	if _, err := s.n.client.ResourceV1().ResourceClaims("team").Create(s.t.Context(), c.ResourceClaim, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	s.claims[name] = c
+	s.note("created %s %s with %s", name, c.UID, c.devices())
+	return nil
+}
+
+func (c *livingClaim) devices() string {
+	var all []string
+	for _, r := range c.Status.Allocation.Devices.Results {
+		all = append(all, r.Device)
+	}
+	return strings.Join(all, " ")
+}
+
+// requests are what claims ask for.
+func requests() []resourceapi.DeviceClaim {
+	one := func(class string, count int64, memory string, selector string) resourceapi.DeviceRequest {
+		r := &resourceapi.ExactDeviceRequest{DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: count}
+		if memory != "" {
+			r.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{v1alpha1.CapacityMemory: resource.MustParse(memory)}}
+		}
+		if selector != "" {
+			r.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: selector}}}
+		}
+		return resourceapi.DeviceRequest{Name: "gpu", Exactly: r}
+	}
+	var all []resourceapi.DeviceClaim
+	for _, r := range []resourceapi.DeviceRequest{
+		one("gpu.nvidia.com", 1, "", ""), one("share.nvidia.com", 1, "4Gi", ""), one("mig.nvidia.com", 1, "", ""),
+		one("share.nvidia.com", 1, "10Gi", ""), one("gpu.nvidia.com", 2, "", ""),
+		one("mig.nvidia.com", 1, "", `device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("15Gi")) > 0`),
+	} {
+		all = append(all, resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{r}})
+	}
+	return all
+}
+
+// prepare prepares a claim as the kubelet does. The node refuses only what it cannot do now.
+func (s *life) prepare(which, _ int) error {
+	if c := s.claims[nameOf(which)]; c != nil {
+		return s.prepareIn(c)
+	}
+	return nil
+}
+
+// prepareAll prepares all claims in one call.
+func (s *life) prepareAll(int, int) error {
+	var all []*livingClaim
+	for _, name := range slices.Sorted(maps.Keys(s.claims)) {
+		all = append(all, s.claims[name])
+	}
+	return s.prepareIn(all...)
+}
+
+// prepareIn prepares claims in one call.
+func (s *life) prepareIn(claims ...*livingClaim) error {
+	if s.agent == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(s.t.Context(), kubeletPatience)
+	defer cancel()
+	var objects []*resourceapi.ResourceClaim
+	for _, c := range claims {
+		objects = append(objects, c.ResourceClaim)
+	}
+	answers, failed := s.agent.kubelet.Prepare(ctx, objects...)
+	for _, c := range claims {
+		answer, err := answers[string(c.UID)], failed
+		if text := answer.GetError(); text != "" {
+			err = errors.New(text)
+		}
+		s.note("prepare %s: %v", c.Name, err)
+		if err != nil {
+			if !s.mayRefuse() {
+				return fmt.Errorf("%s is refused: %w", c.Name, err)
+			}
+			continue
+		}
+		var got []string
+		for _, d := range answer.Devices {
+			got = append(got, d.DeviceName)
+		}
+		if want := c.devices(); strings.Join(got, " ") != want {
+			return fmt.Errorf("%s gets %s, want %s", c.Name, got, want)
+		}
+		c.prepared, c.unsure = true, false
+	}
+	return nil
+}
+
+// mayRefuse reports whether the node may refuse claims now: something that it needs fails, or a
+// claim that was deleted may hold the devices.
+func (s *life) mayRefuse() bool { return s.fails() || len(s.forgotten) > 0 }
+
+// fails reports whether something that the node needs fails.
+func (s *life) fails() bool {
+	return s.apiFails.Load() || s.supervisorFails.Load() || s.lost || time.Now().Before(s.slowUntil)
+}
+
+// loseAnswer prepares a claim, and the kubelet does not get the answer.
+func (s *life) loseAnswer(which, how int) error {
+	c := s.claims[nameOf(which)]
+	if c == nil || s.agent == nil {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(s.t.Context())
+	timer := time.AfterFunc(time.Duration(how)*time.Millisecond, cancel)
+	defer timer.Stop()
+	if how%2 == 0 {
+		_, _ = s.agent.kubelet.Prepare(ctx, c.ResourceClaim)
+	} else {
+		_ = s.agent.kubelet.Unprepare(ctx, c.ResourceClaim)
+		c.prepared = false
+	}
+	cancel()
+	c.unsure = true
+	s.note("no answer about %s (%d)", c.Name, how)
+	return nil
+}
+
+func (s *life) unprepare(which, _ int) error {
+	c := s.claims[nameOf(which)]
+	if c == nil || s.agent == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(s.t.Context(), kubeletPatience)
+	defer cancel()
+	err := s.agent.kubelet.Unprepare(ctx, c.ResourceClaim)
+	s.note("unprepare %s: %v", c.Name, err)
+	if err != nil {
+		c.prepared, c.unsure = false, true
+		if !s.fails() {
+			return fmt.Errorf("unprepare %s: %w", c.Name, err)
+		}
+		return nil
+	}
+	c.prepared, c.unsure = false, false
+	return nil
+}
+
+// finish ends a claim as Kubernetes does: the kubelet unprepares it before it goes.
+func (s *life) finish(which, how int) error {
+	c := s.claims[nameOf(which)]
+	if c == nil {
+		return nil
+	}
+	if c.prepared || c.unsure {
+		if err := s.unprepare(which, how); err != nil {
+			return err
+		}
+	}
+	if c.prepared || c.unsure {
+		return nil
+	}
+	return s.remove(c)
+}
+
+// remove deletes a claim in the API.
+func (s *life) remove(c *livingClaim) error {
+	s.scheduler.Free(c.Name)
+	delete(s.claims, c.Name)
+	s.note("deleted %s", c.Name)
+	return s.n.client.ResourceV1().ResourceClaims("team").Delete(s.t.Context(), c.Name, metav1.DeleteOptions{})
+}
+
+// force deletes a claim in the API while the node has it, and the kubelet forgets it.
+func (s *life) force(which, _ int) error {
+	c := s.claims[nameOf(which)]
+	if c == nil {
+		return nil
+	}
+	if c.prepared || c.unsure {
+		s.forgotten = append(s.forgotten, c.UID)
+		s.disturbed = time.Now()
+	}
+	return s.remove(c)
+}
+
+// recreate deletes a claim by force and creates another of its name.
+func (s *life) recreate(which, how int) error {
+	return errors.Join(s.force(which, how), s.create(which, how))
+}
+
+func (s *life) stop(int, int) error {
+	if s.agent == nil {
+		return s.start()
+	}
+	err := s.agent.stop()
+	s.agent = nil
+	s.note("stopped the agent")
+	return err
+}
+
+func (s *life) restart(int, int) error {
+	if s.agent != nil {
+		if err := s.stop(0, 0); err != nil {
+			return err
+		}
+	}
+	s.note("started an agent")
+	return s.start()
+}
+
+// update starts an agent before the old one ends.
+func (s *life) update(_, how int) error {
+	old := s.agent
+	if err := s.start(); err != nil || old == nil {
+		return err
+	}
+	s.note("updated the agent")
+	s.pass(time.Duration(how*how) * time.Second)
+	return old.stop()
+}
+
+func (s *life) disturb(_, how int) error {
+	s.apiFails.Store(how%3 == 0)
+	s.note("the API server fails: %t", s.apiFails.Load())
+	s.disturbed = time.Now()
+	return nil
+}
+
+// disturbSupervisor makes the supervisor go and come, or lose its daemons.
+func (s *life) disturbSupervisor(_, how int) error {
+	s.disturbed = time.Now()
+	if how == 7 {
+		s.supervisor.mu.Lock()
+		defer s.supervisor.mu.Unlock()
+		clear(s.supervisor.daemons)
+		s.note("the supervisor has lost its daemons")
+		return nil
+	}
+	s.supervisorFails.Store(how%3 == 0)
+	s.note("the supervisor is away: %t", s.supervisorFails.Load())
+	return nil
+}
+
+// lose makes a GPU go without a word, and all come back.
+func (s *life) lose(which, how int) error {
+	s.disturbed = time.Now()
+	if s.lost = how%3 == 0; !s.lost {
+		s.note("every GPU answers")
+		return s.sim().ClearFaults()
+	}
+	view, err := s.sim().View()
+	if err != nil {
+		return err
+	}
+	s.note("GPU %d is lost", which%len(view.GPUs))
+	return s.sim().LoseGPUSilently(which % len(view.GPUs))
+}
+
+// slow makes calls of a GPU hang for some seconds each.
+func (s *life) slow(which, how int) error {
+	view, err := s.sim().View()
+	if err != nil {
+		return err
+	}
+	index, hang := which%len(view.GPUs), []time.Duration{time.Second, 3 * time.Second, 8 * time.Second, 20 * time.Second}[how%4]
+	s.note("%d calls of GPU %d take %v", how+1, index, hang)
+	s.disturbed = time.Now()
+	s.slowUntil = time.Now().Add(time.Duration(how+1)*hang + time.Minute)
+	return s.sim().FailCalls(nvmlsim.CallFault{Method: nvmlsim.EveryMethod, GPU: &index, Hang: nvmlsim.Duration(hang), Count: how + 1})
+}
+
+func (s *life) cleanCDI(int, int) error {
+	s.disturbed = time.Now()
+	s.note("cleaned the CDI folder")
+	for _, name := range files.List(s.t, s.n.CDIDir) {
+		if err := os.Remove(filepath.Join(s.n.CDIDir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reboot restarts the machine: pods start again, and the kubelet prepares their claims again.
+func (s *life) reboot(_, how int) error {
+	if s.agent != nil {
+		if err := s.stop(0, 0); err != nil {
+			return err
+		}
+	}
+	if err := s.sim().Reboot(); err != nil {
+		return err
+	}
+	s.note("rebooted")
+	clear(s.supervisor.daemons)
+	for _, c := range s.claims {
+		c.unsure, c.prepared = c.unsure || c.prepared, false
+	}
+	if how%2 == 0 {
+		if err := s.cleanCDI(0, 0); err != nil {
+			return err
+		}
+	}
+	return s.start()
+}
+
+func (s *life) sim() *nvmlsim.Sim {
+	sim, err := nvmlsim.Open(s.n.SimState)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return sim
+}
+
+// offer changes what the node offers, by its label.
+func (s *life) offer(_, how int) error {
+	labels := map[string]string{}
+	if offers := []string{"", "share", "mig", "share.mig", "share.mig.timeslice"}; how >= 0 && how < len(offers) {
+		labels[v1alpha1.LabelOffer] = offers[how]
+	}
+	s.note("labels %v", labels)
+	s.n.setLabels(s.t, labels)
+	s.relabeled = len(labels) > 0
+	return nil
+}
+
+func (s *life) wait(_, how int) error {
+	s.pass([]time.Duration{time.Second, 10 * time.Second, time.Minute, 6 * time.Minute, time.Hour}[how%5])
+	return nil
+}
