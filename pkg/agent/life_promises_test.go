@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,10 +32,14 @@ func (s *life) check() error {
 	return errors.Join(s.checkPromises(held), s.checkTenants(held), s.checkMachine(held), s.checkOffer(held))
 }
 
-// checkOffer checks that a node without claims offers what it first did, a minute after the last
-// disturbance.
+// checkOffer checks what a node without claims offers, a minute after the last change: no device
+// that is withdrawn, and without labels what it first did.
 func (s *life) checkOffer(held []claim.Claim) error {
-	if now := s.published(); len(held) == 0 && len(s.claims) == 0 && !s.relabeled && !s.fails() && time.Since(s.changed) > time.Minute && now != s.fresh {
+	if len(held) > 0 || len(s.claims) > 0 || s.fails() || time.Since(s.changed) <= time.Minute {
+		return nil
+	}
+	now := s.published()
+	if strings.Contains(now, v1alpha1.TaintWithdrawn) || !s.relabeled && now != s.fresh {
 		return fmt.Errorf("the node publishes\n%s\nwant\n%s", now, s.fresh)
 	}
 	return nil
@@ -147,7 +152,7 @@ func (s *life) calm() error {
 			return err
 		}
 	}
-	s.pass(repairTime)
+	s.pass(repairTime + time.Minute)
 	if err := s.check(); err != nil {
 		return err
 	}
@@ -156,7 +161,7 @@ func (s *life) calm() error {
 			return err
 		}
 	}
-	s.pass(repairTime)
+	s.pass(repairTime + time.Minute)
 	if err := s.check(); err != nil {
 		return err
 	}
