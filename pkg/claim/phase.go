@@ -30,8 +30,8 @@ const (
 	Prepared = journal.Prepared
 	// Unpreparing: some steps may have been undone.
 	Unpreparing = journal.Unpreparing
-	// Outlived: the record is of another boot of the machine.
-	Outlived = journal.Outlived
+	// Stale: the record was written before the last reboot.
+	Stale = journal.Stale
 	// Unrecorded: there is no readable record, but a CDI spec.
 	Unrecorded = journal.Unrecorded
 )
@@ -138,7 +138,7 @@ func (to absent) fromPrepared(ctx context.Context, m *Manager, j *job) (bool, er
 //	▲ ▲ ▲               │ failure, crash           │ unprepare, or the claim
 //	│ │ └───── undo ────┘                          ▼ was reallocated
 //	│ └─────── undo ──────────────────────── Unpreparing ⟲ failure: stay, retry
-//	└───────── clear ────── Outlived: any of them after a reboot
+//	└───────── clear ────── Stale:    any of them after a reboot
 //
 // A claim whose record was lost is Absent and holds the devices of its CDI spec. It is not
 // prepared again: its containers may run.
@@ -188,7 +188,7 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, to target) (*journ
 			}
 			klog.FromContext(ctx).Info("Unprepared", "devices", j.Names())
 			cleared, j.Record = j.MayHaveSpec(), nil
-		case Outlived:
+		case Stale:
 			if err := m.journal.Clear(ctx, claim); err != nil {
 				return nil, err
 			}

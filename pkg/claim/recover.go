@@ -191,7 +191,7 @@ func (r *Report) listFor(phase journal.Phase) *[]types.UID {
 	switch phase {
 	case Prepared:
 		return &r.Verified
-	case Outlived:
+	case Stale:
 		return &r.Forgotten
 	case Absent, Preparing, Unpreparing, Unrecorded:
 	}

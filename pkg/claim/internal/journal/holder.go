@@ -93,7 +93,7 @@ func (j *Journal) Holders(ctx context.Context) ([]Holder, error) {
 	for _, cached := range records {
 		recorded[cached.uid()] = true
 		phase := j.Phase(cached.record)
-		if phase == Outlived {
+		if phase == Stale {
 			continue
 		}
 		all = append(all, Holder{Record: cached.record, Phase: phase, Stamp: cached.stamp})

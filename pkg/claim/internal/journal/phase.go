@@ -16,8 +16,8 @@ const (
 	Prepared Phase = "Prepared"
 	// Unpreparing: some steps may have been undone.
 	Unpreparing Phase = "Unpreparing"
-	// Outlived: the record is of another boot of the machine.
-	Outlived Phase = "Outlived"
+	// Stale: the record was written before the last reboot.
+	Stale Phase = "Stale"
 	// Unrecorded: there is no readable record, but a CDI spec.
 	Unrecorded Phase = "Unrecorded"
 )
@@ -28,7 +28,7 @@ func (r *Record) Phase(bootID string) Phase {
 	case r == nil:
 		return Absent
 	case r.BootID != bootID:
-		return Outlived
+		return Stale
 	case r.Unpreparing:
 		return Unpreparing
 	case r.IsDone():

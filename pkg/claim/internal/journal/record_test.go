@@ -109,8 +109,8 @@ func TestRecordsOfEveryReleaseAreRead(t *testing.T) {
 			if phase := strings.ToLower(string(got.Phase(want.BootID))); phase != name[strings.LastIndex(name, "-")+1:] {
 				t.Errorf("phase %s", phase)
 			}
-			if got := got.Phase("another"); got != Outlived {
-				t.Errorf("after a reboot: phase %s, want %s", got, Outlived)
+			if got := got.Phase("another"); got != Stale {
+				t.Errorf("after a reboot: phase %s, want %s", got, Stale)
 			}
 		})
 	}
