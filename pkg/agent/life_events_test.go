@@ -127,6 +127,7 @@ func (s *life) prepareIn(claims ...*livingClaim) error {
 		}
 		s.note("prepare %s: %v", c.Name, err)
 		if err != nil {
+			c.unsure = true // the kubelet will unprepare it
 			if !s.mayRefuse() {
 				return fmt.Errorf("%s is refused: %w", c.Name, err)
 			}
@@ -295,6 +296,7 @@ func (s *life) lose(which, how int) error {
 	s.disturbed = time.Now()
 	if s.lost = how%3 == 0; !s.lost {
 		s.note("every GPU answers")
+		s.slowUntil = time.Now().Add(scanTime)
 		return s.sim().ClearFaults()
 	}
 	view, err := s.sim().View()
@@ -314,7 +316,7 @@ func (s *life) slow(which, how int) error {
 	index, hang := which%len(view.GPUs), []time.Duration{time.Second, 3 * time.Second, 8 * time.Second, 20 * time.Second}[how%4]
 	s.note("%d calls of GPU %d take %v", how+1, index, hang)
 	s.disturbed = time.Now()
-	s.slowUntil = time.Now().Add(time.Duration(how+1)*hang + time.Minute)
+	s.slowUntil = time.Now().Add(time.Duration(how+1)*hang + scanTime)
 	return s.sim().FailCalls(nvmlsim.CallFault{Method: nvmlsim.EveryMethod, GPU: &index, Hang: nvmlsim.Duration(hang), Count: how + 1})
 }
 

@@ -40,6 +40,8 @@ const (
 	claimSpec, metadataSpec = "gpu.nvidia.com-claim-%s.json", "gpu.nvidia.com_metadata_%s_gpu.json"
 	// kubeletPatience is how long the kubelet waits for a plugin.
 	kubeletPatience = 45 * time.Second
+	// scanTime is enough for an agent to find a GPU that answers again.
+	scanTime = 90 * time.Second
 	// soon is enough for what an agent does at once.
 	soon = 3 * time.Second
 	// repairTime is enough for what an agent does in its rounds.
@@ -58,7 +60,7 @@ type life struct {
 	// the supervisor is away. lost is set while a GPU is lost.
 	apiFails, supervisorFails atomic.Bool
 	lost                      bool
-	// slowUntil is when calls of GPUs stop to hang, and the node has seen it.
+	// slowUntil is when each GPU answers, and the node has seen it.
 	slowUntil time.Time
 	// changed is when something last happened. relabeled is set while the node has labels.
 	changed   time.Time
@@ -112,8 +114,7 @@ type living struct {
 // livingClaim is a claim in the API.
 type livingClaim struct {
 	*resourceapi.ResourceClaim
-	// prepared is set if the kubelet has had the devices, and unsure if it has no answer to its
-	// last call.
+	// prepared is set if the kubelet has had the devices, and unsure if its last call failed.
 	prepared, unsure bool
 }
 
