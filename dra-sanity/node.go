@@ -24,7 +24,7 @@ import (
 // startLimit is how long a driver may take to register and to publish.
 const startLimit = time.Minute
 
-// waits are how long the scenarios give a driver to do right or wrong. The tests of this program wait less.
+// waits are the limits and pauses of the scenarios. The tests of this program wait less.
 type waits struct {
 	// call is for an answer, and for the right one.
 	call time.Duration

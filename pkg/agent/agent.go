@@ -82,8 +82,8 @@ func newAgent(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 }
 
 // run starts the parts in the order in which they need each other. All parts end with the
-// context, and calls of the kubelet are finished after that. Claims of an earlier process are recovered before the kubelet
-// can send new ones, unless that takes long.
+// context, and calls of the kubelet are finished after that. Claims of an earlier process are
+// recovered before the kubelet can send new ones, unless that takes long.
 func (a *agent) run(parent context.Context) error {
 	var parts sync.WaitGroup
 	idle := true

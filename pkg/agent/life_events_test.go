@@ -68,7 +68,7 @@ func (c *livingClaim) devices() string {
 	return strings.Join(all, " ")
 }
 
-// requests are what claims ask for.
+// requests returns the device requests of claims.
 func requests() []resourceapi.DeviceClaim {
 	one := func(class string, count int64, memory string, selector string) resourceapi.DeviceRequest {
 		r := &resourceapi.ExactDeviceRequest{DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: count}

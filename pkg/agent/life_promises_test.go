@@ -20,7 +20,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 
-// check compares what was promised with what is held, and that with the machine.
+// check compares prepared claims with the records, and the records with the machine.
 func (s *life) check() error {
 	if s.agent == nil {
 		return nil

@@ -203,7 +203,7 @@ func (s *life) serveSupervisor() {
 	}
 }
 
-// note tells the story, with all that happens.
+// note adds a line to the story.
 func (s *life) note(format string, args ...any) {
 	s.changed = time.Now()
 	s.story = append(s.story, time.Now().Format("15:04:05 ")+fmt.Sprintf(format, args...))
@@ -235,7 +235,7 @@ func (s *life) start() error {
 		cancel()
 		return fmt.Errorf("an agent ended: %w", err)
 	}
-	kubelet, err := kubelettest.RegisterOver(ctx, s.pipes.Dial, filepath.Join(c.KubeletRegistryDir, fmt.Sprintf("gpu.nvidia.com-%08x-reg.sock", s.started)))
+	kubelet, err := kubelettest.RegisterOver(ctx, s.pipes, filepath.Join(c.KubeletRegistryDir, fmt.Sprintf("gpu.nvidia.com-%08x-reg.sock", s.started)))
 	if err != nil {
 		cancel()
 		return err

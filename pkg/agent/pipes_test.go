@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipes is a network of sockets in this process. Who waits on one waits for another goroutine
-// and not for the kernel, so the clock of a test can go on.
+// pipes is a network of sockets in this process. A goroutine that waits on a socket waits for
+// another goroutine and not for the kernel, so the clock of a test can go on.
 type pipes struct {
 	mu        sync.Mutex
 	listeners map[string]*pipeListener

@@ -293,8 +293,8 @@ func dies(act func() error) (died bool, err error) {
 type faults struct {
 	mu    sync.Mutex
 	count int
-	// dieAt is the number, from 1, of the point at which the process dies: before, within or
-	// after a call that changes the machine.
+	// dieAt is the number, from 1, of the point at which the process dies: before or within a
+	// call that changes the machine.
 	dieAt int
 	dead  bool
 	// full is the number of the point from which the disk is full.
@@ -314,9 +314,9 @@ type faults struct {
 type way string
 
 const (
-	// once: the call does nothing, and says that it can be tried again.
+	// failsOnce: the call does nothing, and says that it can be tried again.
 	failsOnce way = "fails once"
-	// always: the call does nothing, and nor do later ones of its name.
+	// failsAlways: the call does nothing, and nor do later ones of its name.
 	failsAlways way = "fails always"
 	// hangs: the call acts, and answers with an error when its context ends. A call without
 	// a context answers at once.

@@ -30,7 +30,7 @@ type library struct {
 var _ nvml.Interface = (*library)(nil)
 
 func newLibrary(s *Sim) *library {
-	return &library{sim: s, bell: bell{dir: s.dir}, sets: map[*eventSet]struct{}{}}
+	return &library{sim: s, bell: bell{open: s.newWatch}, sets: map[*eventSet]struct{}{}}
 }
 
 // enter begins a call that concerns no GPU.

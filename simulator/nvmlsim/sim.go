@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"golang.org/x/sys/unix"
@@ -47,6 +48,8 @@ type Sim struct {
 	node    *node
 	last    atomic.Pointer[snapshot]
 	library *library
+	// every is set if changes are looked for at intervals, see [Sim.PollEvents].
+	every time.Duration
 }
 
 // Create creates a node of the given model in the folder root. It creates the folder if it is

@@ -12,11 +12,56 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watch waits until any process changes the state of a node. It does not poll. It
-// does not miss a change between its creation and a wait.
-type watch struct{ file *os.File }
+// watch waits until any process changes the state of a node.
+type watch interface {
+	// wait returns true after a change, and false when the deadline has passed.
+	// After close it returns an error.
+	wait(deadline time.Time) (bool, error)
+	close()
+}
 
-func newWatch(dir string) (*watch, error) {
+// PollEvents makes the library read the state at intervals for events and the end of faults,
+// instead of waiting for the kernel. It is for programs with their own clock, and is called
+// before the library is used.
+func (s *Sim) PollEvents(every time.Duration) { s.every = every }
+
+func (s *Sim) newWatch() (watch, error) {
+	if s.every > 0 {
+		return &poll{every: s.every, closed: make(chan struct{})}, nil
+	}
+	return newInotify(s.dir)
+}
+
+// poll is a watch that takes each interval for a change.
+type poll struct {
+	every  time.Duration
+	closed chan struct{}
+}
+
+func (p *poll) wait(deadline time.Time) (bool, error) {
+	next := p.every
+	if !deadline.IsZero() {
+		next = min(next, time.Until(deadline))
+	}
+	if next <= 0 {
+		return false, nil
+	}
+	timer := time.NewTimer(next)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true, nil
+	case <-p.closed:
+		return false, os.ErrClosed
+	}
+}
+
+func (p *poll) close() { close(p.closed) }
+
+// inotify is a watch by the kernel. It does not miss a change between its creation and a wait.
+type inotify struct{ file *os.File }
+
+func newInotify(dir string) (*inotify, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("watch the simulated node: %w", err)
@@ -27,12 +72,10 @@ func newWatch(dir string) (*watch, error) {
 		_ = file.Close()
 		return nil, fmt.Errorf("watch the simulated node in %s: %w", dir, err)
 	}
-	return &watch{file: file}, nil
+	return &inotify{file: file}, nil
 }
 
-// wait returns true after a change, and false when the deadline has passed.
-// After close it returns an error.
-func (w *watch) wait(deadline time.Time) (bool, error) {
+func (w *inotify) wait(deadline time.Time) (bool, error) {
 	if err := w.file.SetReadDeadline(deadline); err != nil {
 		return false, err
 	}
@@ -47,72 +90,32 @@ func (w *watch) wait(deadline time.Time) (bool, error) {
 	return true, nil
 }
 
-func (w *watch) close() { _ = w.file.Close() }
+func (w *inotify) close() { _ = w.file.Close() }
 
 // bell is a watch for many waiters, such as the event sets of a process. The kernel
 // limits the watches of a user to about a hundred.
 type bell struct {
-	dir string
-	// every is set if the bell rings at intervals instead, see [Sim.PollEvents].
-	every time.Duration
+	open func() (watch, error)
 
 	mu    sync.Mutex
 	users int
-	end   func()
+	watch watch
 	rung  chan struct{} // closed with the next change
 }
-
-// PollEvents makes the library look for events, and for the end of faults, at intervals, instead
-// of waiting for the kernel to tell of them: for programs with a clock of their own. It is called before the library is
-// used.
-func (s *Sim) PollEvents(every time.Duration) { s.library.bell.every = every }
 
 // join keeps the bell going until leave.
 func (b *bell) join() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.users == 0 {
-		b.rung = make(chan struct{})
-		if err := b.start(); err != nil {
+		w, err := b.open()
+		if err != nil {
 			return err
 		}
+		b.watch, b.rung = w, make(chan struct{})
+		go b.ring(w)
 	}
 	b.users++
-	return nil
-}
-
-// start makes the bell ring until end is called. The caller has the lock.
-func (b *bell) start() error {
-	ended := make(chan struct{})
-	if b.every > 0 {
-		b.end = func() { close(ended) }
-		ticker := time.NewTicker(b.every)
-		go func() {
-			defer ticker.Stop()
-			for {
-				select {
-				case <-ticker.C:
-					b.ring(ended)
-				case <-ended:
-					return
-				}
-			}
-		}()
-		return nil
-	}
-	w, err := newWatch(b.dir)
-	if err != nil {
-		return err
-	}
-	b.end = func() { close(ended); w.close() }
-	go func() {
-		for {
-			if _, err := w.wait(time.Time{}); err != nil {
-				return
-			}
-			b.ring(ended)
-		}
-	}()
 	return nil
 }
 
@@ -120,7 +123,7 @@ func (b *bell) leave() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.users--; b.users == 0 {
-		b.end()
+		b.watch.close()
 	}
 }
 
@@ -131,25 +134,25 @@ func (b *bell) next() <-chan struct{} {
 	return b.rung
 }
 
-// ring wakes the waiters, unless the bell has ended.
-func (b *bell) ring(ended <-chan struct{}) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	select {
-	case <-ended:
-	default:
-		close(b.rung)
-		b.rung = make(chan struct{})
+// ring wakes the waiters for each change until the watch is closed.
+func (b *bell) ring(w watch) {
+	for {
+		if _, err := w.wait(time.Time{}); err != nil {
+			return
+		}
+		b.mu.Lock()
+		if b.watch == w {
+			close(b.rung)
+			b.rung = make(chan struct{})
+		}
+		b.mu.Unlock()
 	}
 }
 
 // waitUntil blocks until done says so of the state, or the deadline has
 // passed.
 func (s *Sim) waitUntil(deadline time.Time, done func(*State) bool) error {
-	if every := s.library.bell.every; every > 0 {
-		return s.pollUntil(deadline, every, done)
-	}
-	w, err := newWatch(s.dir)
+	w, err := s.newWatch()
 	if err != nil {
 		return err
 	}
@@ -165,20 +168,5 @@ func (s *Sim) waitUntil(deadline time.Time, done func(*State) bool) error {
 		if changed, err := w.wait(deadline); err != nil || !changed {
 			return err
 		}
-	}
-}
-
-// pollUntil is waitUntil for [Sim.PollEvents].
-func (s *Sim) pollUntil(deadline time.Time, every time.Duration, done func(*State) bool) error {
-	for {
-		st, err := s.load()
-		left := time.Until(deadline)
-		if err != nil || done(st) || !deadline.IsZero() && left <= 0 {
-			return err
-		}
-		if !deadline.IsZero() {
-			every = min(every, left)
-		}
-		<-time.After(every)
 	}
 }

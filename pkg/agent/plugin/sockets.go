@@ -74,13 +74,17 @@ func (s ownSockets) prepare(ctx context.Context, c claim.Ref) error {
 	return nil
 }
 
-func callSocket(ctx context.Context, network Network, socket string, call func(context.Context, *grpc.ClientConn) error) error {
+// Connect returns a client of the socket at a path. A nil network is the machine's.
+func Connect(network Network, socket string) (*grpc.ClientConn, error) {
 	options := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
-	target := "unix:" + socket
-	if network != nil {
-		target, options = "passthrough:///"+socket, append(options, grpc.WithContextDialer(network.Dial))
+	if network == nil {
+		return grpc.NewClient("unix:"+socket, options...)
 	}
-	conn, err := grpc.NewClient(target, options...)
+	return grpc.NewClient("passthrough:///"+socket, append(options, grpc.WithContextDialer(network.Dial))...)
+}
+
+func callSocket(ctx context.Context, network Network, socket string, call func(context.Context, *grpc.ClientConn) error) error {
+	conn, err := Connect(network, socket)
 	if err != nil {
 		return err
 	}

@@ -8,8 +8,8 @@
 //	DECLARATION: OPERATOR ARGUMENTS: [FOLDER] TEST: EFFECT
 //
 // DECLARATION is a function, Type.Method, constant or variable of the package. TEST must
-// fail, or one of its subtests, as in TestName/subtest; FOLDER is the folder of the test, by default the package. EFFECT is what a user
-// would see. The operators are
+// fail, or one of its subtests, as in TestName/subtest; FOLDER is the folder of the test, by
+// default the package. EFFECT is what a user would see. The operators are
 //
 //	skip NAME      does not execute the statement that contains NAME
 //	swap NAME      executes that statement after the next one

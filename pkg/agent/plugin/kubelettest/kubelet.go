@@ -10,16 +10,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	resourceapi "k8s.io/api/resource/v1"
 	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
 )
 
 // Plugin is a registered plugin.
@@ -41,9 +41,9 @@ func Register(ctx context.Context, registryDir string) (*Plugin, error) {
 }
 
 // RegisterOver registers the plugin with the registration socket, over a network of sockets.
-// If dial is nil, it is the machine's.
-func RegisterOver(ctx context.Context, dial DialFunc, socket string) (*Plugin, error) {
-	registrar, err := dial.client(socket)
+// A nil network is the machine's.
+func RegisterOver(ctx context.Context, network plugin.Network, socket string) (*Plugin, error) {
+	registrar, err := plugin.Connect(network, socket)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func RegisterOver(ctx context.Context, dial DialFunc, socket string) (*Plugin, e
 	if _, err := client.NotifyRegistrationStatus(ctx, &registerapi.RegistrationStatus{PluginRegistered: true}); err != nil {
 		return nil, fmt.Errorf("tell the plugin at %s that it is registered: %w", socket, err)
 	}
-	conn, err := dial.client(info.Endpoint)
+	conn, err := plugin.Connect(network, info.Endpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -65,17 +65,6 @@ func RegisterOver(ctx context.Context, dial DialFunc, socket string) (*Plugin, e
 
 // Close closes the connection.
 func (p *Plugin) Close() error { return p.conn.Close() }
-
-// DialFunc connects to the socket at a path.
-type DialFunc func(ctx context.Context, socket string) (net.Conn, error)
-
-func (dial DialFunc) client(socket string) (*grpc.ClientConn, error) {
-	options := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
-	if dial == nil {
-		return grpc.NewClient("unix:"+socket, options...)
-	}
-	return grpc.NewClient("passthrough:///"+socket, append(options, grpc.WithContextDialer(dial))...)
-}
 
 func waitForSocket(ctx context.Context, dir string) (string, error) {
 	ticker := time.NewTicker(5 * time.Millisecond)
