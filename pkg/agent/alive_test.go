@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -140,7 +141,7 @@ func TestASpecThatCannotBeWrittenAgainIsReportedOnTheClaim(t *testing.T) {
 func TestAnAgentWhoseRecordsAreGoneIsNotAlive(t *testing.T) {
 	t.Parallel()
 	for name, remove := range map[string]func(dir string) error{
-		"removed":  os.RemoveAll,
+		"removed":  removeAll,
 		"replaced": func(dir string) error { return errors.Join(os.Rename(dir, dir+".old"), os.Mkdir(dir, 0o750)) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -152,6 +153,15 @@ func TestAnAgentWhoseRecordsAreGoneIsNotAlive(t *testing.T) {
 			}
 			wantDead(t, a, "not ok  folders: the agent's folder was replaced, restart the agent")
 		})
+	}
+}
+
+// removeAll removes a folder in which an agent may write meanwhile.
+func removeAll(dir string) error {
+	for {
+		if err := os.RemoveAll(dir); !errors.Is(err, syscall.ENOTEMPTY) {
+			return err
+		}
 	}
 }
 

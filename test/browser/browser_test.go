@@ -77,8 +77,9 @@ func open(t *testing.T, address string) *tab {
 	})
 	b.size(1200, 900)
 	b.do(chromedp.Navigate(address))
-	// The first page leads on to the one without the token.
-	b.until(`location.search === "" && document.querySelector("h1") !== null`)
+	// The first page leads on to the one without the token. Until that is loaded, the browser
+	// may follow a link to an anchor twice, and takes the focus back from where Tab led.
+	b.until(`location.search === "" && document.readyState === "complete"`)
 	return b
 }
 
