@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -37,7 +38,7 @@ func (m *Manager) checkEnded(ctx context.Context, j *job, to absent) error {
 	if len(gpus) == 0 {
 		return nil
 	}
-	if err := m.checkPodsEnded(j, to); err != nil {
+	if err := m.checkPodsEnded(ctx, j, to); err != nil {
 		return err
 	}
 	users := m.users(ctx, gpus, false)
@@ -62,7 +63,7 @@ func (m *Manager) checkEnded(ctx context.Context, j *job, to absent) error {
 // checkPodsEnded returns an error that wraps [gpu.ErrInUse] while a process of one of the claim's
 // pods lives. The pause process of a pod counts: the kubelet stops it before it unprepares the
 // pod's claims.
-func (m *Manager) checkPodsEnded(j *job, to absent) error {
+func (m *Manager) checkPodsEnded(ctx context.Context, j *job, to absent) error {
 	if !m.SeesPods() {
 		return nil
 	}
@@ -82,7 +83,18 @@ func (m *Manager) checkPodsEnded(j *job, to absent) error {
 	if err != nil {
 		return fmt.Errorf("the claim keeps its devices, because the containers with its devices cannot be listed: %w", err)
 	}
-	return m.checkPods(j, consumers[j.Claim.UID])
+	others, err := j.Others.List(ctx)
+	if err != nil {
+		return err
+	}
+	// The kernel shows names, and a later claim can have the name of this one. The kubelet knows
+	// which of them a pod has.
+	ofLater := func(pod types.UID) bool {
+		return slices.ContainsFunc(others, func(h journal.Holder) bool {
+			return h.Claim.Namespace == j.Claim.Namespace && h.Claim.Name == j.Claim.Name && slices.Contains(listed[h.Claim.UID], pod)
+		})
+	}
+	return m.checkPods(j, slices.DeleteFunc(slices.Clone(consumers[j.Claim.UID]), ofLater))
 }
 
 // checkPods returns an error unless all of the pods have ended. It wraps [gpu.ErrInUse] if one

@@ -221,6 +221,40 @@ func TestAClaimIsKeptWhileAProcessOfItsPodsLives(t *testing.T) {
 	}
 }
 
+// The kernel shows the names of claims only.
+func TestAClaimIsReleasedWhileAPodOfALaterOneWithItsNameLives(t *testing.T) {
+	for name, c := range map[string]struct {
+		kubelet  map[types.UID][]types.UID
+		released bool
+	}{
+		"the kubelet has the pod for the later claim": {map[types.UID][]types.UID{"uid-later": {"pod-later"}}, true},
+		"the kubelet has the pod for a third claim":   {map[types.UID][]types.UID{"uid-later": {"pod-d"}, "uid-third": {"pod-later"}}, false},
+		"the kubelet has the pod for both claims":     {map[types.UID][]types.UID{"uid-later": {"pod-later"}, "uid-c": {"pod-later"}}, false},
+		"the kubelet's pods cannot be read":           {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newShareWorld(t, t.TempDir(), 1)
+			o := w.occupied()
+			o.living = map[string]int{}
+			m := w.start()
+			first, later, third := usedBy(pieces("c", piece{device: "gpu-00-00", memory: "10Gi"}), "pod-c"), usedBy(pieces("later", piece{device: "gpu-00-00", memory: "10Gi"}), "pod-later"), usedBy(pieces("third", piece{device: "gpu-00-00", memory: "10Gi"}), "pod-later")
+			later.Name = first.Name
+			for _, claim := range []*resourceapi.ResourceClaim{first, later, third} {
+				must(t, errOf(m.Prepare(t.Context(), claim)))
+			}
+			o.kubelet, o.living = c.kubelet, map[string]int{"pod-later": 7}
+			o.consumers["uid-c"], o.consumers["uid-later"] = []types.UID{"pod-later"}, []types.UID{"pod-later"}
+			all, err := m.Held(t.Context())
+			must(t, err)
+			held := all[slices.IndexFunc(all, func(h claim.Claim) bool { return h.UID == "uid-c" })]
+			released, err := m.Release(t.Context(), held, nil)
+			if released != c.released || !released && !errors.Is(err, gpu.ErrInUse) {
+				t.Errorf("released %t, %v, want %t", released, err, c.released)
+			}
+		})
+	}
+}
+
 // A GPU that has no time to answer need not hang.
 func TestAClaimIsKeptIfTheCallEndsWhileItsGPUIsRead(t *testing.T) {
 	dir := t.TempDir()
