@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/migconfig"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/procfs"
 )
 
 // Config says how an agent runs. All paths are absolute.
@@ -94,6 +95,8 @@ type Config struct {
 
 	// network has the sockets; nil is the machine's.
 	network plugin.Network
+	// kernel shows the processes; empty is the machine's.
+	kernel procfs.Root
 }
 
 // Names are the user's names of the settings that errors and logs mention: the names

@@ -25,11 +25,19 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 
-func nameOf(which int) string { return fmt.Sprintf("c%d", which) }
+// claim returns one of the claims in the API, or nil.
+func (s *life) claim(which int) *livingClaim {
+	names := slices.Sorted(maps.Keys(s.claims))
+	if len(names) == 0 {
+		return nil
+	}
+	return s.claims[names[which%len(names)]]
+}
 
-// create creates a claim and allocates it, if the scheduler finds devices.
-func (s *life) create(which, how int) error {
-	name := nameOf(which)
+func (s *life) create(which, how int) error { return s.createNamed(fmt.Sprintf("c%d", which), how) }
+
+// createNamed creates a claim and allocates it, if the scheduler finds devices.
+func (s *life) createNamed(name string, how int) error {
 	if s.claims[name] != nil {
 		return nil
 	}
@@ -52,6 +60,7 @@ func (s *life) create(which, how int) error {
 		Spec:       resourceapi.ResourceClaimSpec{Devices: request},
 		Status:     resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: results}}},
 	}}
+	s.reserve(c)
 	if _, err := s.n.client.ResourceV1().ResourceClaims("team").Create(s.t.Context(), c.ResourceClaim, metav1.CreateOptions{}); err != nil {
 		return err
 	}
@@ -93,7 +102,7 @@ func requests() []resourceapi.DeviceClaim {
 
 // prepare prepares a claim as the kubelet does. The node refuses only what it cannot do now.
 func (s *life) prepare(which, _ int) error {
-	if c := s.claims[nameOf(which)]; c != nil {
+	if c := s.claim(which); c != nil {
 		return s.prepareIn(c)
 	}
 	return nil
@@ -117,7 +126,11 @@ func (s *life) prepareIn(claims ...*livingClaim) error {
 	defer cancel()
 	var objects []*resourceapi.ResourceClaim
 	for _, c := range claims {
+		c.unsure = true
 		objects = append(objects, c.ResourceClaim)
+	}
+	if err := s.writeCheckpoint(); err != nil {
+		return err
 	}
 	answers, failed := s.agent.kubelet.Prepare(ctx, objects...)
 	for _, c := range claims {
@@ -127,7 +140,6 @@ func (s *life) prepareIn(claims ...*livingClaim) error {
 		}
 		s.note("prepare %s: %v", c.Name, err)
 		if err != nil {
-			c.unsure = true // the kubelet will unprepare it
 			if !s.mayRefuse() {
 				return fmt.Errorf("%s is refused: %w", c.Name, err)
 			}
@@ -141,6 +153,11 @@ func (s *life) prepareIn(claims ...*livingClaim) error {
 			return fmt.Errorf("%s gets %s, want %s", c.Name, got, want)
 		}
 		c.prepared, c.unsure = true, false
+		if !slices.ContainsFunc(s.containers, ofClaim(c.UID)) {
+			if err := s.startContainer(c, s.created%2 == 0); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -156,32 +173,41 @@ func (s *life) fails() bool {
 
 // loseAnswer prepares a claim, and the kubelet does not get the answer.
 func (s *life) loseAnswer(which, how int) error {
-	c := s.claims[nameOf(which)]
+	c := s.claim(which)
 	if c == nil || s.agent == nil {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(s.t.Context())
+	defer cancel()
+	c.unsure = true
+	if err := s.writeCheckpoint(); err != nil {
+		return err
+	}
 	timer := time.AfterFunc(time.Duration(how)*time.Millisecond, cancel)
 	defer timer.Stop()
 	if how%2 == 0 {
 		_, _ = s.agent.kubelet.Prepare(ctx, c.ResourceClaim)
 	} else {
+		if err := s.kill(ofClaim(c.UID)); err != nil {
+			return err
+		}
 		_ = s.agent.kubelet.Unprepare(ctx, c.ResourceClaim)
 		c.prepared = false
 	}
-	cancel()
-	c.unsure = true
 	s.note("no answer about %s (%d)", c.Name, how)
 	return nil
 }
 
 func (s *life) unprepare(which, _ int) error {
-	c := s.claims[nameOf(which)]
+	c := s.claim(which)
 	if c == nil || s.agent == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(s.t.Context(), kubeletPatience)
 	defer cancel()
+	if err := s.kill(ofClaim(c.UID)); err != nil {
+		return err
+	}
 	err := s.agent.kubelet.Unprepare(ctx, c.ResourceClaim)
 	s.note("unprepare %s: %v", c.Name, err)
 	if err != nil {
@@ -192,12 +218,12 @@ func (s *life) unprepare(which, _ int) error {
 		return nil
 	}
 	c.prepared, c.unsure = false, false
-	return nil
+	return s.writeCheckpoint()
 }
 
 // finish ends a claim as Kubernetes does: the kubelet unprepares it before it goes.
 func (s *life) finish(which, how int) error {
-	c := s.claims[nameOf(which)]
+	c := s.claim(which)
 	if c == nil {
 		return nil
 	}
@@ -217,17 +243,17 @@ func (s *life) remove(c *livingClaim) error {
 	s.scheduler.Free(c.Name)
 	delete(s.claims, c.Name)
 	s.note("deleted %s", c.Name)
-	return s.n.client.ResourceV1().ResourceClaims("team").Delete(s.t.Context(), c.Name, metav1.DeleteOptions{})
+	return errors.Join(s.writeCheckpoint(), s.n.client.ResourceV1().ResourceClaims("team").Delete(s.t.Context(), c.Name, metav1.DeleteOptions{}))
 }
 
 // force deletes a claim in the API while the node has it, and the kubelet forgets it.
 func (s *life) force(which, _ int) error {
-	c := s.claims[nameOf(which)]
+	c := s.claim(which)
 	if c == nil {
 		return nil
 	}
 	if c.prepared || c.unsure {
-		s.forgotten = append(s.forgotten, c.UID)
+		s.forgotten = append(s.forgotten, c)
 		s.disturbed = time.Now()
 	}
 	return s.remove(c)
@@ -235,7 +261,11 @@ func (s *life) force(which, _ int) error {
 
 // recreate deletes a claim by force and creates another of its name.
 func (s *life) recreate(which, how int) error {
-	return errors.Join(s.force(which, how), s.create(which, how))
+	c := s.claim(which)
+	if c == nil {
+		return nil
+	}
+	return errors.Join(s.force(which, how), s.createNamed(c.Name, how))
 }
 
 func (s *life) stop(int, int) error {
@@ -338,7 +368,7 @@ func (s *life) reboot(_, how int) error {
 			return err
 		}
 	}
-	if err := s.sim().Reboot(); err != nil {
+	if err := errors.Join(s.kill(func(*container) bool { return true }), s.sim().Reboot()); err != nil {
 		return err
 	}
 	s.note("rebooted")

@@ -29,7 +29,7 @@ func (s *life) check() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.checkPromises(held), s.checkTenants(held), s.checkMachine(held), s.checkOffer(held))
+	return errors.Join(s.checkPromises(held), s.checkTenants(held), s.checkContainers(held), s.checkMachine(held), s.checkOffer(held))
 }
 
 // checkOffer checks what a node without claims offers, a minute after the last change: no device
@@ -71,9 +71,9 @@ func (s *life) checkPromises(held []claim.Claim) error {
 	if !calm || s.fails() {
 		return nil
 	}
-	s.forgotten = nil
+	s.forgotten = slices.DeleteFunc(s.forgotten, func(c *livingClaim) bool { return !s.mayUse(c.Name) })
 	for _, h := range held {
-		if c := s.claims[h.Name]; c == nil || c.UID != h.UID {
+		if c := s.claims[h.Name]; (c == nil || c.UID != h.UID) && !s.mayUse(h.Name) {
 			return fmt.Errorf("the node still holds %s %s, which is gone", h.Name, h.UID)
 		}
 	}
@@ -153,7 +153,7 @@ func (s *life) calm() error {
 		}
 	}
 	s.pass(repairTime + time.Minute)
-	if err := s.check(); err != nil {
+	if err := errors.Join(s.check(), s.kill(func(*container) bool { return true })); err != nil {
 		return err
 	}
 	for which := range claimNames {

@@ -21,7 +21,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	ktesting "k8s.io/client-go/testing"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
@@ -31,6 +30,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/mpsv1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/procfs"
 )
 
 const (
@@ -72,7 +72,7 @@ type life struct {
 	// claims are the claims in the API, by name, and forgotten those that were deleted while
 	// the node held them.
 	claims    map[string]*livingClaim
-	forgotten []types.UID
+	forgotten []*livingClaim
 	created   int
 	// disturbed is when something last happened that keeps the node from all that it promises,
 	// until its next rounds.
@@ -81,6 +81,9 @@ type life struct {
 	fresh string
 	// partitions are the possible ones of each GPU.
 	partitions map[gpu.PCIAddress]gpu.MIG
+	// containers are those that live, in the order in which they started. pods counts pods.
+	containers []*container
+	pods       int
 	story      []string
 }
 
@@ -125,7 +128,10 @@ func newLife(t *testing.T, model string) *life {
 	s.n.installed(t)
 	// The agent's sockets for hooks would wait for the kernel; the name of this one is too long.
 	s.n.KubeletPluginsDir = filepath.Join(s.n.KubeletPluginsDir, strings.Repeat("long/", 20))
-	s.n.PodResources, s.n.network = "", s.pipes
+	s.n.PodResources, s.n.network, s.n.kernel = "", s.pipes, procfs.Root(t.TempDir())
+	if err := s.kernel(); err != nil {
+		t.Fatal(err)
+	}
 	s.n.Offer = "share,mig"
 	classes, err := allocatortest.ReadClasses(filepath.Join("..", "..", "deployments", "static", "install.yaml"))
 	if err != nil {

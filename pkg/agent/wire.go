@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"path/filepath"
@@ -27,7 +28,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/cdi"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/containerlimits"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/node/procfs"
 )
 
 // host has the folder, the hardware and the clients of an agent.
@@ -104,7 +104,7 @@ func newKnowledge(c *Config, h host) knowledge {
 		state:      known,
 		nodeConfig: c.newNodeConfig(h.home.NodeConfig, &known.Configuration),
 		features:   cluster.NewFeatures(cluster.ServerVersion(h.client), &known.Features),
-		consumers:  attribution.NewConsumers(filepath.Dir(c.KubeletPluginsDir), c.driverDir(), plugin.MetadataFolder),
+		consumers:  attribution.NewConsumers(cmp.Or(c.kernel, "/"), filepath.Dir(c.KubeletPluginsDir), c.driverDir(), plugin.MetadataFolder),
 		scans:      telemetry.NewActivity(clock.RealClock{}, scanStuckAfter),
 	}
 	machine := h.hardware.machine
@@ -137,7 +137,7 @@ func newClaims(ctx context.Context, c *Config, h host, k knowledge) (claims, err
 		PoolName:   c.NodeName,
 		LockFile:   h.home.LockFile(),
 		Records:    h.home.Claims,
-		Node:       c.ports(h, k.state),
+		Node:       c.ports(h, k),
 		Occupancy:  attribution.Occupancy(ctx, h.hardware, h.client, k.consumers, containerlimits.Folder(h.home.Limits())),
 		// Device plugins allocate GPUs without a message to this agent.
 		BeforePrepare: func(ctx context.Context) {
@@ -159,13 +159,13 @@ func newClaims(ctx context.Context, c *Config, h host, k knowledge) (claims, err
 }
 
 // ports returns the parts of the node with which claims are prepared, without MPS.
-func (c *Config) ports(h host, known *state.State) ports.Node {
+func (c *Config) ports(h host, k knowledge) ports.Node {
 	hw := h.hardware
 	node := ports.Node{
-		BootID: h.boot, Inventory: known, CDI: h.specs, MonitorNodes: hw.machine.MonitorNodes,
+		BootID: h.boot, Inventory: k.state, CDI: h.specs, MonitorNodes: hw.machine.MonitorNodes,
 		Partitioning: &ports.Partitioning{
-			MIG: hw, CapabilityNodes: hw.machine.CapabilityNodes, Openers: procfs.Root("/").Openers, Modes: h.home.MIGModes, Static: c.MIG.Static,
-			Kept: h.home.MIGDevices, Keep: func(name kind.Name) bool { return known.Configuration.Get().Followed.Keeps(name) },
+			MIG: hw, CapabilityNodes: hw.machine.CapabilityNodes, Openers: k.consumers.Proc.Openers, Modes: h.home.MIGModes, Static: c.MIG.Static,
+			Kept: h.home.MIGDevices, Keep: func(name kind.Name) bool { return k.state.Configuration.Get().Followed.Keeps(name) },
 		},
 		Limits:           h.limits.ports,
 		ExclusiveCompute: &ports.ExclusiveCompute{Modes: hw, Changed: h.home.ComputeModes, Off: !c.ExclusiveCompute},

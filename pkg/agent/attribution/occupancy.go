@@ -90,11 +90,10 @@ type Consumers struct {
 
 // NewConsumers returns the consumers of a node. kubelet is the kubelet's folder, and driver
 // the agent's, as the host sees them.
-func NewConsumers(kubelet, driver string, metadata func(namespace, claim string) string) Consumers {
-	const host = procfs.Root("/")
+func NewConsumers(host procfs.Root, kubelet, driver string, metadata func(namespace, claim string) string) Consumers {
 	c := Consumers{
 		Proc: host, Tasks: &procfs.Seen{Root: host}, DriverDir: driver, Metadata: metadata,
-		Kubelet: podresources.Checkpoint(filepath.Join("/proc/1/root", kubelet, podresources.CheckpointName)),
+		Kubelet: podresources.Checkpoint(filepath.Join(string(host), "proc/1/root", kubelet, podresources.CheckpointName)),
 	}
 	sees, err := c.Proc.SeesPods()
 	if err == nil && sees {

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/node/podresources"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/simerr"
+)
+
+// container is a container of a pod with the devices of a claim, and its process.
+type container struct {
+	claim    *livingClaim
+	pod      types.UID
+	pid      int
+	holdings []kind.Holding
+}
+
+// kernel makes the files in which a kernel without containers shows processes.
+func (s *life) kernel() error {
+	groups := filepath.Join(string(s.n.kernel), "proc/1/root/sys/fs/cgroup")
+	for file, content := range map[string]string{
+		filepath.Join(groups, "cgroup.procs"):                    "",
+		filepath.Join(string(s.n.kernel), "proc/1/cgroup"):       "0::/init.scope\n",
+		filepath.Join(string(s.n.kernel), "proc/1/mountinfo"):    "24 1 0:22 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+		filepath.Join(string(s.n.kernel), "proc/self/mountinfo"): "1 0 254:1 / / rw - ext4 /dev/vda1 rw\n",
+		filepath.Join(string(s.n.kernel), s.checkpoint()):        "",
+	} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(content), 0o600)); err != nil {
+			return err
+		}
+	}
+	return s.writeCheckpoint()
+}
+
+func (s *life) checkpoint() string {
+	return filepath.Join(hostRoot, filepath.Dir(s.n.KubeletPluginsDir), podresources.CheckpointName)
+}
+
+// writeCheckpoint writes which pods the kubelet has for each claim.
+func (s *life) writeCheckpoint() error {
+	type info struct {
+		ClaimUID types.UID
+		PodUIDs  map[types.UID]struct{}
+	}
+	var infos []info
+	for _, name := range slices.Sorted(maps.Keys(s.claims)) {
+		if c := s.claims[name]; c.prepared || c.unsure {
+			pods := map[types.UID]struct{}{}
+			for _, pod := range claim.PodsOf(c.ResourceClaim) {
+				pods[pod] = struct{}{}
+			}
+			infos = append(infos, info{c.UID, pods})
+		}
+	}
+	data, err := json.Marshal(map[string]any{"apiVersion": "checkpoint.dra.kubelet.k8s.io/v1", "ClaimInfoStateList": infos})
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(map[string]any{"Data": string(data), "Checksum": crc32.ChecksumIEEE(data)})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(string(s.n.kernel), s.checkpoint()), text, 0o600)
+}
+
+// reserve reserves a claim for another pod.
+func (s *life) reserve(c *livingClaim) {
+	s.pods++
+	c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{
+		Resource: "pods", Name: fmt.Sprintf("pod-%d", s.pods), UID: types.UID(fmt.Sprintf("12345678-1234-1234-1234-%012d", s.pods)),
+	})
+}
+
+// run starts a container of the last pod of a prepared claim.
+func (s *life) run(which, how int) error {
+	if c := s.claim(which); c != nil && c.prepared {
+		return s.startContainer(c, how%2 == 0)
+	}
+	return nil
+}
+
+func (s *life) startContainer(c *livingClaim, computes bool) error {
+	pods := claim.PodsOf(c.ResourceClaim)
+	one := &container{claim: c, pod: pods[len(pods)-1], pid: 1000 + len(s.story)}
+	for _, r := range c.Status.Allocation.Devices.Results {
+		name, err := kind.Parse(r.Device)
+		if err != nil {
+			return err
+		}
+		one.holdings = append(one.holdings, kind.Holding{Name: name, Share: r.ShareID != nil})
+	}
+	if err := s.begin(one); err != nil {
+		return err
+	}
+	s.containers = append(s.containers, one)
+	s.note("process %d of pod %s has %s", one.pid, one.pod, c.Name)
+	if !computes || s.fails() {
+		return nil
+	}
+	return s.compute(one)
+}
+
+// join lets another pod use a prepared claim, about which the node is not told.
+func (s *life) join(which, how int) error {
+	c := s.claim(which)
+	if c == nil || !c.prepared {
+		return nil
+	}
+	s.reserve(c)
+	if _, err := s.n.client.ResourceV1().ResourceClaims("team").UpdateStatus(s.t.Context(), c.ResourceClaim, metav1.UpdateOptions{}); err != nil {
+		return err
+	}
+	if err := s.writeCheckpoint(); err != nil {
+		return err
+	}
+	return s.run(which, how)
+}
+
+// begin shows a process as the kernel does.
+func (s *life) begin(one *container) error {
+	process := filepath.Join(string(s.n.kernel), "proc", strconv.Itoa(one.pid))
+	metadata := filepath.Join(s.n.driverDir(), plugin.MetadataFolder("team", one.claim.Name), "gpu/metadata.json")
+	for file, content := range map[string]string{
+		filepath.Join(s.group(one), "cgroup.procs"): fmt.Sprintln(one.pid),
+		filepath.Join(process, "stat"):              fmt.Sprintf("%d (python) S 1%s 7\n", one.pid, strings.Repeat(" 0", 17)),
+		filepath.Join(process, "status"):            fmt.Sprintf("Name:\tpython\nNSpid:\t%d\t1\n", one.pid),
+		filepath.Join(process, "cgroup"):            fmt.Sprintf("0::/kubepods/pod%s/%d\n", one.pod, one.pid),
+		filepath.Join(process, "mountinfo"):         "800 799 0:50 / / rw - overlay overlay rw\n802 800 254:1 " + metadata + " /var/run/x rw - ext4 /dev/vda1 rw\n",
+	} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(content), 0o600)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// group is the cgroup of a container.
+func (s *life) group(one *container) string {
+	return filepath.Join(string(s.n.kernel), "proc/1/root/sys/fs/cgroup/kubepods", "pod"+string(one.pod), strconv.Itoa(one.pid))
+}
+
+// compute lets a process compute on the devices that its claim has to itself.
+func (s *life) compute(one *container) error {
+	view, err := s.sim().View()
+	if err != nil {
+		return err
+	}
+	for _, h := range one.holdings {
+		at := slices.IndexFunc(view.GPUs, func(g nvmlsim.GPUView) bool { return g.Address == h.Name.Address.String() })
+		if h.Share || at < 0 {
+			continue
+		}
+		p := nvmlsim.Process{PID: one.pid, MemoryBytes: 1 << 30}
+		for _, in := range view.GPUs[at].Instances {
+			if h.Name.IsPartition() && in.Profile == h.Name.Profile.String() && in.Start == h.Name.Start {
+				p.Device = in.UUID
+			}
+		}
+		if err := s.sim().AddProcess(at, p); err != nil {
+			return fmt.Errorf("process %d does not compute on %s: %w", one.pid, h.Name, err)
+		}
+	}
+	return nil
+}
+
+// exit ends a container, which may be one of a claim that was deleted by force.
+func (s *life) exit(which, _ int) error {
+	if len(s.containers) == 0 {
+		return nil
+	}
+	one := s.containers[which%len(s.containers)]
+	return s.kill(func(c *container) bool { return c == one })
+}
+
+// kill ends containers.
+func (s *life) kill(which func(*container) bool) error {
+	var errs []error
+	for _, one := range s.containers {
+		if !which(one) {
+			continue
+		}
+		s.note("process %d ends", one.pid)
+		errs = append(errs, os.RemoveAll(s.group(one)), os.RemoveAll(filepath.Join(string(s.n.kernel), "proc", strconv.Itoa(one.pid))))
+		if err := s.sim().RemoveProcess(one.pid); !errors.Is(err, simerr.ErrNotFound) {
+			errs = append(errs, err)
+		}
+		if s.isGone(one) {
+			s.disturbed = time.Now()
+		}
+	}
+	s.containers = slices.DeleteFunc(s.containers, which)
+	return errors.Join(errs...)
+}
+
+// ofClaim selects the containers of a claim.
+func ofClaim(claim types.UID) func(*container) bool {
+	return func(c *container) bool { return c.claim.UID == claim }
+}
+
+// isGone reports whether the claim of a container was deleted by force.
+func (s *life) isGone(one *container) bool { return s.claims[one.claim.Name] != one.claim }
+
+// mayUse reports whether a container may have the devices of a gone claim with the name. The
+// kernel shows names only.
+func (s *life) mayUse(name string) bool {
+	return slices.ContainsFunc(s.containers, func(one *container) bool { return one.claim.Name == name && s.isGone(one) })
+}
+
+// checkContainers checks that containers of two claims have no device in common, unless they share
+// it, and that the node holds the claim of each.
+func (s *life) checkContainers(held []claim.Claim) error {
+	for i, a := range s.containers {
+		if !slices.ContainsFunc(held, func(h claim.Claim) bool { return h.UID == a.claim.UID && h.Phase == claim.Prepared }) {
+			return fmt.Errorf("process %d has %s %s, which the node does not hold", a.pid, a.claim.Name, a.claim.UID)
+		}
+		for _, b := range s.containers[:i] {
+			for _, x := range a.holdings {
+				for _, y := range b.holdings {
+					if a.claim != b.claim && kind.Excludes(s.partitions[x.Name.Address], x, y) {
+						return fmt.Errorf("process %d has %s, and process %d has %s", a.pid, x.Name, b.pid, y.Name)
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
