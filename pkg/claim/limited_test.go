@@ -214,7 +214,7 @@ func (w *world) specText(c *resourceapi.ResourceClaim) string {
 	return strings.Join(strings.Fields(string(data)), "")
 }
 
-func TestTheInventoryIsUpdatedBeforeEachAttempt(t *testing.T) {
+func TestTheInventoryIsUpdatedBeforeEachAttemptAndARepeatedOneIsReported(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
 	w.supervisor.err = gpu.ErrNotReady
 	attempts := 0
@@ -225,9 +225,11 @@ func TestTheInventoryIsUpdatedBeforeEachAttempt(t *testing.T) {
 			}
 		}
 	}
-	if _, err := w.start().Prepare(t.Context(), pieces("c", piece{device: "gpu-00-00", memory: "20Gi"})); err != nil {
+	var repeated error
+	if _, err := w.start().Prepare(t.Context(), pieces("c", piece{device: "gpu-00-00", memory: "20Gi"}), func(err error) { repeated = err }); err != nil {
 		t.Errorf("after %d attempts: %v", attempts, err)
 	}
+	wantError(t, "the repeated attempt", repeated, gpu.ErrNotReady)
 }
 
 // MPS limits the clients as well, by the whole limit of the container and no less: a driver

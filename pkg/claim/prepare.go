@@ -57,34 +57,18 @@ func within(ctx context.Context) (context.Context, context.CancelFunc) {
 // and the claim keeps its devices until a later undo succeeds. Errors are written for
 // the events of a pod.
 //
-// The logger in ctx should name the claim, here and in [Manager.Unprepare].
-func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]Device, error) {
+// The functions onRetry are called with the error of each attempt that is repeated. They must not
+// block. The logger in ctx should name the claim, here and in [Manager.Unprepare].
+func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim, onRetry ...func(error)) ([]Device, error) {
 	ctx, cancel := within(ctx)
 	defer cancel()
-	devices, err := m.prepareInTime(ctx, claim)
+	devices, err := m.prepareInTime(ctx, claim, onRetry)
 	logRefusal(ctx, err)
 	return devices, err
 }
 
-// retryKey is the key of the function of [NotifyRetry] in a context.
-type retryKey struct{}
-
-// NotifyRetry returns a context for [Manager.Prepare]. Each attempt that fails and is repeated
-// calls notify with its error. notify must not block.
-func NotifyRetry(ctx context.Context, notify func(error)) context.Context {
-	return context.WithValue(ctx, retryKey{}, notify)
-}
-
-// RetryOf returns the function of [NotifyRetry], or one that does nothing.
-func RetryOf(ctx context.Context) func(error) {
-	if notify, ok := ctx.Value(retryKey{}).(func(error)); ok {
-		return notify
-	}
-	return func(error) {}
-}
-
 // prepareInTime retries transient errors until ctx ends.
-func (m *Manager) prepareInTime(ctx context.Context, claim *resourceapi.ResourceClaim) ([]Device, error) {
+func (m *Manager) prepareInTime(ctx context.Context, claim *resourceapi.ResourceClaim, onRetry []func(error)) ([]Device, error) {
 	var before error
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		m.options.BeforePrepare(ctx)
@@ -101,7 +85,9 @@ func (m *Manager) prepareInTime(ctx context.Context, claim *resourceapi.Resource
 		}
 		before = err
 		klog.FromContext(ctx).V(2).Info("Will try again", "after", pause, "err", err)
-		RetryOf(ctx)(err)
+		for _, notify := range onRetry {
+			notify(err)
+		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():

@@ -57,7 +57,7 @@ type claims struct {
 	unprepared []types.UID
 }
 
-func (c *claims) Prepare(_ context.Context, object *resourceapi.ResourceClaim) ([]claim.Device, error) {
+func (c *claims) Prepare(_ context.Context, object *resourceapi.ResourceClaim, _ ...func(error)) ([]claim.Device, error) {
 	return c.prepare(object)
 }
 

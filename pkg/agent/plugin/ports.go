@@ -14,8 +14,9 @@ import (
 
 // Claims prepares, lists and releases the claims of this node.
 type Claims interface {
-	// Prepare is idempotent. Its error includes the cause and the remedy.
-	Prepare(ctx context.Context, c *resourceapi.ResourceClaim) ([]claim.Device, error)
+	// Prepare is idempotent. Its error includes the cause and the remedy. The functions onRetry
+	// are called with the error of each attempt that is repeated.
+	Prepare(ctx context.Context, c *resourceapi.ResourceClaim, onRetry ...func(error)) ([]claim.Device, error)
 	// Unprepare is idempotent. It succeeds if the claim is unknown.
 	Unprepare(ctx context.Context, uid types.UID) error
 	// Held returns the claims that hold devices, ordered by namespace and name.
