@@ -166,6 +166,11 @@ func (m *Manager) inputs(ctx context.Context, settings plan.Settings, allocation
 	return in
 }
 
+// ReservedPods returns the pods that a claim is reserved for.
+func ReservedPods(claim *resourceapi.ResourceClaim) []resourceapi.ResourceClaimConsumerReference {
+	return plan.ReservedPods(claim)
+}
+
 // PodsOf returns the UIDs of the pods that a claim is reserved for.
 func PodsOf(claim *resourceapi.ResourceClaim) []types.UID { return plan.PodsOf(claim) }
 

@@ -62,10 +62,8 @@ func NewPods(c clock.PassiveClock, get func(context.Context, claim.Ref) (*resour
 // Observe keeps the names of a claim's pods.
 func (p *Pods) Observe(object *resourceapi.ResourceClaim) {
 	names := map[types.UID]string{}
-	for _, consumer := range object.Status.ReservedFor {
-		if consumer.APIGroup == "" && consumer.Resource == "pods" {
-			names[consumer.UID] = consumer.Name
-		}
+	for _, pod := range claim.ReservedPods(object) {
+		names[pod.UID] = pod.Name
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
