@@ -66,9 +66,9 @@ func (stable) fromPrepared(ctx context.Context, m *Manager, j *job) (bool, error
 type prepared struct {
 	allocation plan.Allocation
 	inputs     plan.Inputs
-	// asked are the pods of other claims; nil if they were not read from the API
+	// fromAPI are the pods of other claims; nil if they were not read from the API
 	// server.
-	asked answers
+	fromAPI podsOfClaims
 }
 
 func (to prepared) devices() plan.Plan { return to.allocation.Plan() }

@@ -110,18 +110,18 @@ func (m *Manager) prepareOnce(ctx context.Context, claim *resourceapi.ResourceCl
 	devices, err := m.prepare(ctx, claim, nil)
 	var unknown unknownPod
 	if errors.As(err, &unknown) {
-		return m.prepare(ctx, claim, m.ask(ctx, unknown.sharing))
+		return m.prepare(ctx, claim, m.readPods(ctx, unknown.sharing))
 	}
 	return devices, err
 }
 
-func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, asked answers) ([]Device, error) {
+func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, fromAPI podsOfClaims) ([]Device, error) {
 	settings := m.settings()
 	allocation, err := settings.AllocationOf(claim)
 	if err != nil {
 		return nil, err
 	}
-	var to target = prepared{allocation: allocation, inputs: m.inputs(ctx, settings, allocation), asked: asked}
+	var to target = prepared{allocation: allocation, inputs: m.inputs(ctx, settings, allocation), fromAPI: fromAPI}
 	if len(to.devices().Devices) == 0 {
 		to = absent{}
 	}

@@ -44,7 +44,7 @@ func (h Claim) allocatedAs(driver, pool string, results []resourceapi.DeviceRequ
 		if result.Driver != driver || result.Pool != pool {
 			continue
 		}
-		if n == len(h.Devices) || !h.is(h.Devices[n], result) {
+		if n == len(h.Devices) || !h.matches(h.Devices[n], result) {
 			return false
 		}
 		n++
@@ -52,10 +52,10 @@ func (h Claim) allocatedAs(driver, pool string, results []resourceapi.DeviceRequ
 	return n == len(h.Devices)
 }
 
-// is reports whether a device of the claim is the device of an allocation result. For
+// matches reports whether a device of the claim is the device of an allocation result. For
 // a claim without a record only the device name and, for a share, the share ID are
 // known from the CDI spec.
-func (h Claim) is(d Device, result resourceapi.DeviceRequestAllocationResult) bool {
+func (h Claim) matches(d Device, result resourceapi.DeviceRequestAllocationResult) bool {
 	if h.Phase == Unrecorded {
 		return d.Name.String() == result.Device && (d.ShareID == nil || result.ShareID != nil && *d.ShareID == *result.ShareID)
 	}

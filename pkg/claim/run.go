@@ -80,7 +80,7 @@ func (m *Manager) advance(ctx context.Context, j *job, to prepared) error {
 	if j.Plan, err = plan.Against(j.Plan, to.inputs, holders); err != nil {
 		return err
 	}
-	if err := m.checkUnused(ctx, j, to.asked); err != nil {
+	if err := m.checkUnused(ctx, j, to.fromAPI); err != nil {
 		return err
 	}
 	if err := m.steps.Clean(ctx, j.Work); err != nil {

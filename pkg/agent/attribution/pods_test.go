@@ -35,7 +35,7 @@ func TestNamesOfPods(t *testing.T) {
 	})
 	want := func(wantReads int, wantErr error, seen []types.UID, names map[types.UID]string) {
 		t.Helper()
-		got, err := p.of(t.Context(), held, map[gpu.PCIAddress][]types.UID{firstGPU: seen})
+		got, err := p.namesByClaim(t.Context(), held, map[gpu.PCIAddress][]types.UID{firstGPU: seen})
 		if diff := cmp.Diff(names, got["uid-one"]); !errors.Is(err, wantErr) || reads != wantReads || diff != "" {
 			t.Errorf("%d reads, want %d; %v, want %v (-want +got):\n%s", reads, wantReads, err, wantErr, diff)
 		}

@@ -227,7 +227,7 @@ func (u *Reader) name(ctx context.Context, held []claim.Claim, readings *usage.R
 		l := &readings.Limited[i]
 		containers, seen[l.Address] = append(containers, &l.Container), append(seen[l.Address], types.UID(l.PodUID))
 	}
-	names, err := u.o.Pods.of(ctx, held, seen)
+	names, err := u.o.Pods.namesByClaim(ctx, held, seen)
 	namespaces := map[string]string{}
 	for i := range held {
 		held[i].Pods = slices.AppendSeq(slices.Clone(held[i].Pods), maps.Keys(names[held[i].UID]))

@@ -85,7 +85,7 @@ func TestForeignProcessesAreAsNewAsTheQuestion(t *testing.T) {
 	c := holding("one", "gone", "other")
 	p := newTestPlugin(fake.NewClientset(testNode(), allocated("one")), c)
 	clock := testclock.NewFakeClock(testTime)
-	p.Clock, p.ReconcileInterval, p.asked = clock, time.Hour, make(chan chan struct{})
+	p.Clock, p.ReconcileInterval, p.checks = clock, time.Hour, make(chan chan struct{})
 	heard := hear(p)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

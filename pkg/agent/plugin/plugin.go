@@ -100,9 +100,9 @@ type Plugin struct {
 	rounds rounds
 	// repairs has an item if a repair was requested.
 	repairs chan struct{}
-	// asked has the callers of [Plugin.CheckForeign]. compared is when the claims were last
+	// checks has the callers of [Plugin.CheckForeign]. compared is when the claims were last
 	// compared with the API.
-	asked    chan chan struct{}
+	checks   chan chan struct{}
 	compared time.Time
 	sockets  ownSockets
 	// foreignDevices is the number of devices of another driver in the node's slices. Only the
@@ -140,7 +140,7 @@ func Start(ctx context.Context, o Options) (*Plugin, error) {
 	p := &Plugin{
 		Options: o, events: newEvents(o), registration: newRegistration(), status: newStatusWriter(o.Client.ResourceV1(), o.DriverName, o.Observer),
 		reads:   flowcontrol.NewTokenBucketRateLimiter(readsPerSecond, readsAtOnce),
-		repairs: make(chan struct{}, 1), asked: make(chan chan struct{}), sockets: o.findSockets(),
+		repairs: make(chan struct{}, 1), checks: make(chan chan struct{}), sockets: o.findSockets(),
 	}
 	if err := os.MkdirAll(o.DataDir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the plugin's directory: %w", err)

@@ -64,7 +64,7 @@ func (p *Plugin) reconcileLoop(ctx context.Context) {
 			p.reconcile(ctx)
 		case <-p.repairs:
 			p.repair(ctx)
-		case done := <-p.asked:
+		case done := <-p.checks:
 			if p.Clock.Since(p.compared) >= foreignPause {
 				p.checkForeign(ctx)
 			}
@@ -80,7 +80,7 @@ func (p *Plugin) reconcileLoop(ctx context.Context) {
 func (p *Plugin) CheckForeign(ctx context.Context) {
 	done := make(chan struct{})
 	select {
-	case p.asked <- done:
+	case p.checks <- done:
 	case <-ctx.Done():
 		return
 	}

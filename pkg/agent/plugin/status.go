@@ -110,21 +110,21 @@ func failedStatus(object *resourceapi.ResourceClaim, driver string, err error, n
 // requires unique entries, and a device with admin access can be in a claim twice.
 func (s *claimStatus) add(d deviceStatus) {
 	for _, other := range s.devices {
-		if other.is(d.pool, d.device, d.shareID) {
+		if other.isFor(d.pool, d.device, d.shareID) {
 			return
 		}
 	}
 	s.devices = append(s.devices, d)
 }
 
-// is reports whether the status is of a device, or of a share of it.
-func (d deviceStatus) is(pool, device string, shareID *types.UID) bool {
+// isFor reports whether the status is of a device, or of a share of it.
+func (d deviceStatus) isFor(pool, device string, shareID *types.UID) bool {
 	return d.pool == pool && d.device == device && ptr.Deref(d.shareID, "") == ptr.Deref(shareID, "")
 }
 
 // isEntry reports whether an entry of a claim is about the device.
 func (d deviceStatus) isEntry(e resourceapi.AllocatedDeviceStatus, driver string) bool {
-	return e.Driver == driver && d.is(e.Pool, e.Device, (*types.UID)(e.ShareID))
+	return e.Driver == driver && d.isFor(e.Pool, e.Device, (*types.UID)(e.ShareID))
 }
 
 // entry returns the device's entry in the claim's status.

@@ -44,18 +44,18 @@ func (f *Foreign) SetStrangers(found []claim.Stranger, checked []kind.Name) {
 // foreignDevices returns the devices with strangers, and then the other checked devices.
 func foreignDevices(found []claim.Stranger, checked []kind.Name) []agentv1.ForeignDevice {
 	byDevice := map[kind.Name]*agentv1.ForeignDevice{}
-	at := func(name kind.Name) *agentv1.ForeignDevice {
+	getOrAdd := func(name kind.Name) *agentv1.ForeignDevice {
 		if byDevice[name] == nil {
 			byDevice[name] = &agentv1.ForeignDevice{Device: name.String()}
 		}
 		return byDevice[name]
 	}
 	for _, name := range checked {
-		at(name)
+		getOrAdd(name)
 	}
 	unknown := map[kind.Name]bool{}
 	for _, s := range found {
-		d := at(s.Device)
+		d := getOrAdd(s.Device)
 		d.Processes++
 		d.PIDs = append(d.PIDs, s.PID)
 		unknown[s.Device] = unknown[s.Device] || s.MemoryBytes == 0
