@@ -102,7 +102,7 @@ func (a *agent) run(parent context.Context) error {
 	if a.HTTPListen != "" {
 		wait, err := telemetry.Serve(ctx, a.HTTPListen, a.handler(), fatal)
 		if err != nil {
-			return fmt.Errorf("%s=%s: %w", a.Names.HTTPListen, a.HTTPListen, err)
+			return fmt.Errorf("--http-listen=%s: %w", a.HTTPListen, err)
 		}
 		parts.Go(wait)
 	}

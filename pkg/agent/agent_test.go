@@ -46,7 +46,6 @@ type node struct {
 // without folders.
 func testConfig() *Config {
 	return &Config{
-		Names:      Names{CDIHook: "--cdi-hook", DriverRoot: "--driver-root"},
 		DriverRoot: "/", DevRoot: "/",
 		NodeConfig: catalog.NodeConfig{
 			Offer:  "share",

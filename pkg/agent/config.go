@@ -21,8 +21,6 @@ import (
 
 // Config says how an agent runs. All paths are absolute.
 type Config struct {
-	// Names are the names of settings for errors and logs.
-	Names Names
 	// CDIHook is nvidia-cdi-hook on the host; empty to install the one in the folder
 	// of this program.
 	CDIHook string
@@ -96,17 +94,6 @@ type Config struct {
 	network plugin.Network
 }
 
-// Names are the user's names of the settings that errors and logs mention: the names
-// of its flags.
-type Names struct {
-	DriverRoot, CDIHook       string
-	Kubeconfig                string
-	PodResources, HTTPListen  string
-	MemoryLimits, NodeConfigs string
-	MIGLayouts, ViewerAccount string
-	DaemonSet                 string
-}
-
 // driverDir returns the driver's folder among the kubelet's plugins.
 func (c *Config) driverDir() string { return filepath.Join(c.KubeletPluginsDir, c.DriverName) }
 
@@ -144,7 +131,7 @@ func (c *Config) parseNodeConfigs(content []byte, err error) (catalog.NodeConfig
 		named, err = catalog.ParseNodeConfigs(content, c.standardConfig())
 	}
 	if err != nil {
-		return named, fmt.Errorf("%s=%s is not followed: %w", c.Names.NodeConfigs, c.NodeConfigs, err)
+		return named, fmt.Errorf("--node-configs=%s is not followed: %w", c.NodeConfigs, err)
 	}
 	return named, nil
 }
@@ -156,7 +143,7 @@ func (c *Config) parseLayouts(content []byte, err error) (migconfig.File, error)
 		layouts, err = migconfig.Parse(content)
 	}
 	if err != nil {
-		return layouts, fmt.Errorf("%s=%s is not followed: %w", c.Names.MIGLayouts, c.MIGLayouts, err)
+		return layouts, fmt.Errorf("--mig-layouts=%s is not followed: %w", c.MIGLayouts, err)
 	}
 	return layouts, nil
 }

@@ -51,7 +51,7 @@ func (c *Config) openPodResources() (*podresources.Client, error) {
 	}
 	client, err := podresources.NewClient(c.PodResources)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.Names.PodResources, err)
+		return nil, fmt.Errorf("--kubelet-pod-resources: %w", err)
 	}
 	return client, nil
 }

@@ -28,7 +28,7 @@ func (c *Config) hookToInstall() (string, error) {
 	}
 	program, err := home.Program(home.HookName)
 	if errors.Is(err, gpu.ErrNotFound) {
-		return "", fmt.Errorf("%[1]s: %[2]w: put it there, as `make build` does, or name the one of this host, such as %[1]s=/usr/bin/%[3]s of NVIDIA's container toolkit", c.Names.CDIHook, err, home.HookName)
+		return "", fmt.Errorf("--cdi-hook: %w: put it there, as `make build` does, or name the one of this host, such as --cdi-hook=/usr/bin/%s of NVIDIA's container toolkit", err, home.HookName)
 	}
 	return program, err
 }
@@ -41,7 +41,7 @@ const hostRoot = "/proc/1/root"
 // whatever the driver can do.
 func (c *Config) checkMemoryLimits(hw *hardware) error {
 	if !c.MemoryLimits {
-		return fmt.Errorf("%w by this agent: set %s", gpu.ErrNotSupported, c.Names.MemoryLimits)
+		return fmt.Errorf("%w by this agent: set --memory-limits", gpu.ErrNotSupported)
 	}
 	return hw.checkContainers()
 }
@@ -141,7 +141,7 @@ func (c *Config) checkHook(ctx context.Context) {
 		err = fmt.Errorf("%w: it is not a program", gpu.ErrInvalid)
 	}
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot find nvidia-cdi-hook, containers may not start", "setting", c.Names.CDIHook, "path", c.CDIHook,
+		klog.FromContext(ctx).Error(err, "Cannot find nvidia-cdi-hook, containers may not start", "setting", "--cdi-hook", "path", c.CDIHook,
 			"remedy", "install NVIDIA's container toolkit on the host, unless only the agent's container lacks the hook")
 	}
 }

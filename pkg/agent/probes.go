@@ -63,7 +63,7 @@ func (c *Config) newViewers(client kubernetes.Interface) (*viewers.Viewers, erro
 	}
 	v, err := viewers.New(c.ViewerAccount, c.DriverName, c.PodUID, client.AuthenticationV1().TokenReviews())
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.Names.ViewerAccount, err)
+		return nil, fmt.Errorf("--viewer-account: %w", err)
 	}
 	return v, nil
 }
@@ -156,7 +156,7 @@ func (a *agent) checkScanned() error {
 		return fmt.Errorf("%s; and the claims on this node cannot be read: %w", s, err)
 	}
 	if held > 0 {
-		return fmt.Errorf("%s; and %d claims are prepared on this node: is %s the right one?", s, held, a.Names.DriverRoot)
+		return fmt.Errorf("%s; and %d claims are prepared on this node: is --driver-root the right one?", s, held)
 	}
 	return nil
 }
