@@ -122,7 +122,7 @@ func (n *node) start(t *testing.T) *running {
 			t.Errorf("the agent ended with %v", err)
 		}
 	})
-	<-a.kubelet.begun
+	<-a.serving.kubelet.begun
 	if r.kubelet, err = kubelettest.Register(t.Context(), n.KubeletRegistryDir); err != nil {
 		t.Fatal(err)
 	}

@@ -70,8 +70,8 @@ func (c *Config) externalSource(client *podresources.Client, consumers attributi
 // close ends the connection to the kubelet and the watch of records. No call is under way on
 // them.
 func (a *agent) close() {
-	_ = a.Close() // the manager of claims
-	if a.podResources != nil {
-		_ = a.podResources.Close()
+	_ = a.claims.Close() // the manager of claims
+	if a.node.podResources != nil {
+		_ = a.node.podResources.Close()
 	}
 }

@@ -103,9 +103,9 @@ func (a *agent) restoreHooks(ctx context.Context) {
 	_ = wait.PollUntilContextCancel(ctx, a.ReconcileInterval, false, func(ctx context.Context) (bool, error) {
 		program, err := a.hookToInstall()
 		if program != "" {
-			_, err = a.home.InstallHook(program)
+			_, err = a.node.home.InstallHook(program)
 		}
-		_, limitsErr := copyMemoryHook(a.home)
+		_, limitsErr := copyMemoryHook(a.node.home)
 		if err = errors.Join(err, limitsErr); err != nil {
 			klog.FromContext(ctx).V(2).Info("Cannot restore the hooks, will retry", "err", err, "after", a.ReconcileInterval)
 		}
@@ -117,9 +117,9 @@ func (a *agent) restoreHooks(ctx context.Context) {
 // the driver itself.
 func (a *agent) serveMemoryHooks(ctx context.Context) {
 	logger := klog.FromContext(ctx)
-	listener, err := memoryhook.Listen(a.home.HookSocket())
+	listener, err := memoryhook.Listen(a.node.home.HookSocket())
 	if err == nil {
-		err = listener.Serve(ctx, a.hardware, func(l containerlimits.Limit, err error) {
+		err = listener.Serve(ctx, a.node.hardware, func(l containerlimits.Limit, err error) {
 			if err != nil {
 				logger.Error(err, "Cannot set a memory limit for a hook, which tries it itself", "gpu", l.GPU, "cgroup", l.Cgroup, "bytes", l.Bytes)
 				return
