@@ -135,17 +135,17 @@ func (a *agent) run(parent context.Context) error {
 	}
 	parts.Go(func() { a.serving.rivals.Run(ctx) })
 	if ctx.Err() == nil {
-		kubelet, err := a.serve(ctx, fatal)
+		p, err := a.serve(ctx, fatal)
 		if err != nil {
 			return err
 		}
 		parts.Go(func() { a.known.features.Run(ctx) })
 		parts.Go(func() { a.claims.ledger.Run(ctx) })
 		parts.Go(func() { a.known.nodeConfig.Run(ctx, a.known.state, a.claims.ledger) })
-		parts.Go(func() { a.observers.controller.Run(ctx, kubelet.Publish) })
+		parts.Go(func() { a.observers.controller.Run(ctx, p.Publish) })
 		<-ctx.Done()
 		klog.FromContext(ctx).Info("Stopping", "why", context.Cause(ctx))
-		idle = kubelet.Stop()
+		idle = p.Stop()
 	}
 	if parent.Err() != nil {
 		return nil
@@ -197,7 +197,7 @@ func (a *agent) serve(ctx context.Context, fatal func(error)) (*plugin.Plugin, e
 	if err != nil {
 		return nil, err
 	}
-	a.serving.kubelet.begin(p)
+	a.serving.plugin.set(p)
 	return p, nil
 }
 

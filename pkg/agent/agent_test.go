@@ -122,7 +122,7 @@ func (n *node) start(t *testing.T) *running {
 			t.Errorf("the agent ended with %v", err)
 		}
 	})
-	<-a.serving.kubelet.begun
+	<-a.serving.plugin.started
 	if r.kubelet, err = kubelettest.Register(t.Context(), n.KubeletRegistryDir); err != nil {
 		t.Fatal(err)
 	}

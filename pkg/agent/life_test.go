@@ -230,7 +230,7 @@ func (s *life) start() error {
 	ended := make(chan error, 1)
 	go func() { ended <- errors.Join(a.run(ctx), hw.close()) }()
 	select {
-	case <-a.serving.kubelet.begun:
+	case <-a.serving.plugin.started:
 	case err := <-ended:
 		cancel()
 		return fmt.Errorf("an agent ended: %w", err)

@@ -100,28 +100,28 @@ func (a *agent) lastScan() (gpu.Node, error) {
 	return now.Node(), now.Hardware.Err
 }
 
-// served is the plugin that serves the kubelet. There is none until claims of an
+// startedPlugin is the plugin that serves the kubelet. There is none until claims of an
 // earlier process are recovered.
-type served struct {
-	plugin atomic.Pointer[plugin.Plugin]
-	begun  chan struct{} // closed once there is a plugin
+type startedPlugin struct {
+	plugin  atomic.Pointer[plugin.Plugin]
+	started chan struct{} // closed once there is a plugin
 }
 
-func newServed() *served { return &served{begun: make(chan struct{})} }
+func newStartedPlugin() *startedPlugin { return &startedPlugin{started: make(chan struct{})} }
 
-// begin records the plugin. It is called once.
-func (s *served) begin(p *plugin.Plugin) {
+// set records the plugin. It is called once.
+func (s *startedPlugin) set(p *plugin.Plugin) {
 	s.plugin.Store(p)
-	close(s.begun)
+	close(s.started)
 }
 
-// now returns the plugin; nil if the kubelet is not served yet.
-func (s *served) now() *plugin.Plugin { return s.plugin.Load() }
+// get returns the plugin; nil if the kubelet is not served yet.
+func (s *startedPlugin) get() *plugin.Plugin { return s.plugin.Load() }
 
 // checkServing returns an error until claims of an earlier process are recovered and
 // the sockets are open.
 func (a *agent) checkServing() error {
-	if a.serving.kubelet.now() == nil {
+	if a.serving.plugin.get() == nil {
 		if err := a.serving.rivals.Err(); err != nil {
 			return err
 		}
@@ -133,7 +133,7 @@ func (a *agent) checkServing() error {
 // checkServingOrWaiting is checkServing for an agent that need not be restarted: one that
 // waits for another driver to end is alive.
 func (a *agent) checkServingOrWaiting() error {
-	if waits := a.serving.kubelet.now() == nil && a.serving.rivals.Err() != nil; waits {
+	if waits := a.serving.plugin.get() == nil && a.serving.rivals.Err() != nil; waits {
 		return nil
 	}
 	return a.checkServing()
@@ -165,15 +165,15 @@ func (a *agent) checkRegistered() error {
 	if err := a.checkServing(); err != nil {
 		return err
 	}
-	return a.serving.kubelet.now().CheckRegistered()
+	return a.serving.plugin.get().CheckRegistered()
 }
 
 // restoreFolders makes the CDI directory again if it is gone, and makes the plugin write
 // missing specs again. It returns an error if a folder cannot be made again, or if
 // the agent's own folder, which holds the records, was replaced.
 func (a *agent) restoreFolders() error {
-	kubelet := a.serving.kubelet.now()
-	if kubelet == nil {
+	p := a.serving.plugin.get()
+	if p == nil {
 		return nil
 	}
 	changed, err := a.serving.cdiFolder.Check()
@@ -183,18 +183,18 @@ func (a *agent) restoreFolders() error {
 	lost, err := a.claims.LostSpecs(context.Background())
 	if changed || len(lost) > 0 {
 		klog.Background().Info("CDI specs are gone, writing those of prepared claims again", "folder", a.CDIDir)
-		kubelet.Repair()
+		p.Repair()
 	}
 	return err
 }
 
 // checkSockets returns an error unless the kubelet could reach the agent.
 func (a *agent) checkSockets() error {
-	kubelet := a.serving.kubelet.now()
-	if kubelet == nil {
+	p := a.serving.plugin.get()
+	if p == nil {
 		return nil
 	}
-	return kubelet.CheckSockets()
+	return p.CheckSockets()
 }
 
 // timedHardware records how long the scans of the hardware take.

@@ -55,7 +55,7 @@ const foreignPatience = 2 * time.Second
 
 // viewedUsage returns the use of the node's claims for a viewer, with the foreign processes of now.
 func (a *agent) viewedUsage(ctx context.Context) agentv1.Report {
-	if p := a.serving.kubelet.now(); p != nil {
+	if p := a.serving.plugin.get(); p != nil {
 		limited, cancel := context.WithTimeout(ctx, foreignPatience)
 		defer cancel()
 		p.CheckForeign(limited)

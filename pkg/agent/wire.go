@@ -36,8 +36,8 @@ type host struct {
 	hardware *hardware
 	// home is the agent's folder. The agent holds it until it has run.
 	home *home.Home
-	// boot identifies the boot of the machine.
-	boot   string
+	// bootID identifies the boot of the machine.
+	bootID string
 	specs  *cdi.Writer
 	limits memoryLimits
 }
@@ -52,7 +52,7 @@ func openNode(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	if err := c.checkDaemonSet(); err != nil {
 		return host{}, err
 	}
-	if h.boot, err = hw.machine.BootID(); err != nil {
+	if h.bootID, err = hw.machine.BootID(); err != nil {
 		return host{}, err
 	}
 	program, err := c.hookToInstall()
@@ -110,7 +110,7 @@ func newKnowledge(c *Config, h host) knowledge {
 	machine := h.hardware.machine
 	options := inventory.Options{
 		State: known, Hardware: timedHardware{h.hardware.Library, k.scans}, Bus: machine, DriverLoad: machine.DriverLoad, StaticMIG: c.MIG.Static,
-		Faults: h.home.Faults, BootID: h.boot, Clock: clock.RealClock{}, DeviceNodes: h.hardware.ensureDeviceNodes,
+		Faults: h.home.Faults, BootID: h.bootID, Clock: clock.RealClock{}, DeviceNodes: h.hardware.ensureDeviceNodes,
 	}
 	if h.podResources != nil {
 		options.External = c.externalSource(h.podResources, k.consumers)
@@ -162,7 +162,7 @@ func newClaims(ctx context.Context, c *Config, h host, k knowledge) (claims, err
 func (c *Config) ports(h host, known *state.State) ports.Node {
 	hw := h.hardware
 	node := ports.Node{
-		BootID: h.boot, Inventory: known, CDI: h.specs, MonitorNodes: hw.machine.MonitorNodes,
+		BootID: h.bootID, Inventory: known, CDI: h.specs, MonitorNodes: hw.machine.MonitorNodes,
 		Partitioning: &ports.Partitioning{
 			MIG: hw, CapabilityNodes: hw.machine.CapabilityNodes, Openers: procfs.Root("/").Openers, Modes: h.home.MIGModes, Static: c.MIG.Static,
 			Kept: h.home.MIGDevices, Keep: func(name kind.Name) bool { return known.Configuration.Get().Followed.Keeps(name) },
@@ -206,8 +206,8 @@ func newObservers(ctx context.Context, c *Config, h host, k knowledge, held clai
 
 // serving has the parts that serve the kubelet.
 type serving struct {
-	kubelet *served
-	rivals  *plugin.Rivals
+	plugin *startedPlugin
+	rivals *plugin.Rivals
 	// rounds are the rounds of the reconciliation.
 	rounds    *telemetry.Activity
 	cdiFolder *cdi.Dir
@@ -216,7 +216,7 @@ type serving struct {
 // newServing returns the parts that serve the kubelet, before they serve.
 func newServing(c *Config, held claims) serving {
 	return serving{
-		kubelet:   newServed(),
+		plugin:    newStartedPlugin(),
 		rivals:    plugin.NewRivals(c.place(), held.metrics, clock.RealClock{}),
 		rounds:    telemetry.NewActivity(clock.RealClock{}, plugin.StuckAfter),
 		cdiFolder: cdi.NewDir(c.CDIDir),

@@ -80,7 +80,7 @@ func TestTheDriverLimitsTheContainersOfShares(t *testing.T) {
 					t.Errorf("%s is in %s", text, spec)
 				}
 			}
-			limited, err := m.Limited(once())
+			limited, err := m.LimitedDevices(once())
 			must(t, err)
 			if len(limited) != hooks || hooks > 0 && (limited[0].Claim.Name != "c" || limited[0].Device.String() != c.piece.device || !strings.Contains(spec, limited[0].ID)) {
 				t.Errorf("%d hooks, and the devices %v are limited", hooks, limited)
@@ -280,7 +280,7 @@ func (w *world) limitOccupied() *occupants {
 // admit notes that the hook has limited the container of each pod of a claim.
 func (w *world) admit(t *testing.T, m *claim.Manager, uid types.UID, id string) {
 	t.Helper()
-	all, err := m.Limited(t.Context())
+	all, err := m.LimitedDevices(t.Context())
 	must(t, err)
 	for _, l := range all {
 		if l.Claim.UID == uid {

@@ -53,7 +53,7 @@ type Occupancy struct {
 	KubeletPods func() (map[types.UID][]types.UID, error)
 	// Admitted returns the IDs of the containers that have a memory limit by a device of a
 	// claim. The driver confirms the limit. It may include containers that have ended. device
-	// is an ID of [Limited]. The error wraps [gpu.ErrNotFound] if containers of the device have
+	// is an ID of [LimitedDevice]. The error wraps [gpu.ErrNotFound] if containers of the device have
 	// no limit. It is nil if the limits of containers cannot be read.
 	Admitted func(ctx context.Context, device string) (containers []string, err error)
 	// Pods reads from the API server the pods that a claim is reserved for. It
@@ -180,7 +180,7 @@ func (m *Manager) checkUnused(ctx context.Context, j *job, fromAPI podsOfClaims)
 		if err != nil {
 			return err
 		}
-		if err := m.checkStrangers(j, d, onDevice, others, fromAPI); err != nil {
+		if err := m.checkForeign(j, d, onDevice, others, fromAPI); err != nil {
 			return fmt.Errorf("device %s: %w", d.Name, err)
 		}
 	}
@@ -197,7 +197,7 @@ func gpusOfNames(names []kind.Name) []gpu.PCIAddress {
 	return addresses
 }
 
-func (m *Manager) checkStrangers(j *job, d plan.Device, onDevice []user, others []journal.Holder, fromAPI podsOfClaims) error {
+func (m *Manager) checkForeign(j *job, d plan.Device, onDevice []user, others []journal.Holder, fromAPI podsOfClaims) error {
 	sharing := slices.DeleteFunc(slices.Clone(others), func(h journal.Holder) bool {
 		return !slices.ContainsFunc(h.Devices, func(o plan.Device) bool { return o.Name == d.Name })
 	})

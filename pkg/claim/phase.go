@@ -158,12 +158,12 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, to target) (*journ
 		held = r.Plan
 	}
 	devices := slices.Concat(held.Names(), to.devices().Names())
-	unlock, err := m.locks.lock(ctx, deviceLocks(devices)...)
+	unlock, err := m.locks.lock(ctx, deviceLockNames(devices)...)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	wide := &gpuWide{locks: m.locks, gpus: gpusOfNames(devices)}
+	wide := &gpuWideLock{locks: m.locks, gpus: gpusOfNames(devices)}
 	defer wide.release()
 
 	j := &job{Work: step.Work{Record: r, Others: m.journal.Others(claim)}, claim: claim, wide: wide}

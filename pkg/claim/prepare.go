@@ -34,10 +34,10 @@ const (
 	exitPatience = 5 * time.Second
 )
 
-// within limits a call so that it can undo its steps and respond in time. The
+// withCallTimeout limits a call so that it can undo its steps and respond in time. The
 // kubelet's deadline is the deadline of ctx. At least two thirds of the time are left
 // for the call itself.
-func within(ctx context.Context) (context.Context, context.CancelFunc) {
+func withCallTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := patience
 	if deadline, ok := ctx.Deadline(); ok {
 		left := time.Until(deadline)
@@ -60,7 +60,7 @@ func within(ctx context.Context) (context.Context, context.CancelFunc) {
 // The functions onRetry are called with the error of each attempt that is repeated. They must not
 // block. The logger in ctx should name the claim, here and in [Manager.Unprepare].
 func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim, onRetry ...func(error)) ([]Device, error) {
-	ctx, cancel := within(ctx)
+	ctx, cancel := withCallTimeout(ctx)
 	defer cancel()
 	devices, err := m.prepareInTime(ctx, claim, onRetry)
 	logRefusal(ctx, err)
@@ -182,7 +182,7 @@ func PodsOf(claim *resourceapi.ResourceClaim) []types.UID { return plan.PodsOf(c
 // another process uses, and then returns an error that wraps [gpu.ErrInUse]. The caller has
 // stopped the containers of the claim.
 func (m *Manager) Unprepare(ctx context.Context, claim types.UID) error {
-	ctx, cancel := within(ctx)
+	ctx, cancel := withCallTimeout(ctx)
 	defer cancel()
 	giveUp := time.After(exitPatience)
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
@@ -203,7 +203,7 @@ func (m *Manager) Unprepare(ctx context.Context, claim types.UID) error {
 
 // reachLocked is reach for callers that do not hold the lock of the claim.
 func (m *Manager) reachLocked(ctx context.Context, claim types.UID, to target) (*journal.Record, error) {
-	unlock, err := m.locks.lock(ctx, claimLock(claim))
+	unlock, err := m.locks.lock(ctx, claimLockName(claim))
 	if err != nil {
 		return nil, err
 	}

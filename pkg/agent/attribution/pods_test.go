@@ -63,7 +63,7 @@ func TestNamesOfPods(t *testing.T) {
 	}
 	group = nil
 	now.SetTime(now.Now().Add(podNamesPause))
-	want(5, nil, []types.UID{podUID(3)}, both) // the stranger is read again, the group's pod has ended
+	want(5, nil, []types.UID{podUID(3)}, both) // the foreign process is read again, the group's pod has ended
 	p.Observe(reservedFor(1))
 	want(5, nil, nil, one)
 	held = nil

@@ -28,14 +28,14 @@ func metadataOf(d claim.Device) *kubeletplugin.DeviceMetadata {
 	if _, ok := attributes[v1alpha1.AttributeUUID]; !ok && d.UUID != "" {
 		attributes[v1alpha1.AttributeUUID] = resourceapi.DeviceAttribute{StringValue: &d.UUID}
 	}
-	addShare(attributes, dataOf(d).Share)
-	trim(attributes)
+	addShareAttributes(attributes, dataOf(d).Share)
+	trimAttributes(attributes)
 	return &kubeletplugin.DeviceMetadata{Attributes: attributes}
 }
 
-// trim removes the attributes that programs in a container need least. It stops when as
+// trimAttributes removes the attributes that programs in a container need least. It stops when as
 // many are left as a device can have. Upstream's decoder refuses a file with more.
-func trim(attributes map[string]resourceapi.DeviceAttribute) {
+func trimAttributes(attributes map[string]resourceapi.DeviceAttribute) {
 	for _, name := range []string{
 		v1alpha1.AttributeMIGCapable, v1alpha1.AttributePersistenceMode, v1alpha1.AttributeBrand, v1alpha1.AttributeMIGMode,
 		v1alpha1.AttributeNVLinkCliques, v1alpha1.AttributeAddressingMode, v1alpha1.AttributeECCEnabled,

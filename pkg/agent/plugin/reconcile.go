@@ -136,7 +136,7 @@ func (p *Plugin) prepareAgain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, againPatience)
 	defer cancel()
 	logger := klog.FromContext(ctx)
-	broken, err := p.broken(ctx)
+	broken, err := p.withoutFiles(ctx)
 	if err != nil {
 		logger.Error(err, "Cannot find claims without their files, will try again", "after", p.ReconcileInterval)
 		return
@@ -153,9 +153,9 @@ func (p *Plugin) prepareAgain(ctx context.Context) {
 	}
 }
 
-// broken returns the prepared claims that lack a file. It returns none during a call of the
+// withoutFiles returns the prepared claims that lack a file. It returns none during a call of the
 // kubelet, which may write files.
-func (p *Plugin) broken(ctx context.Context) ([]claim.Claim, error) {
+func (p *Plugin) withoutFiles(ctx context.Context) ([]claim.Claim, error) {
 	if !p.calls.TryLock() {
 		return nil, nil
 	}
@@ -278,12 +278,12 @@ func (p *Plugin) compare(ctx context.Context, all []claim.Claim) (needs []needed
 				"claim", klog.KRef(held.Namespace, held.Name), "claimUID", held.UID, "after", p.ReconcileInterval)
 			continue
 		}
-		if why := p.Claims.Unneeded(held, object); why != "" {
+		if why := p.Claims.WhyUnneeded(held, object); why != "" {
 			found = append(found, unneeded{held, object, why})
 			continue
 		}
 		p.Accounts.Seen(object)
-		if err := p.Claims.Observe(ctx, held, object); err != nil {
+		if err := p.Claims.RecordPods(ctx, held, object); err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot record the pods of the claim, will try again",
 				"claim", klog.KRef(held.Namespace, held.Name), "claimUID", held.UID, "after", p.ReconcileInterval)
 			continue

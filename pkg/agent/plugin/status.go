@@ -33,8 +33,8 @@ const (
 type claimStatus struct {
 	claim   kubeletplugin.NamespacedObject
 	devices []deviceStatus
-	// tell creates the events that go with the status; nil without any.
-	tell func(context.Context) error
+	// createEvents creates the events that go with the status; nil without any.
+	createEvents func(context.Context) error
 }
 
 type deviceStatus struct {

@@ -78,8 +78,8 @@ func TestAClaimThatWaitsSaysSo(t *testing.T) {
 				if status == nil {
 					return ""
 				}
-				if status.tell != nil {
-					if err := status.tell(t.Context()); err != nil {
+				if status.createEvents != nil {
+					if err := status.createEvents(t.Context()); err != nil {
 						t.Error(err)
 					}
 				}
