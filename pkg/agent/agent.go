@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/cluster"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/telemetry"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/livefile"
@@ -156,7 +157,7 @@ func (a *agent) run(parent context.Context) error {
 // removeLeftovers removes the files of agents that were killed. No other agent runs
 // on the node.
 func removeLeftovers(ctx context.Context, c *Config) {
-	if err := plugin.RemoveLeftovers(ctx, c.place()); err != nil {
+	if err := place.RemoveLeftovers(ctx, c.place()); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot remove files of killed agents, will retry")
 	}
 }
@@ -170,7 +171,7 @@ func (a *agent) leave(ctx context.Context, idle bool) {
 		if !idle || len(held) > 0 || err != nil {
 			return true, err
 		}
-		return false, plugin.RemoveMetadata(a.place())
+		return false, place.RemoveMetadata(a.place())
 	})
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot remove the agent's folder, the next agent will retry")

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/cluster"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/migconfig"
@@ -91,15 +91,15 @@ type Config struct {
 	OnEnd func()
 
 	// network has the sockets; nil is the machine's.
-	network plugin.Network
+	network place.Network
 }
 
 // driverDir returns the driver's folder among the kubelet's plugins.
 func (c *Config) driverDir() string { return filepath.Join(c.KubeletPluginsDir, c.DriverName) }
 
 // place returns where the agent serves the kubelet.
-func (c *Config) place() plugin.Place {
-	return plugin.Place{DriverName: c.DriverName, PodUID: types.UID(c.PodUID), DataDir: c.driverDir(), RegistryDir: c.KubeletRegistryDir, CDIDir: c.CDIDir, Network: c.network}
+func (c *Config) place() place.Place {
+	return place.Place{DriverName: c.DriverName, PodUID: types.UID(c.PodUID), DataDir: c.driverDir(), RegistryDir: c.KubeletRegistryDir, CDIDir: c.CDIDir, Network: c.network}
 }
 
 // settings returns the settings of the node's catalog.

@@ -16,6 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/inventory"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/ledger"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/telemetry"
@@ -104,7 +105,7 @@ func newKnowledge(c *Config, h host) knowledge {
 		state:      known,
 		nodeConfig: c.newNodeConfig(h.home.NodeConfig, &known.Configuration),
 		features:   cluster.NewFeatures(cluster.ServerVersion(h.client), &known.Features),
-		consumers:  attribution.NewConsumers(filepath.Dir(c.KubeletPluginsDir), c.driverDir(), plugin.MetadataFolder),
+		consumers:  attribution.NewConsumers(filepath.Dir(c.KubeletPluginsDir), c.driverDir(), place.MetadataFolder),
 		scans:      telemetry.NewActivity(clock.RealClock{}, scanStuckAfter),
 	}
 	machine := h.hardware.machine
@@ -207,7 +208,7 @@ func newObservers(ctx context.Context, c *Config, h host, k knowledge, held clai
 // serving has the parts that serve the kubelet.
 type serving struct {
 	plugin *startedPlugin
-	rivals *plugin.Rivals
+	rivals *place.Rivals
 	// rounds are the rounds of the reconciliation.
 	rounds    *telemetry.Activity
 	cdiFolder *cdi.Dir
@@ -217,7 +218,7 @@ type serving struct {
 func newServing(c *Config, held claims) serving {
 	return serving{
 		plugin:    newStartedPlugin(),
-		rivals:    plugin.NewRivals(c.place(), held.metrics, clock.RealClock{}),
+		rivals:    place.NewRivals(c.place(), held.metrics, clock.RealClock{}),
 		rounds:    telemetry.NewActivity(clock.RealClock{}, plugin.StuckAfter),
 		cdiFolder: cdi.NewDir(c.CDIDir),
 	}

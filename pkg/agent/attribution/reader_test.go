@@ -23,7 +23,7 @@ import (
 	"k8s.io/utils/clock"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/usage"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/share"
@@ -78,7 +78,7 @@ func (p tasks) groups() string { return filepath.Join(string(p.Root), "cgroups")
 
 // consumers reads the processes.
 func (p tasks) consumers() Consumers {
-	return Consumers{Proc: p.Root, Tasks: &procfs.Seen{Root: p.Root}, DriverDir: driverFolder, Metadata: plugin.MetadataFolder, Groups: cgroup.PodsIn(p.groups())}
+	return Consumers{Proc: p.Root, Tasks: &procfs.Seen{Root: p.Root}, DriverDir: driverFolder, Metadata: place.MetadataFolder, Groups: cgroup.PodsIn(p.groups())}
 }
 
 // mounts adds the metadata file of a claim to the mounts of a process.

@@ -56,7 +56,6 @@ func (o *observed) ProgramFault(xid uint64, blame, namespace string) {
 }
 func (o *observed) StatusQueue(n int)    { o.set("queue", n) }
 func (o *observed) HeldBack(n int)       { o.set("held back", n) }
-func (o *observed) OtherDrivers(n int)   { o.set("other drivers", n) }
 func (o *observed) ForeignDevices(n int) { o.set("foreign devices", n) }
 func (o *observed) ForeignProcesses(byDevice map[string]int) {
 	o.replace("foreign processes ", byDevice)

@@ -27,6 +27,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
@@ -114,7 +115,7 @@ func newTestPlugin(client *fake.Clientset, c *claims) *Plugin {
 	observer := newObserved()
 	clock := testclock.NewFakeClock(testTime)
 	o := Options{
-		Place: Place{DriverName: testDriver, DataDir: "/nowhere", CDIDir: "/nowhere"}, NodeName: "node", Client: client, Claims: c, Observer: observer,
+		Place: place.Place{DriverName: testDriver, DataDir: "/nowhere", CDIDir: "/nowhere"}, NodeName: "node", Client: client, Claims: c, Observer: observer,
 		Ledger: untold{}, Foreign: untold{}, Hardware: untold{}, Accounts: untold{}, Clock: clock, Tasks: noTasks{},
 	}
 	return &Plugin{
