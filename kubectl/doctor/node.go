@@ -82,8 +82,8 @@ func known[T any](f agentv1.Fact[T], judge func(T) verdict) verdict {
 	return judge(f.Value)
 }
 
-// unlessSimulated returns the verdict on a node, or that a simulated node has no such setting. The agent of a
-// simulated node cannot read files of its host, and need not.
+// unlessSimulated returns the verdict on a node, or that a simulated node has no such setting. The
+// agent of a simulated node cannot read files of its host, and need not.
 func (v verdict) unlessSimulated(n *agentv1.Node) verdict {
 	if n.Simulated && v.code == codeFile {
 		return fine("not checked, because the GPUs are simulated: %s", v.found)

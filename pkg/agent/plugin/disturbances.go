@@ -157,8 +157,8 @@ func (s *shares) forget(uid types.UID) {
 	s.released = slices.DeleteFunc(s.released, func(l releasedShare) bool { return l.object.UID == uid })
 }
 
-// reportReleased creates the event about an interruption on a claim that is released already: a pod whose
-// program has failed ends at once, and is the one that needs it. It reports whether it did.
+// reportReleased creates the event about an interruption on a claim that is released already: a pod
+// whose program has failed ends at once, and is the one that needs it. It reports whether it did.
 func (p *Plugin) reportReleased(ctx context.Context, l releasedShare) (reported bool) {
 	for _, d := range l.Devices {
 		for _, c := range p.disturbances(l.needed, d.Name.String()) {
@@ -202,8 +202,8 @@ func (p *Plugin) withDisturbances(ctx context.Context, s *claimStatus, n needed)
 	return s
 }
 
-// createDisturbanceEvent creates the event about a disturbance on the claim and its pods. The name of the event follows
-// from its object and its text, so a pod has one about two claims.
+// createDisturbanceEvent creates the event about a disturbance on the claim and its pods. The name of
+// the event follows from its object and its text, so a pod has one about two claims.
 func (p *Plugin) createDisturbanceEvent(ctx context.Context, object *resourceapi.ResourceClaim, c condition) error {
 	return p.events.createOnUsers(ctx, object, event{
 		action: disturbanceAction, kind: corev1.EventTypeWarning, reason: c.kind, occasion: c.kind + " " + c.message, note: sentence(c.message) + ".",

@@ -54,8 +54,8 @@ func (w *waiting) notify(err error) {
 	p.status.Set(status)
 }
 
-// createRefusalEvent creates the event on the claim and its pods. An object has one for each reason of the
-// error.
+// createRefusalEvent creates the event on the claim and its pods. An object has one for each reason of
+// the error.
 func (p *Plugin) createRefusalEvent(ctx context.Context, object *resourceapi.ResourceClaim, action, reason, what string, err error) error {
 	return p.events.createOnUsers(ctx, object, event{
 		action: action, kind: corev1.EventTypeWarning, reason: reason, device: object.Name, occasion: reason + " " + Reason(err),

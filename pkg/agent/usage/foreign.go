@@ -33,7 +33,7 @@ func (f *Foreign) Last() *agentv1.Foreign {
 	return f.last
 }
 
-// SetForeignProcesses replaces the findings. checked are the devices on which all foreign processes are known.
+// SetForeignProcesses replaces the findings. checked are the devices on which all are known.
 func (f *Foreign) SetForeignProcesses(found []claim.ForeignProcess, checked []kind.Name) {
 	now := &agentv1.Foreign{Checked: f.clock.Now().UTC(), Devices: foreignDevices(found, checked)}
 	f.mu.Lock()
