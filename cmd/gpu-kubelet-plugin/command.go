@@ -33,7 +33,7 @@ Examples:
 
 // newCommand returns the program. ending is called when the agent begins to end.
 func newCommand(ending func()) *cobra.Command {
-	o := options{Config: agent.Config{Names: names(), OnEnd: ending}}
+	o := options{Config: agent.Config{OnEnd: ending}}
 	cmd := program.Program{
 		Name:        "gpu-kubelet-plugin",
 		Short:       "Publish this node's GPUs to Kubernetes and prepare them for pods",

@@ -26,17 +26,6 @@ import (
 // twins of the flags in the environment.
 const twins = environment.Prefix("GPU_DRA_")
 
-// names returns the flags that the agent's errors and logs mention.
-func names() agent.Names {
-	return agent.Names{
-		DriverRoot: "--driver-root", CDIHook: "--cdi-hook",
-		Kubeconfig:   "--kubeconfig",
-		PodResources: "--kubelet-pod-resources", HTTPListen: "--http-listen",
-		MemoryLimits: "--memory-limits", NodeConfigs: "--node-configs", MIGLayouts: "--mig-layouts", ViewerAccount: "--viewer-account",
-		DaemonSet: "--daemon-set",
-	}
-}
-
 // options are the values of all flags.
 type options struct {
 	agent.Config

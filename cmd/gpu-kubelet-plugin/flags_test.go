@@ -4,7 +4,6 @@ package main
 
 import (
 	"errors"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -65,17 +64,6 @@ func TestEveryFlagHasAnEnvironmentTwin(t *testing.T) {
 	}
 	if o.DevRoot != "/run/nvidia/driver" {
 		t.Errorf("device root %q, want the driver root", o.DevRoot)
-	}
-}
-
-func TestTheAgentNamesFlagsThatExist(t *testing.T) {
-	all := programtest.Flags((&options{}).flags())
-	settings := reflect.ValueOf(names())
-	for i := range settings.NumField() {
-		flag, ok := strings.CutPrefix(settings.Field(i).String(), "--")
-		if !ok || all.Lookup(flag) == nil {
-			t.Errorf("%s is named %q, want the name of a flag", settings.Type().Field(i).Name, flag)
-		}
 	}
 }
 

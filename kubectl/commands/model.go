@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
@@ -59,19 +58,13 @@ func modelNodes(n int, model, offer, driver string) (fleet.Objects, error) {
 	c := catalog.New(catalog.Inputs{Settings: catalog.Settings{Pool: model}, NodeConfig: catalog.NodeConfig{Offer: parsed, Shares: catalog.ShareOffer{
 		MPS: true, Smallest: catalog.DefaultSmallestShare, ServerMemory: catalog.DefaultServerMemory,
 	}}})
-	published := c.Resources(hardware, nil).Pools[model].Slices
+	resources := c.Resources(hardware, nil)
 	for i := range n {
 		name := fmt.Sprintf("%s-%04d", model, i)
 		objects.Nodes = append(objects.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
-		for j, slice := range published {
-			objects.Slices = append(objects.Slices, &resourceapi.ResourceSlice{
-				// The allocator reads slices in the order of their names.
-				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%05x-%s", j, name)},
-				Spec: resourceapi.ResourceSliceSpec{
-					Driver: driver, NodeName: &name, Devices: slice.Devices, SharedCounters: slice.SharedCounters,
-					Pool: resourceapi.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: int64(len(published))},
-				},
-			})
+		for _, slice := range catalog.SlicesOf(resources, driver, name, "") {
+			slice.Name, slice.Spec.Pool.Name = slice.GenerateName, name
+			objects.Slices = append(objects.Slices, &slice)
 		}
 	}
 	return objects, nil

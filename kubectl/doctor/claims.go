@@ -13,7 +13,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
@@ -173,24 +172,14 @@ func checkPrepared(c *Cluster) []Finding {
 
 // checkConsumers reports claims of pods that do not end.
 func checkConsumers(c *Cluster) []Finding {
-	pods := map[types.UID]*corev1.Pod{}
-	for _, pod := range c.Pods {
-		pods[pod.UID] = pod
-	}
+	terminating := slices.DeleteFunc(slices.Clone(c.Pods), func(pod *corev1.Pod) bool {
+		return pod.DeletionTimestamp == nil || c.Now.Sub(pod.DeletionTimestamp.Time) <= patience
+	})
 	var findings []Finding
 	claims := c.ownClaims()
 	for _, claim := range claims {
-		if c.Now.Sub(claim.CreationTimestamp.Time) <= patience {
-			continue // a pod that was created meanwhile may be in the newer list only
-		}
-		for _, consumer := range claim.Status.ReservedFor {
-			if consumer.Resource != "pods" || consumer.APIGroup != "" {
-				continue
-			}
-			pod := pods[consumer.UID]
-			if pod != nil && pod.DeletionTimestamp != nil && c.Now.Sub(pod.DeletionTimestamp.Time) > patience {
-				findings = append(findings, notTerminated(claim, pod))
-			}
+		for _, pod := range fleet.Consumers(claim, terminating) {
+			findings = append(findings, notTerminated(claim, pod))
 		}
 	}
 	return orOK(findings, fleet.Number(len(claims), "claim")+" with devices, none of a pod that does not end")

@@ -40,10 +40,10 @@ func checkNodeConfig(c *Cluster) []Finding {
 	known := slices.Concat(nodeLabels, c.selectingLabels())
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
 		if v := c.judgeNodeConfig(name, labels[name]); v.state != "" {
-			findings = append(findings, v.on(name))
+			findings = append(findings, v.findingAbout(name))
 		}
 		for _, v := range misspelt(labels[name], known) {
-			findings = append(findings, v.on(name))
+			findings = append(findings, v.findingAbout(name))
 		}
 	}
 	return orOK(findings, "no node has a label of the driver")

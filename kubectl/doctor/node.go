@@ -20,8 +20,8 @@ type verdict struct {
 	found, meaning, remedy string
 }
 
-// on returns the finding about a node.
-func (v verdict) on(node string) Finding {
+// findingAbout returns the finding about a node.
+func (v verdict) findingAbout(node string) Finding {
 	return Finding{Object: onNode(node), Code: v.code, State: v.state, Found: v.found, Meaning: v.meaning, Remedy: v.remedy}
 }
 
@@ -61,7 +61,7 @@ func (c *Cluster) onAllNodes(judge func(name string, n agentv1.Node) verdict) []
 	var findings []Finding
 	for _, name := range slices.Sorted(maps.Keys(c.Facts)) {
 		if facts := c.Facts[name].Facts; facts != nil {
-			findings = append(findings, judge(name, *facts).of(facts).on(name))
+			findings = append(findings, judge(name, *facts).unlessSimulated(facts).findingAbout(name))
 		}
 	}
 	return findings
@@ -82,9 +82,9 @@ func known[T any](f agentv1.Fact[T], judge func(T) verdict) verdict {
 	return judge(f.Value)
 }
 
-// of returns the verdict on a node, or that a simulated node has no such setting. The agent of a
-// simulated node cannot read files of its host, and need not.
-func (v verdict) of(n *agentv1.Node) verdict {
+// unlessSimulated returns the verdict on a node, or that a simulated node has no such setting. The
+// agent of a simulated node cannot read files of its host, and need not.
+func (v verdict) unlessSimulated(n *agentv1.Node) verdict {
 	if n.Simulated && v.code == codeFile {
 		return fine("not checked, because the GPUs are simulated: %s", v.found)
 	}

@@ -110,8 +110,8 @@ const (
 	marked        = "device.attributes['fleet.gpu.nvidia.com'].?marked.orValue(false)"
 )
 
-// of returns the attempt to allocate one device to a request of one of the claims.
-func (q attempt) of(id DeviceID, r request) attempt {
+// forDevice returns the attempt to allocate one device to a request of one of the claims.
+func (q attempt) forDevice(id DeviceID, r request) attempt {
 	all := slices.Clone(q.slices)
 	for i, slice := range all {
 		j := slices.IndexFunc(slice.Spec.Devices, func(d resourceapi.Device) bool { return d.Name == id.Device })

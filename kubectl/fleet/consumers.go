@@ -34,10 +34,10 @@ func newConsumers(pods []*corev1.Pod) consumers {
 	return c
 }
 
-// of returns the pods for which a claim is reserved, in order of their names. The claim
+// podsOf returns the pods for which a claim is reserved, in order of their names. The claim
 // is reserved for them or for their PodGroup. A pod of the group that does not refer to
 // the claim is omitted.
-func (c consumers) of(claim *resourceapi.ResourceClaim) []*corev1.Pod {
+func (c consumers) podsOf(claim *resourceapi.ResourceClaim) []*corev1.Pod {
 	var users []*corev1.Pod
 	for _, consumer := range claim.Status.ReservedFor {
 		if pod := c.byUID[consumer.UID]; pod != nil {
@@ -69,7 +69,7 @@ func EntriesOf(pod *corev1.Pod, claim *resourceapi.ResourceClaim) []string {
 // Consumers returns the pods for which a claim is reserved, in order of their
 // names. The claim is reserved for them or for their PodGroup.
 func Consumers(claim *resourceapi.ResourceClaim, pods []*corev1.Pod) []*corev1.Pod {
-	return newConsumers(pods).of(claim)
+	return newConsumers(pods).podsOf(claim)
 }
 
 // RanAt reports whether a container of the pod ran at a time. One that was started again since

@@ -77,7 +77,7 @@ func holders(claims []*resourceapi.ResourceClaim, pods []*corev1.Pod) map[Device
 		if claim.Status.Allocation == nil {
 			continue
 		}
-		users := consumers.of(claim)
+		users := consumers.podsOf(claim)
 		for _, result := range claim.Status.Allocation.Devices.Results {
 			id := DeviceID{result.Driver, result.Pool, result.Device}
 			all[id] = append(all[id], Holder{Claim: claim, Result: result, Pods: users})

@@ -332,7 +332,7 @@ func (s *Search) check(ctx context.Context, q attempt, r request, d Device, brok
 				check.Selectors = append(check.Selectors, i)
 			}
 		}
-		err = s.compare(ctx, q.of(d.ID, r).without(ConditionClass, ConditionSelectors), &check)
+		err = s.compare(ctx, q.forDevice(d.ID, r).without(ConditionClass, ConditionSelectors), &check)
 	}
 	// The limit may have interrupted the allocator.
 	if s.ended() {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/cluster"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/telemetry"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/livefile"
@@ -59,11 +60,11 @@ func runWith(ctx context.Context, c *Config, client kubernetes.Interface) (err e
 // agent is the parts of an agent, by the stage in which they are made.
 type agent struct {
 	*Config
-	host
-	knowledge
-	claims
-	observers
-	serving
+	node      host
+	known     knowledge
+	claims    claims
+	observers observers
+	serving   serving
 }
 
 // newAgent puts an agent together, in stages of which each uses the ones before. The agent
@@ -102,23 +103,23 @@ func (a *agent) run(parent context.Context) error {
 	if a.HTTPListen != "" {
 		wait, err := telemetry.Serve(ctx, a.HTTPListen, a.handler(), fatal)
 		if err != nil {
-			return fmt.Errorf("%s=%s: %w", a.Names.HTTPListen, a.HTTPListen, err)
+			return fmt.Errorf("--http-listen=%s: %w", a.HTTPListen, err)
 		}
 		parts.Go(wait)
 	}
-	parts.Go(func() { a.inventory.Run(ctx, a.ledger) })
+	parts.Go(func() { a.known.inventory.Run(ctx, a.claims.ledger) })
 	parts.Go(func() { a.serveMemoryHooks(ctx) })
 	parts.Go(func() { a.restoreHooks(ctx) })
-	parts.Go(func() { cluster.WatchNode(a.client, a.NodeName)(ctx, a.setNode) })
+	parts.Go(func() { cluster.WatchNode(a.node.client, a.NodeName)(ctx, a.setNode) })
 
 	if a.NodeConfigs != "" {
 		parts.Go(func() {
-			livefile.Follow(ctx, a.NodeConfigs, func(content []byte, err error) { a.nodeConfig.SetNamed(a.parseNodeConfigs(content, err)) })
+			livefile.Follow(ctx, a.NodeConfigs, func(content []byte, err error) { a.known.nodeConfig.SetNamed(a.parseNodeConfigs(content, err)) })
 		})
 	}
 	if a.MIGLayouts != "" {
 		parts.Go(func() {
-			livefile.Follow(ctx, a.MIGLayouts, func(content []byte, err error) { a.nodeConfig.SetLayouts(a.parseLayouts(content, err)) })
+			livefile.Follow(ctx, a.MIGLayouts, func(content []byte, err error) { a.known.nodeConfig.SetLayouts(a.parseLayouts(content, err)) })
 		})
 	}
 
@@ -131,21 +132,21 @@ func (a *agent) run(parent context.Context) error {
 	case <-ctx.Done():
 	}
 	if !a.TakeOver {
-		a.rivals.Wait(ctx)
+		a.serving.rivals.Wait(ctx)
 	}
-	parts.Go(func() { a.rivals.Run(ctx) })
+	parts.Go(func() { a.serving.rivals.Run(ctx) })
 	if ctx.Err() == nil {
-		kubelet, err := a.serve(ctx, fatal)
+		p, err := a.serve(ctx, fatal)
 		if err != nil {
 			return err
 		}
-		parts.Go(func() { a.features.Run(ctx) })
-		parts.Go(func() { a.ledger.Run(ctx) })
-		parts.Go(func() { a.nodeConfig.Run(ctx, a.state, a.ledger) })
-		parts.Go(func() { a.controller.Run(ctx, kubelet.Publish) })
+		parts.Go(func() { a.known.features.Run(ctx) })
+		parts.Go(func() { a.claims.ledger.Run(ctx) })
+		parts.Go(func() { a.known.nodeConfig.Run(ctx, a.known.state, a.claims.ledger) })
+		parts.Go(func() { a.observers.controller.Run(ctx, p.Publish) })
 		<-ctx.Done()
 		klog.FromContext(ctx).Info("Stopping", "why", context.Cause(ctx))
-		idle = kubelet.Stop()
+		idle = p.Stop()
 	}
 	if parent.Err() != nil {
 		return nil
@@ -156,7 +157,7 @@ func (a *agent) run(parent context.Context) error {
 // removeLeftovers removes the files of agents that were killed. No other agent runs
 // on the node.
 func removeLeftovers(ctx context.Context, c *Config) {
-	if err := plugin.RemoveLeftovers(ctx, c.place()); err != nil {
+	if err := place.RemoveLeftovers(ctx, c.place()); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot remove files of killed agents, will retry")
 	}
 }
@@ -164,13 +165,13 @@ func removeLeftovers(ctx context.Context, c *Config) {
 // leave gives up the home, at the very end: this agent writes nothing there any
 // more, unless a call hangs.
 func (a *agent) leave(ctx context.Context, idle bool) {
-	idle = idle && !isInstalled(ctx, a.client, a.DaemonSet)
-	err := a.home.Leave(func() (bool, error) {
-		held, err := a.Held(ctx)
+	idle = idle && !isInstalled(ctx, a.node.client, a.DaemonSet)
+	err := a.node.home.Leave(func() (bool, error) {
+		held, err := a.claims.Held(ctx)
 		if !idle || len(held) > 0 || err != nil {
 			return true, err
 		}
-		return false, plugin.RemoveMetadata(a.place())
+		return false, place.RemoveMetadata(a.place())
 	})
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot remove the agent's folder, the next agent will retry")
@@ -183,7 +184,7 @@ func (a *agent) recover(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	limited, cancel := context.WithTimeout(ctx, recoverLimit)
 	defer cancel()
-	report, err := plugin.Recover(limited, a.claims, a.ledger, a.inventory)
+	report, err := plugin.Recover(limited, a.claims, a.claims.ledger, a.known.inventory)
 	if err != nil {
 		logger.Error(err, "Cannot recover every claim, will retry", "after", a.ReconcileInterval)
 	}
@@ -197,7 +198,7 @@ func (a *agent) serve(ctx context.Context, fatal func(error)) (*plugin.Plugin, e
 	if err != nil {
 		return nil, err
 	}
-	a.kubelet.begin(p)
+	a.serving.plugin.set(p)
 	return p, nil
 }
 
@@ -206,25 +207,25 @@ func (a *agent) pluginOptions(fatal func(error)) plugin.Options {
 	o := plugin.Options{
 		Place:             a.place(),
 		NodeName:          a.NodeName,
-		Client:            a.client,
+		Client:            a.node.client,
 		Claims:            a.claims,
-		Ledger:            a.ledger,
-		Foreign:           a.foreign,
-		Hardware:          a.inventory,
-		Accounts:          a.accounts,
-		Devices:           health{a.controller},
-		Observer:          a.metrics,
-		Tasks:             a.rounds,
+		Ledger:            a.claims.ledger,
+		Foreign:           a.observers.foreign,
+		Hardware:          a.known.inventory,
+		Accounts:          a.observers.accounts,
+		Devices:           health{a.observers.controller},
+		Observer:          a.claims.metrics,
+		Tasks:             a.serving.rounds,
 		Clock:             clock.RealClock{},
 		Conflicts:         a.conflicts,
 		Cause:             a.causeAt,
-		Reports:           a.home.Events,
-		Faults:            a.faults,
+		Reports:           a.node.home.Events,
+		Faults:            a.observers.faults,
 		ReconcileInterval: a.ReconcileInterval,
-		PublishError:      a.features.HandleError,
+		PublishError:      a.known.features.HandleError,
 		Fatal:             fatal,
 	}
-	if a.supervisor != nil {
+	if a.node.supervisor != nil {
 		o.Daemons = a.daemons
 	}
 	return o
@@ -233,9 +234,9 @@ func (a *agent) pluginOptions(fatal func(error)) plugin.Options {
 // setNode passes what the API server says about the node to the parts that need it.
 func (a *agent) setNode(node cluster.Node, err error) {
 	if err == nil {
-		a.inventory.SetDevicePlugin(node.DevicePlugin)
-		a.inventory.SetRepaired(node.Annotations[v1alpha1.AnnotationRepaired])
-		a.inventory.SetCordoned(node.Annotations[v1alpha1.AnnotationCordoned])
+		a.known.inventory.SetDevicePlugin(node.DevicePlugin)
+		a.known.inventory.SetRepaired(node.Annotations[v1alpha1.AnnotationRepaired])
+		a.known.inventory.SetCordoned(node.Annotations[v1alpha1.AnnotationCordoned])
 	}
-	a.nodeConfig.SetNode(node, err)
+	a.known.nodeConfig.SetNode(node, err)
 }

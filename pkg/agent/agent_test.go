@@ -46,7 +46,6 @@ type node struct {
 // without folders.
 func testConfig() *Config {
 	return &Config{
-		Names:      Names{CDIHook: "--cdi-hook", DriverRoot: "--driver-root"},
 		DriverRoot: "/", DevRoot: "/",
 		NodeConfig: catalog.NodeConfig{
 			Offer:  "share",
@@ -123,7 +122,7 @@ func (n *node) start(t *testing.T) *running {
 			t.Errorf("the agent ended with %v", err)
 		}
 	})
-	<-a.kubelet.begun
+	<-a.serving.plugin.started
 	if r.kubelet, err = kubelettest.Register(t.Context(), n.KubeletRegistryDir); err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ func (c *Config) newClient() (kubernetes.Interface, error) {
 		config, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("connect to the cluster (a pod's service account, or %s): %w", c.Names.Kubeconfig, err)
+		return nil, fmt.Errorf("connect to the cluster (a pod's service account, or --kubeconfig): %w", err)
 	}
 	// By default, client-go lets a client send five requests a second.
 	// Every claim is read once before it is prepared, so a node that starts

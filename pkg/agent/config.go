@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/cluster"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/migconfig"
@@ -22,8 +22,6 @@ import (
 
 // Config says how an agent runs. All paths are absolute.
 type Config struct {
-	// Names are the names of settings for errors and logs.
-	Names Names
 	// CDIHook is nvidia-cdi-hook on the host; empty to install the one in the folder
 	// of this program.
 	CDIHook string
@@ -94,28 +92,17 @@ type Config struct {
 	OnEnd func()
 
 	// network has the sockets; nil is the machine's.
-	network plugin.Network
+	network place.Network
 	// kernel shows the processes; empty is the machine's.
 	kernel procfs.Root
-}
-
-// Names are the user's names of the settings that errors and logs mention: the names
-// of its flags.
-type Names struct {
-	DriverRoot, CDIHook       string
-	Kubeconfig                string
-	PodResources, HTTPListen  string
-	MemoryLimits, NodeConfigs string
-	MIGLayouts, ViewerAccount string
-	DaemonSet                 string
 }
 
 // driverDir returns the driver's folder among the kubelet's plugins.
 func (c *Config) driverDir() string { return filepath.Join(c.KubeletPluginsDir, c.DriverName) }
 
 // place returns where the agent serves the kubelet.
-func (c *Config) place() plugin.Place {
-	return plugin.Place{DriverName: c.DriverName, PodUID: types.UID(c.PodUID), DataDir: c.driverDir(), RegistryDir: c.KubeletRegistryDir, CDIDir: c.CDIDir, Network: c.network}
+func (c *Config) place() place.Place {
+	return place.Place{DriverName: c.DriverName, PodUID: types.UID(c.PodUID), DataDir: c.driverDir(), RegistryDir: c.KubeletRegistryDir, CDIDir: c.CDIDir, Network: c.network}
 }
 
 // settings returns the settings of the node's catalog.
@@ -147,7 +134,7 @@ func (c *Config) parseNodeConfigs(content []byte, err error) (catalog.NodeConfig
 		named, err = catalog.ParseNodeConfigs(content, c.standardConfig())
 	}
 	if err != nil {
-		return named, fmt.Errorf("%s=%s is not followed: %w", c.Names.NodeConfigs, c.NodeConfigs, err)
+		return named, fmt.Errorf("--node-configs=%s is not followed: %w", c.NodeConfigs, err)
 	}
 	return named, nil
 }
@@ -159,7 +146,7 @@ func (c *Config) parseLayouts(content []byte, err error) (migconfig.File, error)
 		layouts, err = migconfig.Parse(content)
 	}
 	if err != nil {
-		return layouts, fmt.Errorf("%s=%s is not followed: %w", c.Names.MIGLayouts, c.MIGLayouts, err)
+		return layouts, fmt.Errorf("--mig-layouts=%s is not followed: %w", c.MIGLayouts, err)
 	}
 	return layouts, nil
 }

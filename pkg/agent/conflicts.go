@@ -15,11 +15,11 @@ import (
 // The log names the pod of a device plugin, which is another tenant's.
 func (a *agent) conflicts(ctx context.Context, device kind.Name) []plugin.Conflict {
 	var all []plugin.Conflict
-	if pod := a.state.Snapshot().ExternalHolder(device); pod != "" {
+	if pod := a.known.state.Snapshot().ExternalHolder(device); pod != "" {
 		klog.FromContext(ctx).Info("A device plugin has given a held device to a pod", "device", device, "pod", pod)
 		all = append(all, plugin.ConflictDevicePlugin)
 	}
-	if a.rivals.Err() != nil {
+	if a.serving.rivals.Err() != nil {
 		all = append(all, plugin.ConflictOtherDriver)
 	}
 	return all

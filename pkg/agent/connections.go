@@ -51,7 +51,7 @@ func (c *Config) openPodResources() (*podresources.Client, error) {
 	}
 	client, err := podresources.NewClient(c.PodResources)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.Names.PodResources, err)
+		return nil, fmt.Errorf("--kubelet-pod-resources: %w", err)
 	}
 	return client, nil
 }
@@ -70,8 +70,8 @@ func (c *Config) externalSource(client *podresources.Client, consumers attributi
 // close ends the connection to the kubelet and the watch of records. No call is under way on
 // them.
 func (a *agent) close() {
-	_ = a.Close() // the manager of claims
-	if a.podResources != nil {
-		_ = a.podResources.Close()
+	_ = a.claims.Close() // the manager of claims
+	if a.node.podResources != nil {
+		_ = a.node.podResources.Close()
 	}
 }

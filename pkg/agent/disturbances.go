@@ -14,7 +14,7 @@ import (
 
 // daemons is [plugin.Options.Daemons].
 func (a *agent) daemons(ctx context.Context) ([]plugin.MPSDaemon, error) {
-	states, err := a.supervisor.MPSStates(ctx)
+	states, err := a.node.supervisor.MPSStates(ctx)
 	var all []plugin.MPSDaemon
 	for _, s := range states {
 		d := plugin.MPSDaemon{
@@ -23,8 +23,8 @@ func (a *agent) daemons(ctx context.Context) ([]plugin.MPSDaemon, error) {
 			IsDown: s.State != gpu.MPSReady && s.Restarts > 0 && s.Problem != "",
 		}
 		for _, w := range s.Waiting {
-			pod := types.UID(a.faults.tasks.PodOf(w.PID))
-			if a.SeesPods() && pod != "" && !slices.Contains(d.Waiting, pod) {
+			pod := types.UID(a.observers.faults.tasks.PodOf(w.PID))
+			if a.claims.SeesPods() && pod != "" && !slices.Contains(d.Waiting, pod) {
 				d.Waiting = append(d.Waiting, pod)
 			}
 		}

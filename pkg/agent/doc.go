@@ -17,6 +17,5 @@
 //
 // Next to them, attribution and usage find what containers use, and telemetry and viewers show it.
 //
-// It decides nothing about GPUs or claims, and knows flags only to name them in
-// errors.
+// It decides nothing about GPUs or claims.
 package agent

@@ -78,7 +78,7 @@ func TestAGPUThatADevicePluginGaveAwaySinceItWasScannedIsNotPrepared(t *testing.
 	kubelet.give("nvidia0", "nvidia1")
 	limited, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, err := a.Prepare(limited, claim); err == nil || !strings.Contains(err.Error(), "device plugin") {
+	if _, err := a.claims.Prepare(limited, claim); err == nil || !strings.Contains(err.Error(), "device plugin") {
 		t.Errorf("error %v, want it to say that a device plugin has given the GPU away", err)
 	}
 }
@@ -91,14 +91,14 @@ func TestAHeldGPUOfADevicePluginIsAConflictAndTainted(t *testing.T) {
 	kubelet := n.withDevicePlugin(t, "nvidia0")
 	a := n.start(t)
 	n.published(t)
-	if _, err := a.Prepare(t.Context(), claim); err != nil {
+	if _, err := a.claims.Prepare(t.Context(), claim); err != nil {
 		t.Fatal(err)
 	}
 	if got := a.conflicts(t.Context(), kindtest.Name("gpu-43-00")); len(got) > 0 {
 		t.Errorf("conflicts %v before the device plugin allocates the GPU", got)
 	}
 	kubelet.give("nvidia0", "nvidia1")
-	a.inventory.RefreshExternal(t.Context())
+	a.known.inventory.RefreshExternal(t.Context())
 	for device, want := range map[string][]plugin.Conflict{
 		"gpu-43-00": {plugin.ConflictDevicePlugin}, "gpu-43-00-ts": {plugin.ConflictDevicePlugin}, "gpu-44-00": nil, "node-gpus": nil,
 	} {
@@ -108,7 +108,7 @@ func TestAHeldGPUOfADevicePluginIsAConflictAndTainted(t *testing.T) {
 	}
 	n.waitTaint(t, "gpu-43-00", v1alpha1.InUseTaintDevicePlugin)
 	kubelet.give("nvidia0")
-	a.inventory.RefreshExternal(t.Context())
+	a.known.inventory.RefreshExternal(t.Context())
 	if got := a.conflicts(t.Context(), kindtest.Name("gpu-43-00")); len(got) > 0 {
 		t.Errorf("conflicts %v after the pod of the device plugin has ended", got)
 	}

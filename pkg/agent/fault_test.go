@@ -21,12 +21,12 @@ import (
 // meanwhile: nothing here knows when the agent has begun to watch.
 func (r *running) device(t *testing.T, name string, is func(state.DeviceHealth) bool, cause func() error) {
 	t.Helper()
-	changed, cancel := r.controller.Subscribe()
+	changed, cancel := r.observers.controller.Subscribe()
 	defer cancel()
 	giveUp := time.After(time.Minute)
 	for {
 		var status state.DeviceHealth
-		for _, d := range r.controller.Devices() {
+		for _, d := range r.observers.controller.Devices() {
 			if d.Name.String() == name {
 				status = d
 			}
@@ -41,7 +41,7 @@ func (r *running) device(t *testing.T, name string, is func(state.DeviceHealth) 
 		case <-changed:
 		case <-time.After(100 * time.Millisecond):
 		case <-giveUp:
-			t.Fatalf("%s: %+v; state: %s", name, status, r.controller.State())
+			t.Fatalf("%s: %+v; state: %s", name, status, r.observers.controller.State())
 		}
 	}
 }

@@ -37,9 +37,9 @@ func readAll[T any](gpus []state.DeviceHealth, name string, read func(context.Co
 // gpuHealth returns the health and the gauges of each GPU for the metrics. A GPU that does not
 // answer has no gauges.
 func (a *agent) gpuHealth() []telemetry.GPUHealth {
-	health := a.state.Snapshot().Health()
+	health := a.known.state.Snapshot().Health()
 	all := make([]telemetry.GPUHealth, len(health))
-	for i, gauges := range readAll(health, "use", a.hardware.Gauges) {
+	for i, gauges := range readAll(health, "use", a.node.hardware.Gauges) {
 		d := health[i]
 		all[i] = telemetry.GPUHealth{Device: d.Name.String(), UUID: d.UUID, Cause: d.Cause, Gauges: gauges}
 	}

@@ -62,7 +62,7 @@ func TestAGPUWithoutADeviceNodeIsTaintedUntilTheNodeExists(t *testing.T) {
 	if err := errors.Join(os.Remove(node), os.WriteFile(devices, []byte("195 nvidia\n"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	scan := func() error { a.inventory.RequestScan(); return nil }
+	scan := func() error { a.known.inventory.RequestScan(); return nil }
 	for _, name := range []string{"gpu-1b-00", "gpu-df-00"} {
 		a.device(t, name, func(d state.DeviceHealth) bool {
 			return d.Cause == "device-node-missing" && strings.Contains(d.Message, "the kernel module nvidia-uvm is not loaded")

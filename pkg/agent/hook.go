@@ -28,7 +28,7 @@ func (c *Config) hookToInstall() (string, error) {
 	}
 	program, err := home.Program(home.HookName)
 	if errors.Is(err, gpu.ErrNotFound) {
-		return "", fmt.Errorf("%[1]s: %[2]w: put it there, as `make build` does, or name the one of this host, such as %[1]s=/usr/bin/%[3]s of NVIDIA's container toolkit", c.Names.CDIHook, err, home.HookName)
+		return "", fmt.Errorf("--cdi-hook: %w: put it there, as `make build` does, or name the one of this host, such as --cdi-hook=/usr/bin/%s of NVIDIA's container toolkit", err, home.HookName)
 	}
 	return program, err
 }
@@ -41,7 +41,7 @@ const hostRoot = "/proc/1/root"
 // whatever the driver can do.
 func (c *Config) checkMemoryLimits(hw *hardware) error {
 	if !c.MemoryLimits {
-		return fmt.Errorf("%w by this agent: set %s", gpu.ErrNotSupported, c.Names.MemoryLimits)
+		return fmt.Errorf("%w by this agent: set --memory-limits", gpu.ErrNotSupported)
 	}
 	return hw.checkContainers()
 }
@@ -103,9 +103,9 @@ func (a *agent) restoreHooks(ctx context.Context) {
 	_ = wait.PollUntilContextCancel(ctx, a.ReconcileInterval, false, func(ctx context.Context) (bool, error) {
 		program, err := a.hookToInstall()
 		if program != "" {
-			_, err = a.home.InstallHook(program)
+			_, err = a.node.home.InstallHook(program)
 		}
-		_, limitsErr := copyMemoryHook(a.home)
+		_, limitsErr := copyMemoryHook(a.node.home)
 		if err = errors.Join(err, limitsErr); err != nil {
 			klog.FromContext(ctx).V(2).Info("Cannot restore the hooks, will retry", "err", err, "after", a.ReconcileInterval)
 		}
@@ -117,9 +117,9 @@ func (a *agent) restoreHooks(ctx context.Context) {
 // the driver itself.
 func (a *agent) serveMemoryHooks(ctx context.Context) {
 	logger := klog.FromContext(ctx)
-	listener, err := memoryhook.Listen(a.home.HookSocket())
+	listener, err := memoryhook.Listen(a.node.home.HookSocket())
 	if err == nil {
-		err = listener.Serve(ctx, a.hardware, func(l containerlimits.Limit, err error) {
+		err = listener.Serve(ctx, a.node.hardware, func(l containerlimits.Limit, err error) {
 			if err != nil {
 				logger.Error(err, "Cannot set a memory limit for a hook, which tries it itself", "gpu", l.GPU, "cgroup", l.Cgroup, "bytes", l.Bytes)
 				return
@@ -141,7 +141,7 @@ func (c *Config) checkHook(ctx context.Context) {
 		err = fmt.Errorf("%w: it is not a program", gpu.ErrInvalid)
 	}
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot find nvidia-cdi-hook, containers may not start", "setting", c.Names.CDIHook, "path", c.CDIHook,
+		klog.FromContext(ctx).Error(err, "Cannot find nvidia-cdi-hook, containers may not start", "setting", "--cdi-hook", "path", c.CDIHook,
 			"remedy", "install NVIDIA's container toolkit on the host, unless only the agent's container lacks the hook")
 	}
 }

@@ -24,7 +24,7 @@ const installedPatience = 3 * time.Second
 func (c *Config) checkDaemonSet() error {
 	namespace, name, found := strings.Cut(c.DaemonSet, "/")
 	if c.DaemonSet != "" && (!found || namespace == "" || name == "" || strings.Contains(name, "/")) {
-		return fmt.Errorf("%s=%s: %w: want namespace/name of a DaemonSet", c.Names.DaemonSet, c.DaemonSet, gpu.ErrInvalid)
+		return fmt.Errorf("--daemon-set=%s: %w: want namespace/name of a DaemonSet", c.DaemonSet, gpu.ErrInvalid)
 	}
 	return nil
 }

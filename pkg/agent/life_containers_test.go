@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/podresources"
@@ -139,7 +139,7 @@ func (s *life) join(which, how int) error {
 // begin shows a process as the kernel does.
 func (s *life) begin(one *container) error {
 	process := filepath.Join(string(s.n.kernel), "proc", strconv.Itoa(one.pid))
-	metadata := filepath.Join(s.n.driverDir(), plugin.MetadataFolder("team", one.claim.Name), "gpu/metadata.json")
+	metadata := filepath.Join(s.n.driverDir(), place.MetadataFolder("team", one.claim.Name), "gpu/metadata.json")
 	for file, content := range map[string]string{
 		filepath.Join(s.group(one), "cgroup.procs"): fmt.Sprintln(one.pid),
 		filepath.Join(process, "stat"):              fmt.Sprintf("%d (python) S 1%s 7\n", one.pid, strings.Repeat(" 0", 17)),

@@ -25,7 +25,7 @@ func (s *life) check() error {
 	if s.agent == nil {
 		return nil
 	}
-	held, err := s.agent.Held(s.t.Context())
+	held, err := s.agent.claims.Held(s.t.Context())
 	if err != nil {
 		return err
 	}

@@ -145,7 +145,7 @@ func newLife(t *testing.T, model string) *life {
 	}
 	s.pass(soon)
 	s.fresh = s.published()
-	for _, g := range s.agent.state.Snapshot().Node().GPUs {
+	for _, g := range s.agent.known.state.Snapshot().Node().GPUs {
 		s.partitions[g.Address] = g.MIG
 	}
 	return s
@@ -236,7 +236,7 @@ func (s *life) start() error {
 	ended := make(chan error, 1)
 	go func() { ended <- errors.Join(a.run(ctx), hw.close()) }()
 	select {
-	case <-a.kubelet.begun:
+	case <-a.serving.plugin.started:
 	case err := <-ended:
 		cancel()
 		return fmt.Errorf("an agent ended: %w", err)

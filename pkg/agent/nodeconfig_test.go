@@ -59,17 +59,17 @@ func (n *node) pick(t *testing.T, config string) {
 // reports waits until the state of the node has the text.
 func (a *running) reports(t *testing.T, text string) {
 	t.Helper()
-	changed, cancel := a.state.Subscribe()
+	changed, cancel := a.known.state.Subscribe()
 	defer cancel()
 	for {
-		now := a.state.Configuration.Get()
+		now := a.known.state.Configuration.Get()
 		if err := now.Problem; now.Known && (text == "" && err == nil || err != nil && text != "" && strings.Contains(err.Error(), text)) {
 			return
 		}
 		select {
 		case <-changed:
 		case <-t.Context().Done():
-			t.Fatalf("the state is %s, want %q", a.controller.State(), text)
+			t.Fatalf("the state is %s, want %q", a.observers.controller.State(), text)
 		}
 	}
 }
@@ -202,7 +202,7 @@ func TestARestartWithAWrongWord(t *testing.T) {
 		t.Errorf("viewers read %s, want the mistake", got.Body)
 	}
 	n.offers(t, halves)
-	if _, err := a.Recover(t.Context()); err != nil {
+	if _, err := a.claims.Recover(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if got := n.uuids(t); len(kept) != 1 || !slices.Equal(got, kept) {
@@ -298,8 +298,8 @@ func TestPrintSlicesRefusesFilesThatAreNotValid(t *testing.T) {
 
 func TestUnknownAttributesAreAProblemOfTheConfiguration(t *testing.T) {
 	c := testConfig()
-	a := &agent{Config: c, knowledge: knowledge{state: state.New(state.Fixed{})}}
-	c.newNodeConfig(nil, &a.state.Configuration).SetNode(cluster.Node{}, nil)
+	a := &agent{Config: c, known: knowledge{state: state.New(state.Fixed{})}}
+	c.newNodeConfig(nil, &a.known.state.Configuration).SetNode(cluster.Node{}, nil)
 	if err := a.configProblem(); err != nil {
 		t.Errorf("a node without a problem has %v", err)
 	}

@@ -35,7 +35,7 @@ func TestAgentHandsOutAGPUWhenTheProcessOnItHasEnded(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	results, err := a.agent.kubelet.now().PrepareResourceClaims(short, []*resourceapi.ResourceClaim{wanted})
+	results, err := a.agent.serving.plugin.get().PrepareResourceClaims(short, []*resourceapi.ResourceClaim{wanted})
 	if err != nil {
 		t.Fatal(err)
 	}

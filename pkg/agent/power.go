@@ -13,8 +13,8 @@ import (
 // the clocks of each GPU. A GPU that does not answer is left out, and its energy is charged when
 // it answers again.
 func (a *agent) gpuPower() telemetry.Power {
-	health := a.state.Snapshot().Health()
-	readings := readAll(health, "power", a.hardware.Power)
+	health := a.known.state.Snapshot().Health()
+	readings := readAll(health, "power", a.node.hardware.Power)
 	var power telemetry.Power
 	joules := map[gpu.PCIAddress]float64{}
 	for i, d := range health {
@@ -29,6 +29,6 @@ func (a *agent) gpuPower() telemetry.Power {
 			power.GPUs = append(power.GPUs, g)
 		}
 	}
-	power.Joules = a.accounts.Meter.AddEnergy(joules)
+	power.Joules = a.observers.accounts.Meter.AddEnergy(joules)
 	return power
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/cluster"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/inventory"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
@@ -65,7 +64,7 @@ func printSlices(ctx context.Context, c *Config, hw *hardware, w, problems io.Wr
 	if len(node.GPUs) == 0 && len(node.Unreadable) > 0 {
 		return fmt.Errorf("%w: none of the %d GPUs can be read", gpu.ErrNotReady, len(node.Unreadable))
 	}
-	return controller.WriteList(w, controller.Slices(c.DriverName, c.NodeName, devices.Resources(node, nil)))
+	return catalog.WriteList(w, catalog.PrintedSlices(c.DriverName, c.NodeName, devices.Resources(node, nil)))
 }
 
 // unlabelled returns the configuration of the node if it has no labels.

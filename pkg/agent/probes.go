@@ -33,21 +33,21 @@ const scanStuckAfter = 5 * time.Minute
 // its claims.
 func (a *agent) handler() http.Handler {
 	state := telemetry.State{
-		ClaimsHeld: a.claimsHeld, SeesPods: a.SeesPods, Devices: a.devicesByState, Phases: a.phases, ConfigProblem: func() bool { return a.configProblem() != nil },
-		Usage: a.claimUsage, ShareSeconds: a.accounts.Accrue, GPUs: a.gpuHealth, Power: a.gpuPower,
+		ClaimsHeld: a.claimsHeld, SeesPods: a.claims.SeesPods, Devices: a.devicesByState, Phases: a.phases, ConfigProblem: func() bool { return a.configProblem() != nil },
+		Usage: a.claimUsage, ShareSeconds: a.observers.accounts.Accrue, GPUs: a.gpuHealth, Power: a.gpuPower,
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET "+agentv1.PathDevices, telemetry.Page(a.devices))
-	if a.viewers != nil {
-		mux.Handle("GET "+agentv1.PathNode, a.viewers.Only(telemetry.Page(a.facts().Read)))
-		mux.Handle("GET "+agentv1.PathClaims, a.viewers.Only(telemetry.Page(a.viewedUsage)))
+	if a.node.viewers != nil {
+		mux.Handle("GET "+agentv1.PathNode, a.node.viewers.Only(telemetry.Page(a.facts().Read)))
+		mux.Handle("GET "+agentv1.PathClaims, a.node.viewers.Only(telemetry.Page(a.viewedUsage)))
 	}
-	mux.Handle("/", telemetry.Handler(a.metrics, state, []telemetry.Check{
+	mux.Handle("/", telemetry.Handler(a.claims.metrics, state, []telemetry.Check{
 		{Name: "serving", Err: a.checkServingOrWaiting},
 		{Name: "folders", Err: a.restoreFolders},
 		{Name: "sockets", Err: a.checkSockets},
-		{Name: "reconciliation", Err: a.rounds.Err},
-		{Name: "scan", Err: a.scans.Err},
+		{Name: "reconciliation", Err: a.serving.rounds.Err},
+		{Name: "scan", Err: a.known.scans.Err},
 	}, []telemetry.Check{
 		{Name: "serving", Err: a.checkServing},
 		{Name: "gpus", Err: a.checkScanned},
@@ -63,16 +63,16 @@ func (c *Config) newViewers(client kubernetes.Interface) (*viewers.Viewers, erro
 	}
 	v, err := viewers.New(c.ViewerAccount, c.DriverName, c.PodUID, client.AuthenticationV1().TokenReviews())
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.Names.ViewerAccount, err)
+		return nil, fmt.Errorf("--viewer-account: %w", err)
 	}
 	return v, nil
 }
 
 // devices returns the attributes of the published devices.
 func (a *agent) devices(context.Context) agentv1.Devices {
-	now := a.state.Snapshot()
+	now := a.known.state.Snapshot()
 	devices, published, node := agentv1.Devices{}, now.Catalog(a.settings()), now.Node()
-	for _, d := range a.controller.Devices() {
+	for _, d := range a.observers.controller.Devices() {
 		devices[d.Name.String()] = published.Attributes(node, d.Name)
 	}
 	return devices
@@ -84,45 +84,45 @@ func (a *agent) devices(context.Context) agentv1.Devices {
 func (a *agent) facts() *nodefacts.Reader {
 	return &nodefacts.Reader{
 		Roots: nodefacts.Roots{
-			Kernel: "/", GPUs: nodefacts.Root(a.hardware.machine), Host: hostRoot,
+			Kernel: "/", GPUs: nodefacts.Root(a.node.hardware.machine), Host: hostRoot,
 			Kubelet: filepath.Dir(a.KubeletPluginsDir),
 		},
-		LastScan: a.lastScan, Clocks: a.hardware.Clocks, ConfigProblem: a.configProblem, KernelLog: a.faults.Check,
+		LastScan: a.lastScan, Clocks: a.node.hardware.Clocks, ConfigProblem: a.configProblem, KernelLog: a.observers.faults.Check,
 	}
 }
 
 // lastScan returns the GPUs of the last scan.
 func (a *agent) lastScan() (gpu.Node, error) {
-	now := a.state.Snapshot()
+	now := a.known.state.Snapshot()
 	if !now.Hardware.Scanned {
 		return now.Node(), fmt.Errorf("%w: the agent has not scanned the GPUs yet", gpu.ErrNotReady)
 	}
 	return now.Node(), now.Hardware.Err
 }
 
-// served is the plugin that serves the kubelet. There is none until claims of an
+// startedPlugin is the plugin that serves the kubelet. There is none until claims of an
 // earlier process are recovered.
-type served struct {
-	plugin atomic.Pointer[plugin.Plugin]
-	begun  chan struct{} // closed once there is a plugin
+type startedPlugin struct {
+	plugin  atomic.Pointer[plugin.Plugin]
+	started chan struct{} // closed once there is a plugin
 }
 
-func newServed() *served { return &served{begun: make(chan struct{})} }
+func newStartedPlugin() *startedPlugin { return &startedPlugin{started: make(chan struct{})} }
 
-// begin records the plugin. It is called once.
-func (s *served) begin(p *plugin.Plugin) {
+// set records the plugin. It is called once.
+func (s *startedPlugin) set(p *plugin.Plugin) {
 	s.plugin.Store(p)
-	close(s.begun)
+	close(s.started)
 }
 
-// now returns the plugin; nil if the kubelet is not served yet.
-func (s *served) now() *plugin.Plugin { return s.plugin.Load() }
+// get returns the plugin; nil if the kubelet is not served yet.
+func (s *startedPlugin) get() *plugin.Plugin { return s.plugin.Load() }
 
 // checkServing returns an error until claims of an earlier process are recovered and
 // the sockets are open.
 func (a *agent) checkServing() error {
-	if a.kubelet.now() == nil {
-		if err := a.rivals.Err(); err != nil {
+	if a.serving.plugin.get() == nil {
+		if err := a.serving.rivals.Err(); err != nil {
 			return err
 		}
 		return errors.New("recovering claims of an earlier process")
@@ -133,7 +133,7 @@ func (a *agent) checkServing() error {
 // checkServingOrWaiting is checkServing for an agent that need not be restarted: one that
 // waits for another driver to end is alive.
 func (a *agent) checkServingOrWaiting() error {
-	if waits := a.kubelet.now() == nil && a.rivals.Err() != nil; waits {
+	if waits := a.serving.plugin.get() == nil && a.serving.rivals.Err() != nil; waits {
 		return nil
 	}
 	return a.checkServing()
@@ -144,7 +144,7 @@ func (a *agent) checkServingOrWaiting() error {
 // update. But if claims are prepared on the node, there was a driver: an agent that
 // does not find it must not replace the agents of other nodes.
 func (a *agent) checkScanned() error {
-	s := a.controller.State()
+	s := a.observers.controller.State()
 	if s.Phase == controller.Looking || s.Unpublished {
 		return fmt.Errorf("%s", s)
 	}
@@ -156,7 +156,7 @@ func (a *agent) checkScanned() error {
 		return fmt.Errorf("%s; and the claims on this node cannot be read: %w", s, err)
 	}
 	if held > 0 {
-		return fmt.Errorf("%s; and %d claims are prepared on this node: is %s the right one?", s, held, a.Names.DriverRoot)
+		return fmt.Errorf("%s; and %d claims are prepared on this node: is --driver-root the right one?", s, held)
 	}
 	return nil
 }
@@ -165,36 +165,36 @@ func (a *agent) checkRegistered() error {
 	if err := a.checkServing(); err != nil {
 		return err
 	}
-	return a.kubelet.now().CheckRegistered()
+	return a.serving.plugin.get().CheckRegistered()
 }
 
 // restoreFolders makes the CDI directory again if it is gone, and makes the plugin write
 // missing specs again. It returns an error if a folder cannot be made again, or if
 // the agent's own folder, which holds the records, was replaced.
 func (a *agent) restoreFolders() error {
-	kubelet := a.kubelet.now()
-	if kubelet == nil {
+	p := a.serving.plugin.get()
+	if p == nil {
 		return nil
 	}
-	changed, err := a.cdiFolder.Check()
-	if err = errors.Join(err, a.home.Check()); err != nil {
+	changed, err := a.serving.cdiFolder.Check()
+	if err = errors.Join(err, a.node.home.Check()); err != nil {
 		return err
 	}
-	lost, err := a.LostSpecs(context.Background())
+	lost, err := a.claims.LostSpecs(context.Background())
 	if changed || len(lost) > 0 {
 		klog.Background().Info("CDI specs are gone, writing those of prepared claims again", "folder", a.CDIDir)
-		kubelet.Repair()
+		p.Repair()
 	}
 	return err
 }
 
 // checkSockets returns an error unless the kubelet could reach the agent.
 func (a *agent) checkSockets() error {
-	kubelet := a.kubelet.now()
-	if kubelet == nil {
+	p := a.serving.plugin.get()
+	if p == nil {
 		return nil
 	}
-	return kubelet.CheckSockets()
+	return p.CheckSockets()
 }
 
 // timedHardware records how long the scans of the hardware take.
@@ -210,15 +210,15 @@ func (s timedHardware) Snapshot(ctx context.Context) (gpu.Node, error) {
 }
 
 func (a *agent) claimsHeld() (int, error) {
-	held, err := a.Held(context.Background())
+	held, err := a.claims.Held(context.Background())
 	return len(held), err
 }
 
 // devicesByState counts devices for the metrics. A GPU that does not answer is
 // unreadable and, if it is published because it once answered, also unhealthy.
 func (a *agent) devicesByState() map[string]int {
-	states := map[string]int{"healthy": 0, "unhealthy": 0, "unreadable": a.state.Hardware.Get().UnreadableCount}
-	for _, d := range a.controller.Devices() {
+	states := map[string]int{"healthy": 0, "unhealthy": 0, "unreadable": a.known.state.Hardware.Get().UnreadableCount}
+	for _, d := range a.observers.controller.Devices() {
 		if d.Healthy {
 			states["healthy"]++
 		} else {
@@ -232,12 +232,12 @@ func (a *agent) devicesByState() map[string]int {
 // returns which requested attributes do not exist. It returns nil if there is no such
 // problem.
 func (a *agent) configProblem() error {
-	return errors.Join(a.state.Configuration.Get().Problem, a.UnknownAttributes)
+	return errors.Join(a.known.state.Configuration.Get().Problem, a.UnknownAttributes)
 }
 
 // phases returns 1 for the present phase, and 0 for the others.
 func (a *agent) phases() map[string]int {
-	now, phases := a.controller.State().Phase, map[string]int{}
+	now, phases := a.observers.controller.State().Phase, map[string]int{}
 	for _, p := range controller.Phases() {
 		phases[string(p)] = 0
 		if p == now {
@@ -261,5 +261,5 @@ func (h health) Health() []plugin.Health {
 
 // causeAt is [plugin.Options.Cause].
 func (a *agent) causeAt(address gpu.PCIAddress) (value string, since time.Time, known bool) {
-	return a.state.Snapshot().CauseAt(address)
+	return a.known.state.Snapshot().CauseAt(address)
 }

@@ -94,7 +94,7 @@ func TestAnAgentServesNoNodeOfAnotherDriverOfItsName(t *testing.T) {
 		t.Errorf("%v, the agent has published %d slices", err, len(slices.Items))
 	}
 	end()
-	<-a.kubelet.begun
+	<-a.serving.plugin.started
 }
 
 func TestTheFlagMakesAnAgentTakeANodeOver(t *testing.T) {
@@ -103,7 +103,7 @@ func TestTheFlagMakesAnAgentTakeANodeOver(t *testing.T) {
 	n.TakeOver = true
 	defer n.registerOther(t)()
 	a := n.runs(t)
-	<-a.kubelet.begun
+	<-a.serving.plugin.started
 	retry := time.NewTicker(10 * time.Millisecond)
 	defer retry.Stop()
 	for !slices.Equal(a.conflicts(t.Context(), kindtest.Name("gpu-1b-00")), []plugin.Conflict{plugin.ConflictOtherDriver}) {

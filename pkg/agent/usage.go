@@ -55,7 +55,7 @@ const foreignPatience = 2 * time.Second
 
 // viewedUsage returns the use of the node's claims for a viewer, with the foreign processes of now.
 func (a *agent) viewedUsage(ctx context.Context) agentv1.Report {
-	if p := a.kubelet.now(); p != nil {
+	if p := a.serving.plugin.get(); p != nil {
 		limited, cancel := context.WithTimeout(ctx, foreignPatience)
 		defer cancel()
 		p.CheckForeign(limited)
@@ -70,10 +70,10 @@ func (a *agent) claimUsage() agentv1.Report { return a.readUsage(context.Backgro
 func (a *agent) readUsage(ctx context.Context) agentv1.Report {
 	ctx, cancel := context.WithTimeout(ctx, usagePatience)
 	defer cancel()
-	report, err := a.usage.Read(ctx)
+	report, err := a.observers.usage.Read(ctx)
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Cannot read what some claims use", "err", err)
 	}
-	report.Foreign = a.foreign.Last()
+	report.Foreign = a.observers.foreign.Last()
 	return report
 }

@@ -40,9 +40,9 @@ func ofClass(class string, c *resourceapi.ResourceClaim, pods ...int) *resourcea
 // publishes waits until the agent has its own slices.
 func (r *running) publishes(t *testing.T) {
 	t.Helper()
-	changed, cancel := r.controller.Subscribe()
+	changed, cancel := r.observers.controller.Subscribe()
 	defer cancel()
-	for len(r.controller.Capacities()) == 0 {
+	for len(r.observers.controller.Capacities()) == 0 {
 		<-changed
 	}
 }
@@ -68,9 +68,9 @@ func TestTimeIsChargedToTheClassAfterARestart(t *testing.T) {
 	account := usage.Account{Namespace: "team", Class: "gpu.nvidia.com"}
 	grows := func(a *running) float64 {
 		t.Helper()
-		first := a.accounts.Accrue()[account]
+		first := a.observers.accounts.Accrue()[account]
 		for {
-			switch next := a.accounts.Accrue(); {
+			switch next := a.observers.accounts.Accrue(); {
 			case next[account] > first && len(next) == 1:
 				return first
 			case t.Context().Err() != nil || len(next) > 1:
@@ -86,8 +86,8 @@ func TestTimeIsChargedToTheClassAfterARestart(t *testing.T) {
 		t.Errorf("%v seconds after the restart, %v before", after, before)
 	}
 	a.unprepare(t, c)
-	ended := a.accounts.Accrue()[account]
-	if again := a.accounts.Accrue()[account]; again != ended {
+	ended := a.observers.accounts.Accrue()[account]
+	if again := a.observers.accounts.Accrue()[account]; again != ended {
 		t.Errorf("%v seconds, and then %v of a claim that has ended", ended, again)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/inventory"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/ledger"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/telemetry"
@@ -36,8 +37,8 @@ type host struct {
 	hardware *hardware
 	// home is the agent's folder. The agent holds it until it has run.
 	home *home.Home
-	// boot identifies the boot of the machine.
-	boot   string
+	// bootID identifies the boot of the machine.
+	bootID string
 	specs  *cdi.Writer
 	limits memoryLimits
 }
@@ -52,7 +53,7 @@ func openNode(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	if err := c.checkDaemonSet(); err != nil {
 		return host{}, err
 	}
-	if h.boot, err = hw.machine.BootID(); err != nil {
+	if h.bootID, err = hw.machine.BootID(); err != nil {
 		return host{}, err
 	}
 	program, err := c.hookToInstall()
@@ -104,13 +105,13 @@ func newKnowledge(c *Config, h host) knowledge {
 		state:      known,
 		nodeConfig: c.newNodeConfig(h.home.NodeConfig, &known.Configuration),
 		features:   cluster.NewFeatures(cluster.ServerVersion(h.client), &known.Features),
-		consumers:  attribution.NewConsumers(cmp.Or(c.kernel, "/"), filepath.Dir(c.KubeletPluginsDir), c.driverDir(), plugin.MetadataFolder),
+		consumers:  attribution.NewConsumers(cmp.Or(c.kernel, "/"), filepath.Dir(c.KubeletPluginsDir), c.driverDir(), place.MetadataFolder),
 		scans:      telemetry.NewActivity(clock.RealClock{}, scanStuckAfter),
 	}
 	machine := h.hardware.machine
 	options := inventory.Options{
 		State: known, Hardware: timedHardware{h.hardware.Library, k.scans}, Bus: machine, DriverLoad: machine.DriverLoad, StaticMIG: c.MIG.Static,
-		Faults: h.home.Faults, BootID: h.boot, Clock: clock.RealClock{}, DeviceNodes: h.hardware.ensureDeviceNodes,
+		Faults: h.home.Faults, BootID: h.bootID, Clock: clock.RealClock{}, DeviceNodes: h.hardware.ensureDeviceNodes,
 	}
 	if h.podResources != nil {
 		options.External = c.externalSource(h.podResources, k.consumers)
@@ -162,7 +163,7 @@ func newClaims(ctx context.Context, c *Config, h host, k knowledge) (claims, err
 func (c *Config) ports(h host, k knowledge) ports.Node {
 	hw := h.hardware
 	node := ports.Node{
-		BootID: h.boot, Inventory: k.state, CDI: h.specs, MonitorNodes: hw.machine.MonitorNodes,
+		BootID: h.bootID, Inventory: k.state, CDI: h.specs, MonitorNodes: hw.machine.MonitorNodes,
 		Partitioning: &ports.Partitioning{
 			MIG: hw, CapabilityNodes: hw.machine.CapabilityNodes, Openers: k.consumers.Proc.Openers, Modes: h.home.MIGModes, Static: c.MIG.Static,
 			Kept: h.home.MIGDevices, Keep: func(name kind.Name) bool { return k.state.Configuration.Get().Followed.Keeps(name) },
@@ -206,8 +207,8 @@ func newObservers(ctx context.Context, c *Config, h host, k knowledge, held clai
 
 // serving has the parts that serve the kubelet.
 type serving struct {
-	kubelet *served
-	rivals  *plugin.Rivals
+	plugin *startedPlugin
+	rivals *place.Rivals
 	// rounds are the rounds of the reconciliation.
 	rounds    *telemetry.Activity
 	cdiFolder *cdi.Dir
@@ -216,8 +217,8 @@ type serving struct {
 // newServing returns the parts that serve the kubelet, before they serve.
 func newServing(c *Config, held claims) serving {
 	return serving{
-		kubelet:   newServed(),
-		rivals:    plugin.NewRivals(c.place(), held.metrics, clock.RealClock{}),
+		plugin:    newStartedPlugin(),
+		rivals:    place.NewRivals(c.place(), held.metrics, clock.RealClock{}),
 		rounds:    telemetry.NewActivity(clock.RealClock{}, plugin.StuckAfter),
 		cdiFolder: cdi.NewDir(c.CDIDir),
 	}

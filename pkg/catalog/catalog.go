@@ -107,7 +107,7 @@ func (c Catalog) Resources(node gpu.Node, held Held) resourceslice.DriverResourc
 	cut := c.cut(gpus)
 	groups := make([]group, len(gpus))
 	for i, g := range gpus {
-		o := c.on(node, links, g, cut[g.Address], held)
+		o := c.onGPU(node, links, g, cut[g.Address], held)
 		for _, k := range kind.All() {
 			name := kind.Name{Kind: k, Address: g.Address}
 			switch {
@@ -140,7 +140,7 @@ func (c Catalog) Attributes(node gpu.Node, name kind.Name) map[resourceapi.Quali
 	if i < 0 {
 		return nil
 	}
-	o := c.on(node, newNeighbourhood(node.GPUs), node.GPUs[i], false, nil)
+	o := c.onGPU(node, newNeighbourhood(node.GPUs), node.GPUs[i], false, nil)
 	if _, _, known := name.FindIn(o.gpu.MIG); name.IsPartition() && !known {
 		return nil
 	}

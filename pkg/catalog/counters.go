@@ -50,14 +50,14 @@ func partition(g gpu.GPU, candidates []part, foreign []gpu.Partition) ([]part, [
 		limits[i].total -= limits[i].takenBy(g.MIG.Profiles, foreign)
 	}
 	candidates = slices.DeleteFunc(candidates, func(p part) bool {
-		return slices.ContainsFunc(limits, func(r rule) bool { return r.of(p.profile) > r.total })
+		return slices.ContainsFunc(limits, func(r rule) bool { return r.taken(p.profile) > r.total })
 	})
 	counters := memoryCounters(candidates)
 	var others []counter
 	for _, r := range limits {
 		c := counter{name: r.name, total: r.total}
 		for _, p := range candidates {
-			c.takes = append(c.takes, r.of(p.profile))
+			c.takes = append(c.takes, r.taken(p.profile))
 		}
 		needed := heaviest(candidates, c.takes) > c.total
 		if needed && !slices.ContainsFunc(others, c.follows) {
@@ -80,37 +80,37 @@ func partition(g gpu.GPU, candidates []part, foreign []gpu.Partition) ([]part, [
 type rule struct {
 	name  string
 	total int
-	of    func(gpu.ProfileInfo) int // the amount that an instance takes
+	taken func(gpu.ProfileInfo) int // the amount that an instance takes
 }
 
 // rules returns the rules of a GPU with the profiles. Instances share an engine if
 // all instances of a profile together have more of it than the GPU; such an engine
 // is not a limit.
 func rules(profiles []gpu.ProfileInfo) []rule {
-	compute := rule{name: "compute", of: func(p gpu.ProfileInfo) int { return p.ComputeSlices }}
+	compute := rule{name: "compute", taken: func(p gpu.ProfileInfo) int { return p.ComputeSlices }}
 	for _, p := range profiles {
 		compute.total = max(compute.total, p.ComputeSlices*max(1, p.MaxInstances))
 	}
 	engines := []rule{
-		{name: "ofa", of: func(p gpu.ProfileInfo) int { return p.OFAs }},
-		{name: "jpeg", of: func(p gpu.ProfileInfo) int { return p.JPEGs }},
-		{name: "decoder", of: func(p gpu.ProfileInfo) int { return p.Decoders }},
-		{name: "encoder", of: func(p gpu.ProfileInfo) int { return p.Encoders }},
+		{name: "ofa", taken: func(p gpu.ProfileInfo) int { return p.OFAs }},
+		{name: "jpeg", taken: func(p gpu.ProfileInfo) int { return p.JPEGs }},
+		{name: "decoder", taken: func(p gpu.ProfileInfo) int { return p.Decoders }},
+		{name: "encoder", taken: func(p gpu.ProfileInfo) int { return p.Encoders }},
 	}
 	for i := range engines {
 		for _, p := range profiles {
-			engines[i].total = max(engines[i].total, engines[i].of(p))
+			engines[i].total = max(engines[i].total, engines[i].taken(p))
 		}
 	}
 	engines = slices.DeleteFunc(engines, func(r rule) bool {
-		return slices.ContainsFunc(profiles, func(p gpu.ProfileInfo) bool { return r.of(p)*p.MaxInstances > r.total })
+		return slices.ContainsFunc(profiles, func(p gpu.ProfileInfo) bool { return r.taken(p)*p.MaxInstances > r.total })
 	})
 	all := append([]rule{compute}, engines...)
 	for _, limited := range profiles {
 		all = append(all, rule{
 			name:  fmt.Sprintf("max-%d", limited.ID),
 			total: limited.MaxInstances,
-			of: func(p gpu.ProfileInfo) int {
+			taken: func(p gpu.ProfileInfo) int {
 				if p.Profile == limited.Profile {
 					return 1
 				}
@@ -125,7 +125,7 @@ func (r rule) takenBy(profiles []gpu.ProfileInfo, foreign []gpu.Partition) int {
 	taken := 0
 	for _, f := range foreign {
 		if i := slices.IndexFunc(profiles, func(p gpu.ProfileInfo) bool { return p.Profile == f.Profile }); i >= 0 {
-			taken += r.of(profiles[i])
+			taken += r.taken(profiles[i])
 		}
 	}
 	return taken

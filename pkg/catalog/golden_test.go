@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
@@ -173,7 +172,7 @@ func (tc goldenCase) slices(t *testing.T) []resourceapi.ResourceSlice {
 	// As the agent's flags have them by default.
 	tc.catalog.Shares.Smallest, tc.catalog.Shares.ServerMemory = 1<<30, 64<<20
 	tc.catalog.Conditions = tc.conditions
-	return controller.Slices("gpu.nvidia.com", tc.catalog.Pool, catalog.New(tc.catalog).Resources(node, nil))
+	return catalog.PrintedSlices("gpu.nvidia.com", tc.catalog.Pool, catalog.New(tc.catalog).Resources(node, nil))
 }
 
 // printed returns the List that --print-slices writes, and checks that it holds the
@@ -181,7 +180,7 @@ func (tc goldenCase) slices(t *testing.T) []resourceapi.ResourceSlice {
 func printed(t *testing.T, written []resourceapi.ResourceSlice) []byte {
 	t.Helper()
 	var list, indented bytes.Buffer
-	if err := controller.WriteList(&list, written); err != nil {
+	if err := catalog.WriteList(&list, written); err != nil {
 		t.Fatal(err)
 	}
 	compact := `{"kind":"List","apiVersion":"v1","metadata":{},"items":` + compactJSON(written) + "}\n"

@@ -171,7 +171,7 @@ func admits(g gpu.GPU, parts []part, foreign []gpu.Partition) bool {
 	return !slices.ContainsFunc(rules(g.MIG.Profiles), func(r rule) bool {
 		taken := r.takenBy(g.MIG.Profiles, foreign)
 		for _, p := range parts {
-			taken += r.of(p.profile)
+			taken += r.taken(p.profile)
 		}
 		return taken > r.total
 	})

@@ -84,9 +84,9 @@ func ParseMIGGPUs(s string) (int, error) {
 	return n, nil
 }
 
-// of returns the selected profiles of the GPU, small ones first: the scheduler takes
+// selected returns the selected profiles of the GPU, small ones first: the scheduler takes
 // the first device that satisfies a request, so the rest of the GPU stays large.
-func (m MIGProfiles) of(g gpu.GPU) []gpu.ProfileInfo {
+func (m MIGProfiles) selected(g gpu.GPU) []gpu.ProfileInfo {
 	known := slices.Clone(g.MIG.Profiles)
 	slices.SortStableFunc(known, func(a, b gpu.ProfileInfo) int {
 		return cmp.Or(cmp.Compare(a.ComputeSlices, b.ComputeSlices), cmp.Compare(a.MemoryBytes, b.MemoryBytes), cmp.Compare(a.Profile.Media, b.Profile.Media))
@@ -116,7 +116,7 @@ func (o MIGOffer) check(g gpu.GPU) error {
 	if err := use.CheckPartitioning(g, o.AllowReset); err != nil {
 		return err
 	}
-	if len(o.Profiles.of(g)) == 0 {
+	if len(o.Profiles.selected(g)) == 0 {
 		return errors.New("it has none of the profiles that are offered")
 	}
 	return nil
@@ -158,7 +158,7 @@ func (c Catalog) parts(g gpu.GPU, offered bool, held Held) ([]part, []counter) {
 	case c.fixed(g, offered):
 		parts = c.in.Partitions.admitted(g, held)
 	default:
-		for _, p := range c.in.MIG.Profiles.of(g) {
+		for _, p := range c.in.MIG.Profiles.selected(g) {
 			for _, placement := range p.Placements {
 				parts = append(parts, part{profile: p, placement: placement})
 			}

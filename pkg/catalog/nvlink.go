@@ -34,8 +34,8 @@ func newNeighbourhood(gpus []gpu.GPU) neighbourhood {
 	return n
 }
 
-// of returns how the GPU at the address is linked.
-func (n neighbourhood) of(address gpu.PCIAddress) kind.NVLink {
+// linksOf returns how the GPU at the address is linked.
+func (n neighbourhood) linksOf(address gpu.PCIAddress) kind.NVLink {
 	peers := make([]gpu.PCIAddress, len(n.peers[address]))
 	for i, peer := range n.peers[address] {
 		peers[i] = peer.Address

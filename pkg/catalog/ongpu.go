@@ -26,8 +26,8 @@ type onGPU struct {
 	counters []counter
 }
 
-func (c Catalog) on(node gpu.Node, links neighbourhood, g gpu.GPU, cut bool, held Held) onGPU {
-	o := onGPU{Catalog: c, node: node, links: links.of(g.Address), gpu: use.GPU{GPU: g, Conditions: c.in.Conditions[g.Address]}, held: held, cut: cut}
+func (c Catalog) onGPU(node gpu.Node, links neighbourhood, g gpu.GPU, cut bool, held Held) onGPU {
+	o := onGPU{Catalog: c, node: node, links: links.linksOf(g.Address), gpu: use.GPU{GPU: g, Conditions: c.in.Conditions[g.Address]}, held: held, cut: cut}
 	o.parts, o.counters = c.parts(g, cut, held)
 	// Only held devices are published if it is not known how the GPU should be offered.
 	unknown := c.in.HeldOnly || c.in.Offer.Partitions() && !c.in.MIG.Static && c.in.Partitions.lacks(g.Address)

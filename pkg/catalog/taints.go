@@ -37,14 +37,14 @@ func (c Catalog) taints(g use.GPU, name kind.Name, sharing use.Sharing, withdraw
 	if g.Cordoned && name.OnGPU() {
 		taints = append(taints, taint(v1alpha1.TaintCordoned, v1alpha1.CordonedByAdministrator))
 	}
-	for _, value := range c.in.InUse.of(g.GPU, name) {
+	for _, value := range c.in.InUse.valuesFor(g.GPU, name) {
 		external = append(external, taint(v1alpha1.TaintInUse, value))
 	}
 	return append(taints, external...)
 }
 
-// of returns the values for a device in ascending order.
-func (u InUse) of(g gpu.GPU, name kind.Name) []string {
+// valuesFor returns the values for a device in ascending order.
+func (u InUse) valuesFor(g gpu.GPU, name kind.Name) []string {
 	var values []string
 	for used, value := range u {
 		if used.Address == name.Address && (used == name || !kind.Apart(g.MIG, used, name)) && !slices.Contains(values, value) {

@@ -38,7 +38,7 @@
 //     restart of the kubelet.
 //   - Before a claim is undone, its processes must have ended; see checkEnded. A pod that was
 //     seen with the claim stays in its record until it has ended.
-//   - On request, [Manager.Strangers] lists foreign processes on held devices, and
+//   - On request, [Manager.ForeignProcesses] lists foreign processes on held devices, and
 //     [Manager.CheckLimits] containers without their memory limit.
 //
 // Some processes do not count: processes that have ended, MPS daemons and servers (the PID

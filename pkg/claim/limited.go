@@ -9,8 +9,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// Limited is a device of a claim whose containers have a memory limit.
-type Limited struct {
+// LimitedDevice is a device of a claim whose containers have a memory limit.
+type LimitedDevice struct {
 	Claim  Ref
 	Device kind.Name
 	// ID names the device in the folder of memory limits. A claim can have several
@@ -18,9 +18,9 @@ type Limited struct {
 	ID string
 }
 
-// Limited returns the devices of claims whose containers have a memory limit. The order
+// LimitedDevices returns the devices of claims whose containers have a memory limit. The order
 // is by namespace, name and UID of the claim, and by ID.
-func (m *Manager) Limited(ctx context.Context) ([]Limited, error) {
+func (m *Manager) LimitedDevices(ctx context.Context) ([]LimitedDevice, error) {
 	if m.options.Limits == nil {
 		return nil, nil
 	}
@@ -32,11 +32,11 @@ func (m *Manager) Limited(ctx context.Context) ([]Limited, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []Limited
+	var all []LimitedDevice
 	for _, h := range holders {
 		for _, id := range ids {
 			if injected, err := plan.ParseInjectionID(id); err == nil && injected.Claim == h.Claim.UID {
-				all = append(all, Limited{Claim: h.Claim, Device: injected.Device, ID: id})
+				all = append(all, LimitedDevice{Claim: h.Claim, Device: injected.Device, ID: id})
 			}
 		}
 	}

@@ -80,7 +80,7 @@ func TestTheDriverLimitsTheContainersOfShares(t *testing.T) {
 					t.Errorf("%s is in %s", text, spec)
 				}
 			}
-			limited, err := m.Limited(once())
+			limited, err := m.LimitedDevices(once())
 			must(t, err)
 			if len(limited) != hooks || hooks > 0 && (limited[0].Claim.Name != "c" || limited[0].Device.String() != c.piece.device || !strings.Contains(spec, limited[0].ID)) {
 				t.Errorf("%d hooks, and the devices %v are limited", hooks, limited)
@@ -214,7 +214,7 @@ func (w *world) specText(c *resourceapi.ResourceClaim) string {
 	return strings.Join(strings.Fields(string(data)), "")
 }
 
-func TestTheInventoryIsUpdatedBeforeEachAttempt(t *testing.T) {
+func TestTheInventoryIsUpdatedBeforeEachAttemptAndARepeatedOneIsReported(t *testing.T) {
 	w := newShareWorld(t, t.TempDir(), 1)
 	w.supervisor.err = gpu.ErrNotReady
 	attempts := 0
@@ -225,9 +225,11 @@ func TestTheInventoryIsUpdatedBeforeEachAttempt(t *testing.T) {
 			}
 		}
 	}
-	if _, err := w.start().Prepare(t.Context(), pieces("c", piece{device: "gpu-00-00", memory: "20Gi"})); err != nil {
+	var repeated error
+	if _, err := w.start().Prepare(t.Context(), pieces("c", piece{device: "gpu-00-00", memory: "20Gi"}), func(err error) { repeated = err }); err != nil {
 		t.Errorf("after %d attempts: %v", attempts, err)
 	}
+	wantError(t, "the repeated attempt", repeated, gpu.ErrNotReady)
 }
 
 // MPS limits the clients as well, by the whole limit of the container and no less: a driver
@@ -278,7 +280,7 @@ func (w *world) limitOccupied() *occupants {
 // admit notes that the hook has limited the container of each pod of a claim.
 func (w *world) admit(t *testing.T, m *claim.Manager, uid types.UID, id string) {
 	t.Helper()
-	all, err := m.Limited(t.Context())
+	all, err := m.LimitedDevices(t.Context())
 	must(t, err)
 	for _, l := range all {
 		if l.Claim.UID == uid {

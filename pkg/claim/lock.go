@@ -26,35 +26,37 @@ import (
 // for each other without polling.
 const pollInterval = 5 * time.Millisecond
 
-func claimLock(claim types.UID) string { return "claim-" + string(claim) }
+func claimLockName(claim types.UID) string { return "claim-" + string(claim) }
 
-// deviceLock returns the name of the lock that is held for all work on one device.
+// deviceLockName returns the name of the lock that is held for all work on one device.
 // That includes slow work such as the start of its MPS daemon. Seats share their GPU's
 // daemon, so they lock the GPU.
-func deviceLock(name kind.Name) string { return "device " + cmp.Or(name.MPSDaemon(), name).String() }
+func deviceLockName(name kind.Name) string {
+	return "device " + cmp.Or(name.MPSDaemon(), name).String()
+}
 
-// deviceLocks returns the names of the locks of the devices that are on a GPU.
-func deviceLocks(devices []kind.Name) []string {
+// deviceLockNames returns the names of the locks of the devices that are on a GPU.
+func deviceLockNames(devices []kind.Name) []string {
 	var locks []string
 	for _, name := range devices {
 		if name.OnGPU() {
-			locks = append(locks, deviceLock(name))
+			locks = append(locks, deviceLockName(name))
 		}
 	}
 	return locks
 }
 
-// gpuWideLock returns the name of the lock for work that affects a GPU's other
-// devices too. See [gpuWide].
-func gpuWideLock(address gpu.PCIAddress) string { return "all of " + address.DeviceName() }
+// gpuWideLockName returns the name of the lock for work that affects a GPU's other
+// devices too. See [gpuWideLock].
+func gpuWideLockName(address gpu.PCIAddress) string { return "all of " + address.DeviceName() }
 
-// gpuWide is the lock of some GPUs for work that affects all devices on them: finding
+// gpuWideLock is the lock of some GPUs for work that affects all devices on them: finding
 // conflicts in the records, and changing the MIG mode, partitions or the time slice.
 // A new claim is recorded before the lock is released, and the record of an undone
 // claim is deleted before the lock is released. So this work can rely on the records:
 // no other process changes them meanwhile. Slow work on one device, such as the start
 // of its MPS daemon, runs without this lock.
-type gpuWide struct {
+type gpuWideLock struct {
 	locks  *locks
 	gpus   []gpu.PCIAddress
 	unlock func() // nil if the lock is not held
@@ -62,20 +64,20 @@ type gpuWide struct {
 
 // take waits for the lock, and returns false if it was held already. The caller
 // holds the locks of its devices, and takes no other lock before release.
-func (w *gpuWide) take(ctx context.Context) (taken bool, err error) {
+func (w *gpuWideLock) take(ctx context.Context) (taken bool, err error) {
 	if w.unlock != nil {
 		return false, nil
 	}
 	names := make([]string, len(w.gpus))
 	for i, address := range w.gpus {
-		names[i] = gpuWideLock(address)
+		names[i] = gpuWideLockName(address)
 	}
 	w.unlock, err = w.locks.lock(ctx, names...)
 	return err == nil, err
 }
 
 // release releases the lock if it is held.
-func (w *gpuWide) release() {
+func (w *gpuWideLock) release() {
 	if w.unlock != nil {
 		w.unlock()
 		w.unlock = nil
@@ -125,7 +127,7 @@ func (l *locks) lock(ctx context.Context, names ...string) (unlock func(), err e
 		}
 	}
 	for _, name := range slices.Compact(names) {
-		release, err := l.one(ctx, name)
+		release, err := l.lockOne(ctx, name)
 		if err != nil {
 			unlock()
 			return nil, fmt.Errorf("wait for other work on %s: %w", name, err)
@@ -135,31 +137,30 @@ func (l *locks) lock(ctx context.Context, names ...string) (unlock func(), err e
 	return unlock, nil
 }
 
-// try takes one lock if it is free, and returns ok = false if not.
-func (l *locks) try(ctx context.Context, name string) (unlock func(), ok bool, err error) {
+// tryLock takes one lock if it is free, and returns ok = false if not.
+func (l *locks) tryLock(ctx context.Context, name string) (unlock func(), ok bool, err error) {
 	now, cancel := context.WithCancel(ctx)
 	cancel()
-	unlock, err = l.one(now, name)
+	unlock, err = l.lockOne(now, name)
 	if errors.Is(err, gpu.ErrTimeout) {
 		return nil, false, nil
 	}
 	return unlock, err == nil, err
 }
 
-// one takes one lock. If ctx has ended, one still takes a lock that is
-// free.
-func (l *locks) one(ctx context.Context, name string) (func(), error) {
+// lockOne takes one lock. If ctx has ended, it still takes a lock that is free.
+func (l *locks) lockOne(ctx context.Context, name string) (func(), error) {
 	leave, err := l.enter(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	if err := lockByte(ctx, l.file, name); err != nil {
+	if err := waitForByteLock(ctx, l.file, name); err != nil {
 		leave()
 		return nil, err
 	}
 	return func() {
 		// Unlocking cannot fail: the file is open and has the lock.
-		_ = control(l.file, name, unix.F_UNLCK)
+		_ = setByteLock(l.file, name, unix.F_UNLCK)
 		leave()
 	}, nil
 }
@@ -195,11 +196,11 @@ func (l *locks) enter(ctx context.Context, name string) (leave func(), err error
 	return func() { <-q.holder; forget() }, nil
 }
 
-// lockByte waits until no other open file has a conflicting lock of the name, and
+// waitForByteLock waits until no other open file has a conflicting lock of the name, and
 // takes the lock.
-func lockByte(ctx context.Context, file *os.File, name string) error {
+func waitForByteLock(ctx context.Context, file *os.File, name string) error {
 	for {
-		err := control(file, name, unix.F_WRLCK)
+		err := setByteLock(file, name, unix.F_WRLCK)
 		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) {
 			return err
 		}
@@ -211,9 +212,9 @@ func lockByte(ctx context.Context, file *os.File, name string) error {
 	}
 }
 
-// control locks or unlocks the byte of a name. The lock belongs to the open file,
+// setByteLock locks or unlocks the byte of a name. The lock belongs to the open file,
 // not to the calling thread.
-func control(file *os.File, name string, lockType int16) error {
+func setByteLock(file *os.File, name string, lockType int16) error {
 	offset := offsetOf(name)
 	for {
 		err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: lockType, Start: offset, Len: 1})

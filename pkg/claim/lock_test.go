@@ -56,7 +56,7 @@ func TestLocksExcludeGoroutinesAndProcesses(t *testing.T) {
 // isFree reports whether another process can take a lock exclusively.
 func isFree(t *testing.T, path, name string) bool {
 	t.Helper()
-	unlock, ok, err := process(t, path).try(t.Context(), name)
+	unlock, ok, err := process(t, path).tryLock(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,12 +70,12 @@ func isFree(t *testing.T, path, name string) bool {
 // ones.
 func TestALockThatIsNotReachedLeavesNoEarlierOneBehind(t *testing.T) {
 	taken := kindtest.Name("gpu-1b-00-mig-1g-10gb-0")
-	wanted := deviceLocks([]kind.Name{kindtest.Name("gpu-07-00"), taken})
+	wanted := deviceLockNames([]kind.Name{kindtest.Name("gpu-07-00"), taken})
 	for name, same := range map[string]bool{"same process": true, "another process": false} {
 		t.Run(name, func(t *testing.T) {
 			path := t.TempDir() + "/lock"
 			here := process(t, path)
-			unlock, err := here.lock(t.Context(), deviceLock(taken))
+			unlock, err := here.lock(t.Context(), deviceLockName(taken))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -90,7 +90,7 @@ func TestALockThatIsNotReachedLeavesNoEarlierOneBehind(t *testing.T) {
 					t.Errorf("%s: %v, want %v that names the device", when, err, gpu.ErrTimeout)
 				}
 			}
-			if _, ok, err := waiting.try(t.Context(), deviceLock(taken)); ok || err != nil {
+			if _, ok, err := waiting.tryLock(t.Context(), deviceLockName(taken)); ok || err != nil {
 				t.Errorf("try gave %t, %v for a device that is taken", ok, err)
 			}
 			if name := "device gpu-07-00"; !isFree(t, path, name) {
@@ -113,17 +113,17 @@ func TestSeatsTakeTheLockOfTheirGPU(t *testing.T) {
 	path := t.TempDir() + "/lock"
 	here, there := process(t, path), process(t, path)
 	address := gpu.PCIAddress{Bus: 0x1b}
-	unlock, err := here.lock(t.Context(), deviceLock(kindtest.Name("gpu-1b-00-seat")))
+	unlock, err := here.lock(t.Context(), deviceLockName(kindtest.Name("gpu-1b-00-seat")))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []kind.Name{kind.Whole(address), {Kind: kind.Seat, Address: address}} {
-		if _, ok, err := there.try(t.Context(), deviceLock(name)); ok || err != nil {
+		if _, ok, err := there.tryLock(t.Context(), deviceLockName(name)); ok || err != nil {
 			t.Errorf("try gave %t, %v for %s", ok, err, name)
 		}
 	}
 	unlock()
-	if _, ok, err := there.try(t.Context(), deviceLock(kind.Whole(address))); !ok || err != nil {
+	if _, ok, err := there.tryLock(t.Context(), deviceLockName(kind.Whole(address))); !ok || err != nil {
 		t.Errorf("try gave %t, %v after the seats were unlocked", ok, err)
 	}
 }

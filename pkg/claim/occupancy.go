@@ -53,7 +53,7 @@ type Occupancy struct {
 	KubeletPods func() (map[types.UID][]types.UID, error)
 	// Admitted returns the IDs of the containers that have a memory limit by a device of a
 	// claim. The driver confirms the limit. It may include containers that have ended. device
-	// is an ID of [Limited]. The error wraps [gpu.ErrNotFound] if containers of the device have
+	// is an ID of [LimitedDevice]. The error wraps [gpu.ErrNotFound] if containers of the device have
 	// no limit. It is nil if the limits of containers cannot be read.
 	Admitted func(ctx context.Context, device string) (containers []string, err error)
 	// Pods reads from the API server the pods that a claim is reserved for. It
@@ -152,7 +152,7 @@ func (m *Manager) usersOfDevice(ctx context.Context, name kind.Name, users []use
 // More pods may use a prepared claim later without any call to the agent. So if an
 // unknown pod uses a device that other claims share, and their pods have not been read
 // from the API server yet, the error is an unknownPod.
-func (m *Manager) checkUnused(ctx context.Context, j *job, asked answers) error {
+func (m *Manager) checkUnused(ctx context.Context, j *job, fromAPI podsOfClaims) error {
 	if m.options.Occupancy == nil {
 		return nil
 	}
@@ -180,7 +180,7 @@ func (m *Manager) checkUnused(ctx context.Context, j *job, asked answers) error 
 		if err != nil {
 			return err
 		}
-		if err := m.checkStrangers(j, d, onDevice, others, asked); err != nil {
+		if err := m.checkForeign(j, d, onDevice, others, fromAPI); err != nil {
 			return fmt.Errorf("device %s: %w", d.Name, err)
 		}
 	}
@@ -197,7 +197,7 @@ func gpusOfNames(names []kind.Name) []gpu.PCIAddress {
 	return addresses
 }
 
-func (m *Manager) checkStrangers(j *job, d plan.Device, onDevice []user, others []journal.Holder, asked answers) error {
+func (m *Manager) checkForeign(j *job, d plan.Device, onDevice []user, others []journal.Holder, fromAPI podsOfClaims) error {
 	sharing := slices.DeleteFunc(slices.Clone(others), func(h journal.Holder) bool {
 		return !slices.ContainsFunc(h.Devices, func(o plan.Device) bool { return o.Name == d.Name })
 	})
@@ -214,14 +214,14 @@ func (m *Manager) checkStrangers(j *job, d plan.Device, onDevice []user, others 
 		u.unknown = errors.Join(u.unknown, err)
 		var unanswered error
 		if u.PodUID != "" && len(sharing) > 0 {
-			if asked == nil {
+			if fromAPI == nil {
 				return unknownPod{sharing: refsOf(sharing)}
 			}
-			if slices.ContainsFunc(sharing, func(h journal.Holder) bool { return belongs(asked[h.Claim.UID].pods) }) {
+			if slices.ContainsFunc(sharing, func(h journal.Holder) bool { return belongs(fromAPI[h.Claim.UID].pods) }) {
 				continue
 			}
 			for _, h := range sharing {
-				unanswered = errors.Join(unanswered, asked[h.Claim.UID].err)
+				unanswered = errors.Join(unanswered, fromAPI[h.Claim.UID].err)
 			}
 		}
 		details := []any{"pid", u.PID, "command", u.Command, "podUID", u.PodUID, "containerID", u.ContainerID, "holders", refsOf(sharing)}
@@ -287,26 +287,26 @@ func (unknownPod) Error() string {
 
 func (unknownPod) Unwrap() error { return gpu.ErrInUse }
 
-// answers are the pods of claims as the API server returned them, by claim UID.
-type answers map[types.UID]answer
+// podsOfClaims are the pods of claims as the API server returned them, by claim UID.
+type podsOfClaims map[types.UID]podsOfClaim
 
-type answer struct {
+type podsOfClaim struct {
 	pods []types.UID
 	err  error
 }
 
-// ask reads from the API server the pods that the claims are reserved for. The caller
+// readPods reads from the API server the pods that the claims are reserved for. The caller
 // holds no lock.
-func (m *Manager) ask(ctx context.Context, claims []Ref) answers {
+func (m *Manager) readPods(ctx context.Context, claims []Ref) podsOfClaims {
 	ctx, cancel := context.WithTimeout(ctx, hardwarePatience)
 	defer cancel()
 	var mu sync.Mutex
-	all := make(answers, len(claims))
+	all := make(podsOfClaims, len(claims))
 	inParallel(len(claims), parallelReads, func(i int) {
 		pods, err := m.options.Occupancy.Pods(ctx, claims[i])
 		mu.Lock()
 		defer mu.Unlock()
-		all[claims[i].UID] = answer{pods, err}
+		all[claims[i].UID] = podsOfClaim{pods, err}
 	})
 	return all
 }

@@ -188,7 +188,7 @@ func logged(ctx context.Context) (context.Context, *bytes.Buffer) {
 }
 
 // After a forced deletion only the hardware lists the process.
-func TestADeviceIsNotHandedOutWhileAStrangersProcessIsOnIt(t *testing.T) {
+func TestADeviceIsNotHandedOutWhileAForeignProcessIsOnIt(t *testing.T) {
 	const part = "gpu-00-00"
 	for name, c := range map[string]struct {
 		wanted  *resourceapi.ResourceClaim
@@ -249,7 +249,7 @@ func TestADeviceIsNotHandedOutWhileAStrangersProcessIsOnIt(t *testing.T) {
 				o.pods["uid-a"] = []types.UID{"pod-a", "pod-late"}
 			},
 		},
-		"a share of a GPU with a stranger": {
+		"a share of a GPU with a foreign process": {
 			wanted:  pieces("c", piece{device: part, memory: "10Gi"}),
 			holders: []*resourceapi.ResourceClaim{usedBy(pieces("a", piece{device: part, memory: "10Gi"}), "pod-a")},
 			runs:    func(o *occupants) { o.runs(0, 41, "pod-a"); o.runs(0, 4711, "pod-gone") }, refused: true,
@@ -271,7 +271,7 @@ func TestADeviceIsNotHandedOutWhileAStrangersProcessIsOnIt(t *testing.T) {
 				o.apiErr = errors.New("no API server is needed")
 			},
 		},
-		"a share next to a share that a PodGroup uses, and a stranger": {
+		"a share next to a share that a PodGroup uses, and a foreign process": {
 			wanted:  pieces("c", piece{device: part, memory: "10Gi"}),
 			holders: []*resourceapi.ResourceClaim{usedByGroup(pieces("a", piece{device: part, memory: "10Gi"}))},
 			runs: func(o *occupants) {
@@ -302,7 +302,7 @@ func TestADeviceIsNotHandedOutWhileAStrangersProcessIsOnIt(t *testing.T) {
 			holders: []*resourceapi.ResourceClaim{usedBy(pieces("a", piece{device: part + "-ts"}), "pod-a")},
 			runs:    func(o *occupants) { o.runs(0, 4711, "pod-a") },
 		},
-		"a time slice of a GPU with a stranger": {
+		"a time slice of a GPU with a foreign process": {
 			wanted:  pieces("c", piece{device: part + "-ts"}),
 			holders: []*resourceapi.ResourceClaim{usedBy(pieces("a", piece{device: part + "-ts"}), "pod-a")},
 			runs:    func(o *occupants) { o.runs(0, 4711, "pod-gone") }, refused: true,
@@ -647,7 +647,7 @@ func TestACallEndsBeforeTheKubeletsDeadline(t *testing.T) {
 				m := w.start()
 				o.runs(0, 4711, "pod-gone")
 				for name, prepare := range map[string]func(context.Context) error{
-					"a stranger": func(ctx context.Context) error {
+					"a foreign process": func(ctx context.Context) error {
 						_, err := m.Prepare(ctx, newClaim("c", "gpu-00-00"))
 						return err
 					},
@@ -793,16 +793,16 @@ func (h hungDaemon) EnsureMPS(ctx context.Context, d gpu.MPSDaemon) (gpu.MPSDirs
 	return h.supervisor.EnsureMPS(ctx, d)
 }
 
-func TestStrangersOnHeldDevices(t *testing.T) {
+func TestForeignProcessesOnHeldDevices(t *testing.T) {
 	const part = "gpu-00-00"
-	stranger := []claim.Stranger{{Device: kindtest.Name(part), Claims: []types.UID{"uid-a", "uid-b"}, PID: 4711}}
+	process := []claim.ForeignProcess{{Device: kindtest.Name(part), Claims: []types.UID{"uid-a", "uid-b"}, PID: 4711}}
 	seen := []kind.Name{kindtest.Name(part)}
 	for name, c := range map[string]struct {
 		runs func(*occupants)
 		// unread is a claim that could not be compared with the API server.
 		unread types.UID
-		want   []claim.Stranger
-		// unknown is set if there may be strangers that are not found.
+		want   []claim.ForeignProcess
+		// unknown is set if there may be foreign processes that are not found.
 		unknown bool
 		// blind is set if the agent does not see the processes of pods.
 		blind bool
@@ -817,7 +817,7 @@ func TestStrangersOnHeldDevices(t *testing.T) {
 			o.runs(0, 4711, "pod-group")
 			o.consumers["uid-b"] = []types.UID{"pod-group"}
 		}},
-		"a process of another pod":           {runs: func(o *occupants) { o.runs(0, 4711, "pod-gone") }, want: stranger},
+		"a process of another pod":           {runs: func(o *occupants) { o.runs(0, 4711, "pod-gone") }, want: process},
 		"a program of the host":              {runs: func(o *occupants) { o.runs(0, 4711, "") }},
 		"a pod that monitors all GPUs":       {runs: func(o *occupants) { o.runs(0, 4711, "pod-m") }},
 		"another pod on a GPU without claim": {runs: func(o *occupants) { o.runs(1, 4711, "pod-gone") }},
@@ -862,9 +862,9 @@ func TestStrangersOnHeldDevices(t *testing.T) {
 				}
 			}
 			ctx, log := logged(t.Context())
-			got, checked, err := m.Strangers(ctx, compared)
+			got, checked, err := m.ForeignProcesses(ctx, compared)
 			if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
-				t.Errorf("%v, strangers (-want +got):\n%s", err, diff)
+				t.Errorf("%v, foreign processes (-want +got):\n%s", err, diff)
 			}
 			want := seen
 			if c.unknown {

@@ -66,9 +66,9 @@ func (stable) fromPrepared(ctx context.Context, m *Manager, j *job) (bool, error
 type prepared struct {
 	allocation plan.Allocation
 	inputs     plan.Inputs
-	// asked are the pods of other claims; nil if they were not read from the API
+	// fromAPI are the pods of other claims; nil if they were not read from the API
 	// server.
-	asked answers
+	fromAPI podsOfClaims
 }
 
 func (to prepared) devices() plan.Plan { return to.allocation.Plan() }
@@ -158,12 +158,12 @@ func (m *Manager) reach(ctx context.Context, claim types.UID, to target) (*journ
 		held = r.Plan
 	}
 	devices := slices.Concat(held.Names(), to.devices().Names())
-	unlock, err := m.locks.lock(ctx, deviceLocks(devices)...)
+	unlock, err := m.locks.lock(ctx, deviceLockNames(devices)...)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	wide := &gpuWide{locks: m.locks, gpus: gpusOfNames(devices)}
+	wide := &gpuWideLock{locks: m.locks, gpus: gpusOfNames(devices)}
 	defer wide.release()
 
 	j := &job{Work: step.Work{Record: r, Others: m.journal.Others(claim)}, claim: claim, wide: wide}

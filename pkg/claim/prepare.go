@@ -34,10 +34,10 @@ const (
 	exitPatience = 5 * time.Second
 )
 
-// within limits a call so that it can undo its steps and respond in time. The
+// withCallTimeout limits a call so that it can undo its steps and respond in time. The
 // kubelet's deadline is the deadline of ctx. At least two thirds of the time are left
 // for the call itself.
-func within(ctx context.Context) (context.Context, context.CancelFunc) {
+func withCallTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := patience
 	if deadline, ok := ctx.Deadline(); ok {
 		left := time.Until(deadline)
@@ -57,34 +57,18 @@ func within(ctx context.Context) (context.Context, context.CancelFunc) {
 // and the claim keeps its devices until a later undo succeeds. Errors are written for
 // the events of a pod.
 //
-// The logger in ctx should name the claim, here and in [Manager.Unprepare].
-func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]Device, error) {
-	ctx, cancel := within(ctx)
+// The functions onRetry are called with the error of each attempt that is repeated. They must not
+// block. The logger in ctx should name the claim, here and in [Manager.Unprepare].
+func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim, onRetry ...func(error)) ([]Device, error) {
+	ctx, cancel := withCallTimeout(ctx)
 	defer cancel()
-	devices, err := m.prepareInTime(ctx, claim)
+	devices, err := m.prepareInTime(ctx, claim, onRetry)
 	logRefusal(ctx, err)
 	return devices, err
 }
 
-// retryKey is the key of the function of [NotifyRetry] in a context.
-type retryKey struct{}
-
-// NotifyRetry returns a context for [Manager.Prepare]. Each attempt that fails and is repeated
-// calls notify with its error. notify must not block.
-func NotifyRetry(ctx context.Context, notify func(error)) context.Context {
-	return context.WithValue(ctx, retryKey{}, notify)
-}
-
-// RetryOf returns the function of [NotifyRetry], or one that does nothing.
-func RetryOf(ctx context.Context) func(error) {
-	if notify, ok := ctx.Value(retryKey{}).(func(error)); ok {
-		return notify
-	}
-	return func(error) {}
-}
-
 // prepareInTime retries transient errors until ctx ends.
-func (m *Manager) prepareInTime(ctx context.Context, claim *resourceapi.ResourceClaim) ([]Device, error) {
+func (m *Manager) prepareInTime(ctx context.Context, claim *resourceapi.ResourceClaim, onRetry []func(error)) ([]Device, error) {
 	var before error
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		m.options.BeforePrepare(ctx)
@@ -101,7 +85,9 @@ func (m *Manager) prepareInTime(ctx context.Context, claim *resourceapi.Resource
 		}
 		before = err
 		klog.FromContext(ctx).V(2).Info("Will try again", "after", pause, "err", err)
-		RetryOf(ctx)(err)
+		for _, notify := range onRetry {
+			notify(err)
+		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -124,18 +110,18 @@ func (m *Manager) prepareOnce(ctx context.Context, claim *resourceapi.ResourceCl
 	devices, err := m.prepare(ctx, claim, nil)
 	var unknown unknownPod
 	if errors.As(err, &unknown) {
-		return m.prepare(ctx, claim, m.ask(ctx, unknown.sharing))
+		return m.prepare(ctx, claim, m.readPods(ctx, unknown.sharing))
 	}
 	return devices, err
 }
 
-func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, asked answers) ([]Device, error) {
+func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, fromAPI podsOfClaims) ([]Device, error) {
 	settings := m.settings()
 	allocation, err := settings.AllocationOf(claim)
 	if err != nil {
 		return nil, err
 	}
-	var to target = prepared{allocation: allocation, inputs: m.inputs(ctx, settings, allocation), asked: asked}
+	var to target = prepared{allocation: allocation, inputs: m.inputs(ctx, settings, allocation), fromAPI: fromAPI}
 	if len(to.devices().Devices) == 0 {
 		to = absent{}
 	}
@@ -180,6 +166,11 @@ func (m *Manager) inputs(ctx context.Context, settings plan.Settings, allocation
 	return in
 }
 
+// ReservedPods returns the pods that a claim is reserved for.
+func ReservedPods(claim *resourceapi.ResourceClaim) []resourceapi.ResourceClaimConsumerReference {
+	return plan.ReservedPods(claim)
+}
+
 // PodsOf returns the UIDs of the pods that a claim is reserved for.
 func PodsOf(claim *resourceapi.ResourceClaim) []types.UID { return plan.PodsOf(claim) }
 
@@ -191,7 +182,7 @@ func PodsOf(claim *resourceapi.ResourceClaim) []types.UID { return plan.PodsOf(c
 // another process uses, and then returns an error that wraps [gpu.ErrInUse]. The caller has
 // stopped the containers of the claim.
 func (m *Manager) Unprepare(ctx context.Context, claim types.UID) error {
-	ctx, cancel := within(ctx)
+	ctx, cancel := withCallTimeout(ctx)
 	defer cancel()
 	giveUp := time.After(exitPatience)
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
@@ -212,7 +203,7 @@ func (m *Manager) Unprepare(ctx context.Context, claim types.UID) error {
 
 // reachLocked is reach for callers that do not hold the lock of the claim.
 func (m *Manager) reachLocked(ctx context.Context, claim types.UID, to target) (*journal.Record, error) {
-	unlock, err := m.locks.lock(ctx, claimLock(claim))
+	unlock, err := m.locks.lock(ctx, claimLockName(claim))
 	if err != nil {
 		return nil, err
 	}

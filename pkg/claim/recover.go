@@ -99,7 +99,7 @@ func (m *Manager) sweep(ctx context.Context, s step.Step) ([]string, error) {
 	slices.SortFunc(names, kind.Compare)
 	done := make([]bool, len(names))
 	err := recoverAll(ctx, len(names), func(ctx context.Context, i int) error {
-		unlock, ok, err := m.tryFor(ctx, s, names[i])
+		unlock, ok, err := m.tryLockFor(ctx, s, names[i])
 		if err == nil && ok {
 			defer unlock()
 			done[i], err = sweeper.Sweep(ctx, names[i], m.journal.Others(""))
@@ -118,12 +118,12 @@ func (m *Manager) sweep(ctx context.Context, s step.Step) ([]string, error) {
 	return swept, errors.Join(unread, err)
 }
 
-// tryFor takes the lock for sweeping a step, if the lock is free.
-func (m *Manager) tryFor(ctx context.Context, s step.Step, name kind.Name) (unlock func(), ok bool, err error) {
+// tryLockFor takes the lock for sweeping a step, if the lock is free.
+func (m *Manager) tryLockFor(ctx context.Context, s step.Step, name kind.Name) (unlock func(), ok bool, err error) {
 	if s.GPUWide() {
-		return m.locks.try(ctx, gpuWideLock(name.Address))
+		return m.locks.tryLock(ctx, gpuWideLockName(name.Address))
 	}
-	return m.locks.try(ctx, deviceLock(name))
+	return m.locks.tryLock(ctx, deviceLockName(name))
 }
 
 // recoverAll calls one for every number below n in parallel, and joins the errors
@@ -150,7 +150,7 @@ func (r *Report) add(more Report) {
 
 // recoverClaim brings one claim to a known state and adds it to the report.
 func (m *Manager) recoverClaim(ctx context.Context, claim types.UID, report *Report) error {
-	unlock, ok, err := m.locks.try(ctx, claimLock(claim))
+	unlock, ok, err := m.locks.tryLock(ctx, claimLockName(claim))
 	if err != nil {
 		return err
 	}

@@ -14,15 +14,15 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 )
 
-// Unneeded returns why this node need not hold a claim any longer, or "" if it must.
+// WhyUnneeded returns why this node need not hold a claim any longer, or "" if it must.
 // held is the claim as [Manager.Held] listed it, and object is the claim as read from
 // the API server after that. object is nil if the claim does not exist there.
-func (m *Manager) Unneeded(held Claim, object *resourceapi.ResourceClaim) string {
-	return held.Unneeded(object, m.options.DriverName, m.options.PoolName)
+func (m *Manager) WhyUnneeded(held Claim, object *resourceapi.ResourceClaim) string {
+	return held.WhyUnneeded(object, m.options.DriverName, m.options.PoolName)
 }
 
-// Unneeded is like [Manager.Unneeded], on a node that publishes the pool of the driver.
-func (h Claim) Unneeded(object *resourceapi.ResourceClaim, driver, pool string) string {
+// WhyUnneeded is like [Manager.WhyUnneeded], on a node that publishes the pool of the driver.
+func (h Claim) WhyUnneeded(object *resourceapi.ResourceClaim, driver, pool string) string {
 	switch {
 	case object == nil:
 		return "the claim is gone"
@@ -30,21 +30,21 @@ func (h Claim) Unneeded(object *resourceapi.ResourceClaim, driver, pool string) 
 		return "another claim has taken its name"
 	case object.Status.Allocation == nil:
 		return "the claim is not allocated any more"
-	case !h.allocatedAs(driver, pool, object.Status.Allocation.Devices.Results):
+	case !h.isAllocatedAs(driver, pool, object.Status.Allocation.Devices.Results):
 		return "the claim is allocated other devices"
 	}
 	return ""
 }
 
-// allocatedAs reports whether the results of this driver on this node are the held
+// isAllocatedAs reports whether the results of this driver on this node are the held
 // devices in order.
-func (h Claim) allocatedAs(driver, pool string, results []resourceapi.DeviceRequestAllocationResult) bool {
+func (h Claim) isAllocatedAs(driver, pool string, results []resourceapi.DeviceRequestAllocationResult) bool {
 	n := 0
 	for _, result := range results {
 		if result.Driver != driver || result.Pool != pool {
 			continue
 		}
-		if n == len(h.Devices) || !h.is(h.Devices[n], result) {
+		if n == len(h.Devices) || !h.matches(h.Devices[n], result) {
 			return false
 		}
 		n++
@@ -52,22 +52,22 @@ func (h Claim) allocatedAs(driver, pool string, results []resourceapi.DeviceRequ
 	return n == len(h.Devices)
 }
 
-// is reports whether a device of the claim is the device of an allocation result. For
+// matches reports whether a device of the claim is the device of an allocation result. For
 // a claim without a record only the device name and, for a share, the share ID are
 // known from the CDI spec.
-func (h Claim) is(d Device, result resourceapi.DeviceRequestAllocationResult) bool {
+func (h Claim) matches(d Device, result resourceapi.DeviceRequestAllocationResult) bool {
 	if h.Phase == Unrecorded {
 		return d.Name.String() == result.Device && (d.ShareID == nil || result.ShareID != nil && *d.ShareID == *result.ShareID)
 	}
 	return d.Request == result.Request && d.Pool == result.Pool && d.Name.String() == result.Device && plan.IsSameShare(d.ShareID, result.ShareID)
 }
 
-// Observe records the pods of a claim that this node needs: more pods may use a prepared
-// claim without any call to the agent. See [Manager.Unneeded] for held and object. It
+// RecordPods records the pods of a claim that this node needs: more pods may use a prepared
+// claim without any call to the agent. See [Manager.WhyUnneeded] for held and object. It
 // forgets pods for which the claim is no longer reserved, which the kubelet has forgotten,
 // and of which no process lives. It does nothing if the record has changed since it was
 // listed, or if another call has the lock of the claim.
-func (m *Manager) Observe(ctx context.Context, held Claim, object *resourceapi.ResourceClaim) error {
+func (m *Manager) RecordPods(ctx context.Context, held Claim, object *resourceapi.ResourceClaim) error {
 	if held.Phase != Prepared || !m.SeesPods() {
 		return nil
 	}
@@ -90,7 +90,7 @@ func (m *Manager) Observe(ctx context.Context, held Claim, object *resourceapi.R
 		}
 		ended[pod] = !lives
 	}
-	unlock, ok, err := m.locks.try(ctx, claimLock(held.UID))
+	unlock, ok, err := m.locks.tryLock(ctx, claimLockName(held.UID))
 	if err != nil || !ok {
 		return err
 	}
@@ -125,7 +125,7 @@ func (m *Manager) RecordConsumers(ctx context.Context) error {
 
 // addPods adds pods to the record of a claim if its lock is free.
 func (m *Manager) addPods(ctx context.Context, claim types.UID, pods []types.UID) error {
-	unlock, ok, err := m.locks.try(ctx, claimLock(claim))
+	unlock, ok, err := m.locks.tryLock(ctx, claimLockName(claim))
 	if err != nil || !ok {
 		return err
 	}
@@ -153,7 +153,7 @@ func isSubset(pods, all []types.UID) bool {
 }
 
 // Release unprepares a claim that this node no longer needs, and reports whether it
-// did. See [Manager.Unneeded] for held and object.
+// did. See [Manager.WhyUnneeded] for held and object.
 //
 // The object is about the listed claim. So Release takes the lock of the claim and does
 // nothing if the record has changed since, or if another call has the lock. The caller
@@ -162,11 +162,11 @@ func isSubset(pods, all []types.UID) bool {
 // [gpu.ErrInUse] while there are any. And it returns an error if a GPU of the claim does
 // not list its processes.
 func (m *Manager) Release(ctx context.Context, held Claim, object *resourceapi.ResourceClaim) (released bool, err error) {
-	why := m.Unneeded(held, object)
+	why := m.WhyUnneeded(held, object)
 	if why == "" {
 		return false, nil
 	}
-	unlock, ok, err := m.locks.try(ctx, claimLock(held.UID))
+	unlock, ok, err := m.locks.tryLock(ctx, claimLockName(held.UID))
 	if err != nil || !ok {
 		return false, err
 	}

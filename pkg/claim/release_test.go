@@ -184,7 +184,7 @@ func TestAClaimIsKeptWhileAProcessOfItsPodsLives(t *testing.T) {
 					}
 					must(t, errOf(m.Prepare(t.Context(), c.claim)))
 					if c.late {
-						must(t, m.Observe(t.Context(), w.listed(t.Context(), m), late))
+						must(t, m.RecordPods(t.Context(), w.listed(t.Context(), m), late))
 					}
 					held := w.listed(t.Context(), m)
 					if c.living != nil {
@@ -298,7 +298,7 @@ func TestAPodThatWasSeenOnceKeepsTheClaim(t *testing.T) {
 					must(t, m.RecordConsumers(t.Context()))
 					see(o)
 					must(t, m.RecordConsumers(t.Context()))
-					must(t, m.Observe(t.Context(), w.listed(t.Context(), m), c))
+					must(t, m.RecordPods(t.Context(), w.listed(t.Context(), m), c))
 					end := func() (err error) {
 						if by == "the kubelet" {
 							return m.Unprepare(t.Context(), c.UID)
@@ -330,7 +330,7 @@ func TestAClaimRemembersAPodThatTheKubeletKnows(t *testing.T) {
 	must(t, errOf(m.Prepare(once(), c)))
 	for _, want := range [][]types.UID{{"pod-of-group"}, nil} {
 		must(t, m.RecordConsumers(t.Context()))
-		must(t, m.Observe(t.Context(), w.listed(t.Context(), m), c))
+		must(t, m.RecordPods(t.Context(), w.listed(t.Context(), m), c))
 		wantSame(t, "pods of the claim", want, w.listed(t.Context(), m).Pods)
 		o.kubelet = map[types.UID][]types.UID{}
 	}
@@ -347,11 +347,11 @@ func TestAClaimForgetsPodsThatHaveEnded(t *testing.T) {
 		must(t, errOf(m.Prepare(once(), usedBy(c, pod))))
 	}
 	stale := w.listed(t.Context(), m)
-	must(t, m.Observe(t.Context(), stale, usedBy(c, "pod-now", "pod-next")))
+	must(t, m.RecordPods(t.Context(), stale, usedBy(c, "pod-now", "pod-next")))
 	want := []types.UID{"pod-forced", "pod-next", "pod-now"}
 	wantSame(t, "pods of the claim", want, w.listed(t.Context(), m).Pods)
 	// An older comparison knows nothing of newer pods.
-	must(t, m.Observe(t.Context(), stale, usedBy(c, "pod-first")))
+	must(t, m.RecordPods(t.Context(), stale, usedBy(c, "pod-first")))
 	wantSame(t, "pods of the claim after a stale comparison", want, w.listed(t.Context(), m).Pods)
 }
 

@@ -24,7 +24,7 @@ import (
 type job struct {
 	step.Work
 	claim types.UID
-	wide  *gpuWide
+	wide  *gpuWideLock
 }
 
 // lockGPUs takes the GPU-wide lock if it is not held. It then drops the cached list of
@@ -51,7 +51,7 @@ func (j *job) lockFor(ctx context.Context, s step.Step) error {
 // and one write records the result of a step and the start of the next, or of the next
 // steps that only change files. If a step fails, build undoes the steps.
 func (m *Manager) build(ctx context.Context, j *job, to prepared) error {
-	err := m.advance(ctx, j, to)
+	err := m.doSteps(ctx, j, to)
 	if err != nil {
 		// Undo even if the call was canceled.
 		undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime(ctx))
@@ -62,10 +62,10 @@ func (m *Manager) build(ctx context.Context, j *job, to prepared) error {
 	return nil
 }
 
-// advance does the steps. It releases the GPU-wide lock for a step that is not
+// doSteps does the steps. It releases the GPU-wide lock for a step that is not
 // GPU-wide: such a step may take long, and the record already contains the devices of
 // the claim.
-func (m *Manager) advance(ctx context.Context, j *job, to prepared) error {
+func (m *Manager) doSteps(ctx context.Context, j *job, to prepared) error {
 	if err := j.lockGPUs(ctx); err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (m *Manager) advance(ctx context.Context, j *job, to prepared) error {
 	if j.Plan, err = plan.Against(j.Plan, to.inputs, holders); err != nil {
 		return err
 	}
-	if err := m.checkUnused(ctx, j, to.asked); err != nil {
+	if err := m.checkUnused(ctx, j, to.fromAPI); err != nil {
 		return err
 	}
 	if err := m.steps.Clean(ctx, j.Work); err != nil {
@@ -93,7 +93,7 @@ func (m *Manager) advance(ctx context.Context, j *job, to prepared) error {
 			return err
 		}
 		if e.State == journal.Planned {
-			m.begin(j, i)
+			m.markStarted(j, i)
 			if err := m.journal.Save(j.Record); err != nil {
 				return err
 			}
@@ -101,7 +101,7 @@ func (m *Manager) advance(ctx context.Context, j *job, to prepared) error {
 		if !s.GPUWide() {
 			j.wide.release()
 		}
-		if err := m.do(ctx, j, e); err != nil {
+		if err := m.doStep(ctx, j, e); err != nil {
 			return err
 		}
 		e.State = journal.Done
@@ -109,9 +109,9 @@ func (m *Manager) advance(ctx context.Context, j *job, to prepared) error {
 	return m.journal.Save(j.Record)
 }
 
-// begin marks a step of the journal as started. If it only changes files, begin also marks
+// markStarted marks a step of the journal as started. If it only changes files, it also marks
 // the steps after it that do: their undo needs no result, and they need not have acted.
-func (m *Manager) begin(j *job, first int) {
+func (m *Manager) markStarted(j *job, first int) {
 	j.Journal[first].State = journal.Started
 	if !m.steps.OnlyFiles(j.Journal[first].Step) {
 		return
@@ -143,7 +143,7 @@ func (m *Manager) verify(ctx context.Context, j *job) error {
 			}
 		}
 		before = e.Result
-		if err := m.do(ctx, j, e); err != nil {
+		if err := m.doStep(ctx, j, e); err != nil {
 			return fmt.Errorf("verify: %w", err)
 		}
 		changed = changed || !bytes.Equal(before, e.Result)
@@ -218,12 +218,12 @@ func (m *Manager) note(ctx context.Context, j *job, e *journal.Entry) (step.Step
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", e.Step, err)
 	}
-	keep(e, result)
+	setResult(e, result)
 	return s, nil
 }
 
-// do does a step and keeps its result.
-func (m *Manager) do(ctx context.Context, j *job, e *journal.Entry) error {
+// doStep does a step and keeps its result.
+func (m *Manager) doStep(ctx context.Context, j *job, e *journal.Entry) error {
 	s, err := m.steps.Find(e.Step)
 	if err != nil {
 		return err
@@ -231,14 +231,14 @@ func (m *Manager) do(ctx context.Context, j *job, e *journal.Entry) error {
 	start := time.Now()
 	result, err := s.Do(ctx, j.Work, *e)
 	m.options.Observer.StepDone(e.Step, false, time.Since(start), err)
-	keep(e, result)
+	setResult(e, result)
 	if err != nil {
 		return fmt.Errorf("%s: %w", e.Step, err)
 	}
 	return nil
 }
 
-func keep(e *journal.Entry, result json.RawMessage) {
+func setResult(e *journal.Entry, result json.RawMessage) {
 	if result != nil {
 		e.Result = result
 	}

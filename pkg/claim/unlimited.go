@@ -45,7 +45,7 @@ type Unlimited struct {
 // The limits of a pod are not checked if it also has a device of that GPU without a limit,
 // or monitors all GPUs. The log names the containers.
 func (m *Manager) CheckLimits(ctx context.Context) ([]LimitCheck, error) {
-	limited, err := m.Limited(ctx)
+	limited, err := m.LimitedDevices(ctx)
 	if err != nil || len(limited) == 0 {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (m *Manager) CheckLimits(ctx context.Context) ([]LimitCheck, error) {
 
 // unlimitedOn lists the processes on the GPUs of the devices. The returned function finds
 // the containers without a limit on one of the devices.
-func (m *Manager) unlimitedOn(ctx context.Context, limited []Limited, names []kind.Name) func(kind.Name) ([]Unlimited, error) {
+func (m *Manager) unlimitedOn(ctx context.Context, limited []LimitedDevice, names []kind.Name) func(kind.Name) ([]Unlimited, error) {
 	if !m.SeesPods() || m.options.Occupancy.Admitted == nil {
 		err := fmt.Errorf("%w: the agent does not see the processes of pods", gpu.ErrNotSupported)
 		return func(kind.Name) ([]Unlimited, error) { return nil, err }
@@ -81,7 +81,7 @@ func (m *Manager) unlimitedOn(ctx context.Context, limited []Limited, names []ki
 	users := m.users(ctx, gpusOfNames(names), false)
 	// Read after the processes: containers are admitted before they have any.
 	holders, err := m.journal.Holders(ctx)
-	c := limitCheck{Manager: m, limited: limited, holders: holders, consumers: sync.OnceValues(func() (map[types.UID][]types.UID, error) {
+	c := limitChecker{Manager: m, limited: limited, holders: holders, consumers: sync.OnceValues(func() (map[types.UID][]types.UID, error) {
 		return m.options.Occupancy.consumers(refsOf(holders))
 	})}
 	return func(name kind.Name) ([]Unlimited, error) {
@@ -94,17 +94,17 @@ func (m *Manager) unlimitedOn(ctx context.Context, limited []Limited, names []ki
 	}
 }
 
-// limitCheck has the facts for a check of limits.
-type limitCheck struct {
+// limitChecker has the facts for a check of limits.
+type limitChecker struct {
 	*Manager
-	limited   []Limited
+	limited   []LimitedDevice
 	holders   []journal.Holder
 	consumers func() (map[types.UID][]types.UID, error)
 }
 
 // find returns the containers without a limit out of the users of a device. It also
 // returns the others if one of them cannot be checked.
-func (c limitCheck) find(ctx context.Context, name kind.Name, users []user) ([]Unlimited, error) {
+func (c limitChecker) find(ctx context.Context, name kind.Name, users []user) ([]Unlimited, error) {
 	admitted, err := c.admitted(ctx, name.Address)
 	if err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func (c limitCheck) find(ctx context.Context, name kind.Name, users []user) ([]U
 
 // admitted returns the IDs of the containers that have a limit on the GPU: it is the same
 // for all of their devices on it.
-func (c limitCheck) admitted(ctx context.Context, address gpu.PCIAddress) ([]string, error) {
+func (c limitChecker) admitted(ctx context.Context, address gpu.PCIAddress) ([]string, error) {
 	var all []string
 	for _, l := range c.limited {
 		if l.Device.Address != address {
@@ -154,7 +154,7 @@ func (c limitCheck) admitted(ctx context.Context, address gpu.PCIAddress) ([]str
 
 // limiting returns the claims that limit the containers of the process' pod on the device.
 // It returns none if the pod may also use the GPU without a limit.
-func (c limitCheck) limiting(name kind.Name, u user) ([]types.UID, error) {
+func (c limitChecker) limiting(name kind.Name, u user) ([]types.UID, error) {
 	consumers, err := c.consumers()
 	if err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func (c limitCheck) limiting(name kind.Name, u user) ([]types.UID, error) {
 			continue
 		}
 		for _, other := range h.Names() {
-			limited := slices.ContainsFunc(c.limited, func(l Limited) bool { return l.Claim.UID == h.Claim.UID && l.Device == other })
+			limited := slices.ContainsFunc(c.limited, func(l LimitedDevice) bool { return l.Claim.UID == h.Claim.UID && l.Device == other })
 			switch {
 			case !other.OnGPU(), other.Address == name.Address && !limited:
 				return nil, nil
@@ -180,7 +180,7 @@ func (c limitCheck) limiting(name kind.Name, u user) ([]types.UID, error) {
 }
 
 // lives reports whether the process has not ended.
-func (c limitCheck) lives(u user) bool {
+func (c limitChecker) lives(u user) bool {
 	now, err := c.options.Occupancy.Task(u.PID)
 	return err == nil && now.Started == u.Started
 }

@@ -134,7 +134,7 @@ func (d *Daemon) admit(c *client) {
 	for i, device := range s.devices {
 		granted := ClientDeviceRecord{UUID: device.UUID}
 		if s.hasLimits() {
-			granted.LimitBytes = tighter(s.limits.of(i, device.UUID), c.own.of(i, device.UUID))
+			granted.LimitBytes = tighter(s.limits.forDevice(i, device.UUID), c.own.forDevice(i, device.UUID))
 		}
 		c.devices = append(c.devices, granted)
 	}

@@ -49,9 +49,9 @@ func (l Limits) memory(device string) (uint64, bool) {
 	return l.DeviceMemory[i].Bytes, true
 }
 
-// of returns the limit of a device: the one that was set last for its ordinal or its
+// forDevice returns the limit of a device: the one that was set last for its ordinal or its
 // UUID, or 0 for none.
-func (l Limits) of(ordinal int, uuid string) uint64 {
+func (l Limits) forDevice(ordinal int, uuid string) uint64 {
 	var bytes uint64
 	for _, d := range l.DeviceMemory {
 		if d.Device == strconv.Itoa(ordinal) || d.Device == uuid {

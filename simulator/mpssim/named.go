@@ -269,7 +269,7 @@ func (d *Daemon) limit(c *client, s *server, n *namespace) {
 	for i, device := range s.devices {
 		granted := ClientDeviceRecord{UUID: device.UUID}
 		if s.hasLimits() && !invisible {
-			granted.LimitBytes = tighter(n.PinnedMemoryLimit, c.own.of(i, device.UUID))
+			granted.LimitBytes = tighter(n.PinnedMemoryLimit, c.own.forDevice(i, device.UUID))
 		}
 		c.devices = append(c.devices, granted)
 	}

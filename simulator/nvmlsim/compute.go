@@ -38,14 +38,14 @@ func (s *Sim) SetComputeProcess(c ComputeProcess) error {
 		if err != nil {
 			return err
 		}
-		of := func(p Process) bool { return p.Followed && p.PID == c.PID }
+		isOwn := func(p Process) bool { return p.Followed && p.PID == c.PID }
 		for _, w := range wanted {
 			g := &st.GPUs[w.gpu]
-			if err := checkFabric(g); err != nil && !slices.ContainsFunc(g.Processes, of) {
+			if err := checkFabric(g); err != nil && !slices.ContainsFunc(g.Processes, isOwn) {
 				return fmt.Errorf("%s: %w", cmp.Or(w.process.Device, s.node.gpus[w.gpu].uuid), err)
 			}
 		}
-		return s.node.replaceProcesses(st, of, wanted)
+		return s.node.replaceProcesses(st, isOwn, wanted)
 	})
 }
 

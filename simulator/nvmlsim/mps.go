@@ -51,8 +51,8 @@ type MPSClient struct {
 // their daemon.
 func (s *Sim) SetMPSServer(server MPSServer) error {
 	return s.update(func(st *State) error {
-		of := func(p Process) bool { return p.Daemon == server.Daemon && p.Server == server.Name }
-		starts := !slices.ContainsFunc(st.GPUs, func(g GPUState) bool { return slices.ContainsFunc(g.Processes, of) })
+		isOwn := func(p Process) bool { return p.Daemon == server.Daemon && p.Server == server.Name }
+		starts := !slices.ContainsFunc(st.GPUs, func(g GPUState) bool { return slices.ContainsFunc(g.Processes, isOwn) })
 		wanted, err := s.placements(st, Process{PID: server.PID, Name: MPSServerName, Daemon: server.Daemon, Server: server.Name}, server.Memory)
 		if err != nil {
 			return err
@@ -79,7 +79,7 @@ func (s *Sim) SetMPSServer(server MPSServer) error {
 			}
 			wanted = append(wanted, more...)
 		}
-		return s.node.replaceProcesses(st, of, wanted)
+		return s.node.replaceProcesses(st, isOwn, wanted)
 	})
 }
 

@@ -62,10 +62,8 @@ func NewPods(c clock.PassiveClock, get func(context.Context, claim.Ref) (*resour
 // Observe keeps the names of a claim's pods.
 func (p *Pods) Observe(object *resourceapi.ResourceClaim) {
 	names := map[types.UID]string{}
-	for _, consumer := range object.Status.ReservedFor {
-		if consumer.APIGroup == "" && consumer.Resource == "pods" {
-			names[consumer.UID] = consumer.Name
-		}
+	for _, pod := range claim.ReservedPods(object) {
+		names[pod.UID] = pod.Name
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,9 +98,9 @@ func (p *Pods) namesOf(ctx context.Context, ref claim.Ref) map[types.UID]string 
 	return names
 }
 
-// of returns the names of the pods of each claim; empty for a pod without a known name.
+// namesByClaim returns the names of the pods of each claim; empty for a pod without a known name.
 // seen are the pods that were seen on each GPU. It forgets claims that are not held.
-func (p *Pods) of(ctx context.Context, held []claim.Claim, seen map[gpu.PCIAddress][]types.UID) (map[types.UID]map[types.UID]string, error) {
+func (p *Pods) namesByClaim(ctx context.Context, held []claim.Claim, seen map[gpu.PCIAddress][]types.UID) (map[types.UID]map[types.UID]string, error) {
 	err := errors.Join(p.read(ctx, p.unknown(held, seen)), p.readNameless(held, seen))
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -35,7 +35,7 @@ func TestNamesOfPods(t *testing.T) {
 	})
 	want := func(wantReads int, wantErr error, seen []types.UID, names map[types.UID]string) {
 		t.Helper()
-		got, err := p.of(t.Context(), held, map[gpu.PCIAddress][]types.UID{firstGPU: seen})
+		got, err := p.namesByClaim(t.Context(), held, map[gpu.PCIAddress][]types.UID{firstGPU: seen})
 		if diff := cmp.Diff(names, got["uid-one"]); !errors.Is(err, wantErr) || reads != wantReads || diff != "" {
 			t.Errorf("%d reads, want %d; %v, want %v (-want +got):\n%s", reads, wantReads, err, wantErr, diff)
 		}
@@ -63,7 +63,7 @@ func TestNamesOfPods(t *testing.T) {
 	}
 	group = nil
 	now.SetTime(now.Now().Add(podNamesPause))
-	want(5, nil, []types.UID{podUID(3)}, both) // the stranger is read again, the group's pod has ended
+	want(5, nil, []types.UID{podUID(3)}, both) // the foreign process is read again, the group's pod has ended
 	p.Observe(reservedFor(1))
 	want(5, nil, nil, one)
 	held = nil

@@ -33,7 +33,7 @@ const sampleAge = 5 * time.Second
 type Options struct {
 	Claims interface {
 		Held(ctx context.Context) ([]claim.Claim, error)
-		Limited(ctx context.Context) ([]claim.Limited, error)
+		LimitedDevices(ctx context.Context) ([]claim.LimitedDevice, error)
 	}
 	// Limits has the limits of containers.
 	Limits containerlimits.Folder
@@ -154,7 +154,7 @@ type limitedContainer struct {
 
 // limitedContainers returns the containers with a limit on each GPU.
 func (u *Reader) limitedContainers(ctx context.Context, shown *shownNames) (map[gpu.PCIAddress][]*limitedContainer, error) {
-	devices, err := u.o.Claims.Limited(ctx)
+	devices, err := u.o.Claims.LimitedDevices(ctx)
 	errs := []error{err}
 	byGPU := map[gpu.PCIAddress][]*limitedContainer{}
 	for _, d := range devices {
@@ -227,7 +227,7 @@ func (u *Reader) name(ctx context.Context, held []claim.Claim, readings *usage.R
 		l := &readings.Limited[i]
 		containers, seen[l.Address] = append(containers, &l.Container), append(seen[l.Address], types.UID(l.PodUID))
 	}
-	names, err := u.o.Pods.of(ctx, held, seen)
+	names, err := u.o.Pods.namesByClaim(ctx, held, seen)
 	namespaces := map[string]string{}
 	for i := range held {
 		held[i].Pods = slices.AppendSeq(slices.Clone(held[i].Pods), maps.Keys(names[held[i].UID]))

@@ -23,7 +23,7 @@ import (
 	"k8s.io/utils/clock"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/usage"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/share"
@@ -78,7 +78,7 @@ func (p tasks) groups() string { return filepath.Join(string(p.Root), "cgroups")
 
 // consumers reads the processes.
 func (p tasks) consumers() Consumers {
-	return Consumers{Proc: p.Root, Tasks: &procfs.Seen{Root: p.Root}, DriverDir: driverFolder, Metadata: plugin.MetadataFolder, Groups: cgroup.PodsIn(p.groups())}
+	return Consumers{Proc: p.Root, Tasks: &procfs.Seen{Root: p.Root}, DriverDir: driverFolder, Metadata: place.MetadataFolder, Groups: cgroup.PodsIn(p.groups())}
 }
 
 // mounts adds the metadata file of a claim to the mounts of a process.
@@ -138,12 +138,14 @@ type usageNode struct {
 // heldClaims are the claims of a test.
 type heldClaims struct {
 	held    []claim.Claim
-	limited []claim.Limited
+	limited []claim.LimitedDevice
 }
 
 func (c *heldClaims) Held(context.Context) ([]claim.Claim, error) { return slices.Clone(c.held), nil }
 
-func (c *heldClaims) Limited(context.Context) ([]claim.Limited, error) { return c.limited, nil }
+func (c *heldClaims) LimitedDevices(context.Context) ([]claim.LimitedDevice, error) {
+	return c.limited, nil
+}
 
 func newUsageNode(t testing.TB, model string) *usageNode {
 	t.Helper()
@@ -183,7 +185,7 @@ func (d *observedDriver) MemoryLimit(ctx context.Context, address gpu.PCIAddress
 }
 
 // hold adds a claim of a pod with a share of a GPU that the driver limits.
-func (n *usageNode) hold(name string, address gpu.PCIAddress, pods ...types.UID) claim.Limited {
+func (n *usageNode) hold(name string, address gpu.PCIAddress, pods ...types.UID) claim.LimitedDevice {
 	n.Helper()
 	device := claim.Device{
 		Name: kind.Whole(address), UUID: "GPU",
@@ -191,7 +193,7 @@ func (n *usageNode) hold(name string, address gpu.PCIAddress, pods ...types.UID)
 	}
 	ref := claim.Ref{Namespace: "team", Name: name, UID: types.UID("uid-" + name)}
 	n.claims.held = append(n.claims.held, claim.Claim{Ref: ref, Phase: claim.Prepared, Pods: pods, Devices: []claim.Device{device}})
-	l := claim.Limited{Claim: ref, Device: kind.Whole(address), ID: name}
+	l := claim.LimitedDevice{Claim: ref, Device: kind.Whole(address), ID: name}
 	n.claims.limited = append(n.claims.limited, l)
 	if err := n.o.Limits.Open(l.ID); err != nil {
 		n.Fatal(err)
@@ -208,7 +210,7 @@ func (n *usageNode) container(name string) (folder string, pod types.UID) {
 }
 
 // admit limits a container as the hook does.
-func (n *usageNode) admit(l claim.Limited, folder string, bytes uint64) {
+func (n *usageNode) admit(l claim.LimitedDevice, folder string, bytes uint64) {
 	n.Helper()
 	id, err := cgroup.Lookup(folder)
 	if err != nil {

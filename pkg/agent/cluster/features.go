@@ -106,7 +106,7 @@ func (f *Features) learn(ctx context.Context) error {
 	if f.asked, f.err = true, err; err == nil {
 		parsed, unclear := version.ParseGeneric(reported)
 		f.reported = reported
-		f.tooOld = unclear != nil || parsed.LessThan(version.MustParseGeneric(state.CountersHold))
+		f.tooOld = unclear != nil || parsed.LessThan(version.MustParseGeneric(state.CountersHoldSince))
 	}
 	f.write()
 	return err

@@ -175,7 +175,7 @@ func (c *Controller) warnTooOld(ctx context.Context, now state.Snapshot, devices
 		return
 	}
 	c.warned = true
-	klog.FromContext(ctx).Info("No MIG on demand, no time slices: the API server is too old", "apiServer", old, "needed", state.CountersHold,
+	klog.FromContext(ctx).Info("No MIG on demand, no time slices: the API server is too old", "apiServer", old, "needed", state.CountersHoldSince,
 		"why", "a scheduler as old as it would promise a GPU as a whole and in these forms at once", "remedy", "upgrade both, and restart this agent")
 }
 

@@ -115,9 +115,9 @@ func bound(causes []cause, now time.Time) (_ []cause, changed bool) {
 	return causes, changed
 }
 
-// lose returns the causes, marked as those of a lost GPU. changed is false if all
+// markLost returns the causes, marked as those of a lost GPU. changed is false if all
 // were marked before.
-func lose(causes []cause) (_ []cause, changed bool) {
+func markLost(causes []cause) (_ []cause, changed bool) {
 	causes = slices.Clone(causes)
 	for i := range causes {
 		changed = changed || !causes[i].Lost

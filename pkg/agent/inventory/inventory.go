@@ -171,7 +171,7 @@ func (i *Inventory) watch(ctx context.Context) {
 	pause := source.Backoff()
 	for {
 		began := i.o.Clock.Now()
-		err := i.o.Hardware.Watch(ctx, func(e gpu.Event) { i.event(ctx, e) })
+		err := i.o.Hardware.Watch(ctx, func(e gpu.Event) { i.recordEvent(ctx, e) })
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -195,9 +195,9 @@ func (i *Inventory) watch(ctx context.Context) {
 	}
 }
 
-// event records a hardware event. A fault is on the disk before it is published,
+// recordEvent records a hardware event. A fault is on the disk before it is published,
 // and published before the hardware is scanned, which may hang.
-func (i *Inventory) event(ctx context.Context, e gpu.Event) {
+func (i *Inventory) recordEvent(ctx context.Context, e gpu.Event) {
 	i.mu.Lock()
 	effect := i.known.note(e, i.o.Clock.Now())
 	i.again = i.again || effect.again

@@ -118,7 +118,7 @@ func (k *knowledge) noteLost(address gpu.PCIAddress) {
 	if !faulty || !errors.Is(s.Err, gpu.ErrLost) {
 		return
 	}
-	if causes, changed := lose(f.Causes); changed {
+	if causes, changed := markLost(f.Causes); changed {
 		k.setCauses(s.GPU.UUID, causes)
 	}
 }

@@ -38,7 +38,7 @@ func TestFaultsOfProgramsScanTheNodeOnceAMinuteAtMost(t *testing.T) {
 	for xid, want := range map[uint64]int{13: 0, 31: 0, 32: 1, 69: 1, 94: 1, 109: 1, 154: 3} {
 		scans, i := 0, New(Options{Clock: clock.RealClock{}})
 		for n := range 3 {
-			i.event(t.Context(), gpu.Event{Kind: gpu.EventXID, XID: xid, UUID: fmt.Sprint("GPU-", n)})
+			i.recordEvent(t.Context(), gpu.Event{Kind: gpu.EventXID, XID: xid, UUID: fmt.Sprint("GPU-", n)})
 			select {
 			case <-i.due:
 				scans++

@@ -60,8 +60,8 @@ type Ledger struct {
 	// unneeded are the claims that the API did not need at its last answer. refused are
 	// the claims that could not be unprepared because of their processes.
 	unneeded, refused map[types.UID]bool
-	// strangers are the devices on which a pod without a claim computed in the last round.
-	strangers map[kind.Name]bool
+	// foreign are the devices on which a pod without a claim computed in the last round.
+	foreign map[kind.Name]bool
 }
 
 // New returns the writer of the table.
@@ -146,7 +146,7 @@ func (l *Ledger) Changed() { notify.Wake(l.stale) }
 // SetContested replaces the findings of the last comparison with the API: claims that hold
 // devices which they need or do not need, and processes of pods without a claim. A claim in
 // neither list could not be compared, and the last finding about it stays.
-func (l *Ledger) SetContested(needed, unneeded []types.UID, strangers []claim.Stranger) {
+func (l *Ledger) SetContested(needed, unneeded []types.UID, foreign []claim.ForeignProcess) {
 	l.mu.Lock()
 	defer l.Changed()
 	defer l.mu.Unlock()
@@ -156,9 +156,9 @@ func (l *Ledger) SetContested(needed, unneeded []types.UID, strangers []claim.St
 	for _, uid := range unneeded {
 		l.unneeded[uid] = true
 	}
-	l.strangers = map[kind.Name]bool{}
-	for _, s := range strangers {
-		l.strangers[s.Device] = true
+	l.foreign = map[kind.Name]bool{}
+	for _, s := range foreign {
+		l.foreign[s.Device] = true
 	}
 }
 
@@ -198,7 +198,7 @@ func (l *Ledger) inUse(held []claim.Claim) catalog.InUse {
 			case !d.Name.OnGPU():
 			case isUnneeded:
 				now[d.Name] = v1alpha1.InUseTaintUnneededClaim
-			case l.strangers[d.Name] && now[d.Name] == "":
+			case l.foreign[d.Name] && now[d.Name] == "":
 				now[d.Name] = v1alpha1.InUseTaintForeignProcess
 			}
 		}

@@ -56,7 +56,7 @@ func TestADeviceIsContestedUntilNoClaimHoldsIt(t *testing.T) {
 		}
 	}
 	want("before the first round", nil)
-	c.SetContested([]types.UID{"b", "c"}, []types.UID{"a"}, []claim.Stranger{{Device: kindtest.Name("gpu-01-00")}})
+	c.SetContested([]types.UID{"b", "c"}, []types.UID{"a"}, []claim.ForeignProcess{{Device: kindtest.Name("gpu-01-00")}})
 	want("after it", map[uint8]string{0: "unneeded-claim", 1: "foreign-process"})
 	c.SetRefused("c", true)
 	want("while the processes of a claim keep it", map[uint8]string{0: "unneeded-claim", 1: "foreign-process", 2: "unneeded-claim"})

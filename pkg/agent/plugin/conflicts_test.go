@@ -21,7 +21,7 @@ import (
 func TestTheConflictsOfAHeldDeviceAreConditionsOfItsClaim(t *testing.T) {
 	c := holding("one")
 	p := newTestPlugin(fake.NewClientset(testNode(), allocated("one")), c)
-	c.strangers = []claim.Stranger{{Device: kindtest.Name("gpu-1b-00"), Claims: []types.UID{"uid-one"}, PID: 4711}}
+	c.foreign = []claim.ForeignProcess{{Device: kindtest.Name("gpu-1b-00"), Claims: []types.UID{"uid-one"}, PID: 4711}}
 	conflicts := []Conflict{ConflictDevicePlugin, ConflictOtherDriver}
 	p.Conflicts = func(_ context.Context, device kind.Name) []Conflict {
 		if device != kindtest.Name("gpu-1b-00") {
@@ -54,7 +54,7 @@ func TestTheConflictsOfAHeldDeviceAreConditionsOfItsClaim(t *testing.T) {
 			t.Errorf("the condition %s stays after the conflict has ended", kind)
 		}
 	}
-	conflicts, c.strangers = nil, nil
+	conflicts, c.foreign = nil, nil
 	if diff := cmp.Diff(want[:1], types()); diff != "" {
 		t.Errorf("conditions after the conflicts have ended (-want +got):\n%s", diff)
 	}

@@ -40,18 +40,18 @@ func TestAClaimWithoutItsFilesIsNotReportedAsPrepared(t *testing.T) {
 	}
 }
 
-func TestStrangersAreCountedAndInTheConditionsOfTheClaim(t *testing.T) {
+func TestForeignProcessesAreCountedAndInTheConditionsOfTheClaim(t *testing.T) {
 	c := holding("one", "two")
 	one, two := allocated("one"), allocated("two")
 	p := newTestPlugin(fake.NewClientset(testNode(), one, two), c)
-	c.strangers = []claim.Stranger{{Device: kindtest.Name("gpu-1b-00"), Claims: []types.UID{"uid-one"}, PID: 4711}}
+	c.foreign = []claim.ForeignProcess{{Device: kindtest.Name("gpu-1b-00"), Claims: []types.UID{"uid-one"}, PID: 4711}}
 	heard := hear(p)
 	p.reconcile(t.Context())
-	if got := observations(p.Observer)["strangers gpu-1b-00"]; got != 1 {
+	if got := observations(p.Observer)["foreign processes gpu-1b-00"]; got != 1 {
 		t.Errorf("gpu_dra_foreign_processes is %v, want 1", got)
 	}
-	if diff := cmp.Diff(c.strangers, heard.strangers); diff != "" {
-		t.Errorf("the agent serves other strangers (-want +got):\n%s", diff)
+	if diff := cmp.Diff(c.foreign, heard.foreign); diff != "" {
+		t.Errorf("the agent serves other foreign processes (-want +got):\n%s", diff)
 	}
 	status := p.status.wanted["uid-one"]
 	if status == nil || len(status.devices[0].more) != 1 || !strings.Contains(status.devices[0].more[0].message, "process 4711") {
@@ -63,20 +63,20 @@ func TestStrangersAreCountedAndInTheConditionsOfTheClaim(t *testing.T) {
 	if other := p.status.wanted["uid-two"]; other == nil || len(other.devices[0].more) != 0 {
 		t.Errorf("the status of the other claim is %+v, want no condition", other)
 	}
-	c.strangers = nil
+	c.foreign = nil
 	c.checked = []kind.Name{kindtest.Name("gpu-1b-00")}
 	p.reconcile(t.Context())
-	if n, found := observations(p.Observer)["strangers gpu-1b-00"]; found {
-		t.Errorf("%d strangers after the process has ended", n)
+	if n, found := observations(p.Observer)["foreign processes gpu-1b-00"]; found {
+		t.Errorf("%d foreign processes after the process has ended", n)
 	}
-	if len(heard.strangers) != 0 || len(heard.checked) != 1 {
-		t.Errorf("after the process has ended the agent serves %v, checked %v", heard.strangers, heard.checked)
+	if len(heard.foreign) != 0 || len(heard.checked) != 1 {
+		t.Errorf("after the process has ended the agent serves %v, checked %v", heard.foreign, heard.checked)
 	}
 	// Without an answer of the hardware nothing is known, not even that there is none.
-	c.checked, c.strangersErr = nil, errors.New("the journal cannot be read")
+	c.checked, c.foreignErr = nil, errors.New("the journal cannot be read")
 	p.reconcile(t.Context())
-	if len(heard.strangers) != 0 || len(heard.checked) != 0 {
-		t.Errorf("after an error the agent serves %v, checked %v", heard.strangers, heard.checked)
+	if len(heard.foreign) != 0 || len(heard.checked) != 0 {
+		t.Errorf("after an error the agent serves %v, checked %v", heard.foreign, heard.checked)
 	}
 }
 
@@ -85,7 +85,7 @@ func TestForeignProcessesAreAsNewAsTheQuestion(t *testing.T) {
 	c := holding("one", "gone", "other")
 	p := newTestPlugin(fake.NewClientset(testNode(), allocated("one")), c)
 	clock := testclock.NewFakeClock(testTime)
-	p.Clock, p.ReconcileInterval, p.asked = clock, time.Hour, make(chan chan struct{})
+	p.Clock, p.ReconcileInterval, p.checks = clock, time.Hour, make(chan chan struct{})
 	heard := hear(p)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -93,12 +93,12 @@ func TestForeignProcessesAreAsNewAsTheQuestion(t *testing.T) {
 	ask := func(when string, want int) {
 		t.Helper()
 		p.CheckForeign(t.Context())
-		if len(heard.strangers) != want {
-			t.Errorf("%s: strangers %+v, want %d", when, heard.strangers, want)
+		if len(heard.foreign) != want {
+			t.Errorf("%s: foreign processes %+v, want %d", when, heard.foreign, want)
 		}
 	}
 	ask("at first", 0)
-	c.strangers = []claim.Stranger{{Device: kindtest.Name("gpu-1b-00"), Claims: []types.UID{"uid-one"}, PID: 4711}}
+	c.foreign = []claim.ForeignProcess{{Device: kindtest.Name("gpu-1b-00"), Claims: []types.UID{"uid-one"}, PID: 4711}}
 	ask("asked again at once", 0)
 	for range 2 * massConfirmations {
 		clock.Step(foreignPause)

@@ -38,10 +38,10 @@ func equalData(d *v1alpha1.DeviceData, raw []byte) bool {
 	return err == nil && otherErr == nil && bytes.Equal(want, got)
 }
 
-// addShare adds the attributes of this claim's share to the published attributes of a
+// addShareAttributes adds the attributes of this claim's share to the published attributes of a
 // device. It replaces the published sharing and enforcement, which describe how the
 // device could be shared.
-func addShare(a map[string]resourceapi.DeviceAttribute, s *v1alpha1.ShareData) {
+func addShareAttributes(a map[string]resourceapi.DeviceAttribute, s *v1alpha1.ShareData) {
 	if s == nil {
 		return
 	}

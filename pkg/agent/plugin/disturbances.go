@@ -57,8 +57,8 @@ func (p *Plugin) watchDaemons(ctx context.Context) {
 	changed := !slices.EqualFunc(p.disturbed, now, MPSDaemon.equal)
 	p.disturbed = now
 	// Also without a change: a claim may be released after the reconciliation has seen the change.
-	for _, l := range p.shares.takeLeft(p.Clock.Now()) {
-		if p.tellLeft(ctx, l) {
+	for _, l := range p.shares.recentlyReleased(p.Clock.Now()) {
+		if p.reportReleased(ctx, l) {
 			p.shares.forget(l.object.UID)
 		}
 	}
@@ -67,20 +67,20 @@ func (p *Plugin) watchDaemons(ctx context.Context) {
 	}
 }
 
-// leftPatience is the time for which released shares are kept. An interruption that has ended their
+// releasedPatience is the time for which released shares are kept. An interruption that has ended their
 // programs may become known within it.
-const leftPatience = time.Minute
+const releasedPatience = time.Minute
 
 // shares are the claims with an MPS share. The zero value is ready to use.
 type shares struct {
 	mu sync.Mutex
 	// held has all claims that are known. One without a share has no object.
-	held map[types.UID]needed
-	left []leftShare
+	held     map[types.UID]needed
+	released []releasedShare
 }
 
-// leftShare is a claim that was released at a time.
-type leftShare struct {
+// releasedShare is a claim that was released at a time.
+type releasedShare struct {
 	needed
 	at time.Time
 }
@@ -137,42 +137,42 @@ func (s *shares) release(uid types.UID, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := s.held[uid]; n.object != nil {
-		s.left = append(s.left, leftShare{n, now})
+		s.released = append(s.released, releasedShare{n, now})
 	}
 	delete(s.held, uid)
 }
 
-// takeLeft returns the claims that were released a moment ago, and forgets older ones.
-func (s *shares) takeLeft(now time.Time) []leftShare {
+// recentlyReleased returns the claims that were released a moment ago, and forgets older ones.
+func (s *shares) recentlyReleased(now time.Time) []releasedShare {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.left = slices.DeleteFunc(s.left, func(l leftShare) bool { return now.Sub(l.at) > leftPatience })
-	return slices.Clone(s.left)
+	s.released = slices.DeleteFunc(s.released, func(l releasedShare) bool { return now.Sub(l.at) > releasedPatience })
+	return slices.Clone(s.released)
 }
 
 // forget removes a claim that was released.
 func (s *shares) forget(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.left = slices.DeleteFunc(s.left, func(l leftShare) bool { return l.object.UID == uid })
+	s.released = slices.DeleteFunc(s.released, func(l releasedShare) bool { return l.object.UID == uid })
 }
 
-// tellLeft creates the event about an interruption on a claim that is released already: a pod whose
-// program has failed ends at once, and is the one that needs it. It reports whether it did.
-func (p *Plugin) tellLeft(ctx context.Context, l leftShare) (told bool) {
+// reportReleased creates the event about an interruption on a claim that is released already: a pod
+// whose program has failed ends at once, and is the one that needs it. It reports whether it did.
+func (p *Plugin) reportReleased(ctx context.Context, l releasedShare) (reported bool) {
 	for _, d := range l.Devices {
 		for _, c := range p.disturbances(l.needed, d.Name.String()) {
 			if c.kind != v1alpha1.ConditionShareInterrupted || l.at.Before(c.since) {
 				continue
 			}
-			if err := p.tell(ctx, l.object, c); err != nil {
+			if err := p.createDisturbanceEvent(ctx, l.object, c); err != nil {
 				klog.FromContext(ctx).Info("Cannot create an event about a released claim", "claim", klog.KObj(l.object), "reason", c.kind, "err", err)
 				return false
 			}
-			told = true
+			reported = true
 		}
 	}
-	return told
+	return reported
 }
 
 // disturbanceAction is the action of the events about shares whose programs do not compute.
@@ -194,7 +194,7 @@ func (p *Plugin) withDisturbances(ctx context.Context, s *claimStatus, n needed)
 	}
 	for _, c := range found {
 		// The condition is written with a later round if the event fails: it is the record of it.
-		if err := p.tell(ctx, n.object, c); err != nil {
+		if err := p.createDisturbanceEvent(ctx, n.object, c); err != nil {
 			klog.FromContext(ctx).Info("Cannot create an event about a claim, will retry", "claim", klog.KObj(n.object), "reason", c.kind, "err", err)
 			s.drop(c)
 		}
@@ -202,9 +202,9 @@ func (p *Plugin) withDisturbances(ctx context.Context, s *claimStatus, n needed)
 	return s
 }
 
-// tell creates the event about a disturbance on the claim and its pods. The name of the event follows
-// from its object and its text, so a pod has one about two claims.
-func (p *Plugin) tell(ctx context.Context, object *resourceapi.ResourceClaim, c condition) error {
+// createDisturbanceEvent creates the event about a disturbance on the claim and its pods. The name of
+// the event follows from its object and its text, so a pod has one about two claims.
+func (p *Plugin) createDisturbanceEvent(ctx context.Context, object *resourceapi.ResourceClaim, c condition) error {
 	return p.events.createOnUsers(ctx, object, event{
 		action: disturbanceAction, kind: corev1.EventTypeWarning, reason: c.kind, occasion: c.kind + " " + c.message, note: sentence(c.message) + ".",
 	})

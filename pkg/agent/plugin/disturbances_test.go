@@ -243,8 +243,8 @@ func TestAClaimThatWasReleasedAfterTheEndOfItsDaemonHasTheEvent(t *testing.T) {
 	if diff := cmp.Diff([]string{"Pod team/trainer: Warning ShareInterrupted", "ResourceClaim team/one: Warning ShareInterrupted"}, tolds(t, client)); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
-	clock.Step(2 * leftPatience)
-	if left := p.shares.takeLeft(clock.Now()); len(left) > 0 {
+	clock.Step(2 * releasedPatience)
+	if left := p.shares.recentlyReleased(clock.Now()); len(left) > 0 {
 		t.Errorf("%d released claims are kept", len(left))
 	}
 }

@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 )
 
 const (
@@ -101,10 +103,8 @@ func (e *events) create(ctx context.Context, on corev1.ObjectReference, of event
 // usersOf returns references to the claim and its pods.
 func usersOf(object *resourceapi.ResourceClaim) []corev1.ObjectReference {
 	users := []corev1.ObjectReference{referenceToClaim(object.Namespace, object.Name, object.UID)}
-	for _, user := range object.Status.ReservedFor {
-		if user.APIGroup == "" && user.Resource == "pods" {
-			users = append(users, corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: object.Namespace, Name: user.Name, UID: user.UID})
-		}
+	for _, pod := range claim.ReservedPods(object) {
+		users = append(users, corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: object.Namespace, Name: pod.Name, UID: pod.UID})
 	}
 	return users
 }

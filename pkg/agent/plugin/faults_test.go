@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/clock"
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/share"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -50,7 +51,7 @@ func newFaulting(t *testing.T, held ...claim.Claim) *faulting {
 
 func (f *faulting) restart() {
 	f.faultEvents = newFaultEvents(Options{
-		Place: Place{DriverName: testDriver}, NodeName: "node", Client: f.client, Claims: f.claims, Accounts: f, Clock: testclock.NewFakeClock(testTime), Faults: f, Observer: f.counts,
+		Place: place.Place{DriverName: testDriver}, NodeName: "node", Client: f.client, Claims: f.claims, Accounts: f, Clock: testclock.NewFakeClock(testTime), Faults: f, Observer: f.counts,
 	})
 }
 

@@ -27,6 +27,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
@@ -73,7 +74,7 @@ func newFailing(c *claims, objects ...runtime.Object) *failing {
 // restart replaces the agent by another one.
 func (f *failing) restart() {
 	f.healthEvents = newHealthEvents(Options{
-		Place: Place{DriverName: testDriver}, NodeName: "node", Client: f.client, Claims: f.claims, Clock: f.clock, Reports: f.records,
+		Place: place.Place{DriverName: testDriver}, NodeName: "node", Client: f.client, Claims: f.claims, Clock: f.clock, Reports: f.records,
 		Cause: func(address gpu.PCIAddress) (string, time.Time, bool) {
 			if address.DeviceName() != "gpu-1b-00" {
 				return "", time.Time{}, !f.unknown

@@ -12,10 +12,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
 )
 
 // writeTestMetadata writes the same files as upstream for a request of a claim.
-func writeTestMetadata(t *testing.T, p Place, name, uid, request string) {
+func writeTestMetadata(t *testing.T, p place.Place, name, uid, request string) {
 	t.Helper()
 	file := filepath.Join(p.DataDir, "dra-device-metadata", "team_"+name, request, "metadata.json")
 	spec := filepath.Join(p.CDIDir, p.DriverName+"_metadata_"+uid+"_"+request+".json")

@@ -4,8 +4,8 @@ package plugin
 
 import "time"
 
-// Observer records what the plugin and its [Rivals] do and find. Its methods are called
-// concurrently and do not block.
+// Observer records what the plugin does and finds. Its methods are called concurrently and do
+// not block.
 type Observer interface {
 	// Prepared and Unprepared record an attempt. refusal is the [Reason] of a failure.
 	Prepared(kinds string, took time.Duration, refusal string)
@@ -24,7 +24,6 @@ type Observer interface {
 
 	StatusQueue(claims int)
 	HeldBack(claims int)
-	OtherDrivers(drivers int)
 	ForeignDevices(devices int)
 	ForeignProcesses(byDevice map[string]int)
 	UnlimitedContainers(byDevice map[string]int)

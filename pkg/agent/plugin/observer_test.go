@@ -54,11 +54,12 @@ func (o *observed) PublishFailed(reason string)     { o.count("publish " + reaso
 func (o *observed) ProgramFault(xid uint64, blame, namespace string) {
 	o.count(fmt.Sprint("fault ", xid, " ", blame, " ", namespace))
 }
-func (o *observed) StatusQueue(n int)                        { o.set("queue", n) }
-func (o *observed) HeldBack(n int)                           { o.set("held back", n) }
-func (o *observed) OtherDrivers(n int)                       { o.set("other drivers", n) }
-func (o *observed) ForeignDevices(n int)                     { o.set("foreign devices", n) }
-func (o *observed) ForeignProcesses(byDevice map[string]int) { o.replace("strangers ", byDevice) }
+func (o *observed) StatusQueue(n int)    { o.set("queue", n) }
+func (o *observed) HeldBack(n int)       { o.set("held back", n) }
+func (o *observed) ForeignDevices(n int) { o.set("foreign devices", n) }
+func (o *observed) ForeignProcesses(byDevice map[string]int) {
+	o.replace("foreign processes ", byDevice)
+}
 func (o *observed) UnlimitedContainers(byDevice map[string]int) {
 	o.replace("unlimited ", byDevice)
 }

@@ -5,11 +5,9 @@ package plugin
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"time"
 
@@ -25,33 +23,13 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// Place is where a plugin serves the kubelet.
-type Place struct {
-	// DriverName as in ResourceSlices.
-	DriverName string
-	// PodUID of the agent, for updates without downtime; may be empty.
-	PodUID types.UID
-	// DataDir is the plugin's own directory below the kubelet's plugins
-	// directory; it is created. RegistryDir is the kubelet's and must exist.
-	DataDir, RegistryDir string
-	// CDIDir is the directory from which the container runtime reads CDI specs.
-	CDIDir string
-	// Network has the sockets of these directories; nil is the machine's.
-	Network Network
-}
-
-// Network has unix sockets. A simulation has its own, without the machine's clock.
-type Network interface {
-	Listen(ctx context.Context, path string) (net.Listener, error)
-	Dial(ctx context.Context, path string) (net.Conn, error)
-}
-
 // Options of a [Plugin]. All fields are required unless their comment says otherwise.
 type Options struct {
-	Place
+	place.Place
 	// NodeName is the name of the node, and of its pool.
 	NodeName string
 	Client   kubernetes.Interface
@@ -100,11 +78,11 @@ type Plugin struct {
 	rounds rounds
 	// repairs has an item if a repair was requested.
 	repairs chan struct{}
-	// asked has the callers of [Plugin.CheckForeign]. compared is when the claims were last
+	// checks has the callers of [Plugin.CheckForeign]. compared is when the claims were last
 	// compared with the API.
-	asked    chan chan struct{}
+	checks   chan chan struct{}
 	compared time.Time
-	sockets  ownSockets
+	sockets  place.Sockets
 	// foreignDevices is the number of devices of another driver in the node's slices. Only the
 	// reconciliation uses it.
 	foreignDevices int
@@ -126,21 +104,13 @@ type Plugin struct {
 	owned  sync.WaitGroup
 }
 
-// instance returns the part of the UID that distinguishes the agents of a node in their
-// socket names. Linux limits socket paths to 107 bytes, and the kubelet directory of
-// some distributions is too long for a whole UID.
-func instance(pod types.UID) types.UID {
-	first, _, _ := strings.Cut(string(pod), "-")
-	return types.UID(first)
-}
-
 // Start serves the kubelet over the plugin's sockets. It also starts the reconciliation, the
 // status writer and the events about health. [Plugin.Stop] stops all of them.
 func Start(ctx context.Context, o Options) (*Plugin, error) {
 	p := &Plugin{
 		Options: o, events: newEvents(o), registration: newRegistration(), status: newStatusWriter(o.Client.ResourceV1(), o.DriverName, o.Observer),
 		reads:   flowcontrol.NewTokenBucketRateLimiter(readsPerSecond, readsAtOnce),
-		repairs: make(chan struct{}, 1), asked: make(chan chan struct{}), sockets: o.findSockets(),
+		repairs: make(chan struct{}, 1), checks: make(chan chan struct{}), sockets: o.Sockets(),
 	}
 	if err := os.MkdirAll(o.DataDir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the plugin's directory: %w", err)
@@ -154,11 +124,11 @@ func Start(ctx context.Context, o Options) (*Plugin, error) {
 		kubeletplugin.KubeClient(o.Client),
 		kubeletplugin.PluginDataDirectoryPath(o.DataDir),
 		kubeletplugin.RegistrarDirectoryPath(o.RegistryDir),
-		kubeletplugin.RollingUpdate(instance(o.PodUID)),
+		kubeletplugin.RollingUpdate(place.Instance(o.PodUID)),
 		// Package claim does the locking, per GPU.
 		kubeletplugin.Serialize(false),
 		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
-		kubeletplugin.MetadataFileOps(kubeletplugin.MetadataFileOperations{WriteFile: writeMetadata}),
+		kubeletplugin.MetadataFileOps(kubeletplugin.MetadataFileOperations{WriteFile: place.WriteMetadata}),
 		kubeletplugin.CDIDirectory(o.CDIDir),
 		kubeletplugin.HealthService(true),
 		kubeletplugin.GRPCVerbosity(grpcVerbosity),
@@ -225,6 +195,9 @@ const (
 // CheckRegistered returns nil while the plugin is registered with the kubelet, or else the
 // reason.
 func (p *Plugin) CheckRegistered() error { return p.registration.err() }
+
+// CheckSockets returns an error unless the plugin answers the kubelet's calls.
+func (p *Plugin) CheckSockets() error { return p.sockets.Check() }
 
 // guard lets Stop wait for current calls, and refuses calls after Stop.
 func (p *Plugin) guard(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {

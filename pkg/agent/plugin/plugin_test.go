@@ -27,6 +27,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
@@ -44,10 +45,10 @@ type claims struct {
 	// recovered, if set, gets an item after each Recover.
 	recovered chan struct{}
 
-	// strangers are on held devices; checked and strangersErr are the other results.
-	strangers    []claim.Stranger
-	checked      []kind.Name
-	strangersErr error
+	// foreign are on held devices; checked and foreignErr are the other results.
+	foreign    []claim.ForeignProcess
+	checked    []kind.Name
+	foreignErr error
 	// limitChecks are of the devices with limited containers; limitsErr is the error of
 	// reading the devices.
 	limitChecks []claim.LimitCheck
@@ -57,7 +58,7 @@ type claims struct {
 	unprepared []types.UID
 }
 
-func (c *claims) Prepare(_ context.Context, object *resourceapi.ResourceClaim) ([]claim.Device, error) {
+func (c *claims) Prepare(_ context.Context, object *resourceapi.ResourceClaim, _ ...func(error)) ([]claim.Device, error) {
 	return c.prepare(object)
 }
 
@@ -68,12 +69,12 @@ func (c *claims) Unprepare(_ context.Context, uid types.UID) error {
 	return nil
 }
 
-func (c *claims) Unneeded(held claim.Claim, object *resourceapi.ResourceClaim) string {
-	return held.Unneeded(object, testDriver, "node")
+func (c *claims) WhyUnneeded(held claim.Claim, object *resourceapi.ResourceClaim) string {
+	return held.WhyUnneeded(object, testDriver, "node")
 }
 
 func (c *claims) Release(ctx context.Context, held claim.Claim, object *resourceapi.ResourceClaim) (bool, error) {
-	if c.Unneeded(held, object) == "" {
+	if c.WhyUnneeded(held, object) == "" {
 		return false, errors.New("the claim is needed")
 	}
 	if c.inUse {
@@ -87,10 +88,12 @@ func (c *claims) Release(ctx context.Context, held claim.Claim, object *resource
 
 func (c *claims) RecordConsumers(context.Context) error { return nil }
 
-func (c *claims) Observe(context.Context, claim.Claim, *resourceapi.ResourceClaim) error { return nil }
+func (c *claims) RecordPods(context.Context, claim.Claim, *resourceapi.ResourceClaim) error {
+	return nil
+}
 
-func (c *claims) Strangers(context.Context, []claim.Claim) ([]claim.Stranger, []kind.Name, error) {
-	return c.strangers, c.checked, c.strangersErr
+func (c *claims) ForeignProcesses(context.Context, []claim.Claim) ([]claim.ForeignProcess, []kind.Name, error) {
+	return c.foreign, c.checked, c.foreignErr
 }
 
 func (c *claims) CheckLimits(context.Context) ([]claim.LimitCheck, error) {
@@ -112,7 +115,7 @@ func newTestPlugin(client *fake.Clientset, c *claims) *Plugin {
 	observer := newObserved()
 	clock := testclock.NewFakeClock(testTime)
 	o := Options{
-		Place: Place{DriverName: testDriver, DataDir: "/nowhere", CDIDir: "/nowhere"}, NodeName: "node", Client: client, Claims: c, Observer: observer,
+		Place: place.Place{DriverName: testDriver, DataDir: "/nowhere", CDIDir: "/nowhere"}, NodeName: "node", Client: client, Claims: c, Observer: observer,
 		Ledger: untold{}, Foreign: untold{}, Hardware: untold{}, Accounts: untold{}, Clock: clock, Tasks: noTasks{},
 	}
 	return &Plugin{

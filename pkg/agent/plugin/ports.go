@@ -14,26 +14,27 @@ import (
 
 // Claims prepares, lists and releases the claims of this node.
 type Claims interface {
-	// Prepare is idempotent. Its error includes the cause and the remedy.
-	Prepare(ctx context.Context, c *resourceapi.ResourceClaim) ([]claim.Device, error)
+	// Prepare is idempotent. Its error includes the cause and the remedy. The functions onRetry
+	// are called with the error of each attempt that is repeated.
+	Prepare(ctx context.Context, c *resourceapi.ResourceClaim, onRetry ...func(error)) ([]claim.Device, error)
 	// Unprepare is idempotent. It succeeds if the claim is unknown.
 	Unprepare(ctx context.Context, uid types.UID) error
 	// Held returns the claims that hold devices, ordered by namespace and name.
 	Held(ctx context.Context) ([]claim.Claim, error)
 	// LostSpecs returns the prepared claims without a CDI spec.
 	LostSpecs(ctx context.Context) ([]types.UID, error)
-	// Unneeded returns the reason why this node need not hold a claim, or "" if it
+	// WhyUnneeded returns the reason why this node need not hold a claim, or "" if it
 	// must. object is the claim in the API, or nil if it is gone.
-	Unneeded(held claim.Claim, object *resourceapi.ResourceClaim) string
-	// Observe records the pods of a claim that this node must hold. object is the claim
+	WhyUnneeded(held claim.Claim, object *resourceapi.ResourceClaim) string
+	// RecordPods records the pods of a claim that this node must hold. object is the claim
 	// in the API.
-	Observe(ctx context.Context, held claim.Claim, object *resourceapi.ResourceClaim) error
+	RecordPods(ctx context.Context, held claim.Claim, object *resourceapi.ResourceClaim) error
 	// RecordConsumers records the pods on the node that have devices of each prepared claim.
 	RecordConsumers(ctx context.Context) error
-	// Strangers lists the processes of pods without a claim on held devices. held are
+	// ForeignProcesses lists the processes of pods without a claim on held devices. held are
 	// the claims that have just been compared with the API. checked are the devices on
 	// which all of them are known.
-	Strangers(ctx context.Context, held []claim.Claim) (found []claim.Stranger, checked []kind.Name, err error)
+	ForeignProcesses(ctx context.Context, held []claim.Claim) (found []claim.ForeignProcess, checked []kind.Name, err error)
 	// CheckLimits lists the containers that compute without the memory limit of their
 	// claim. It returns a check for each device with limited containers.
 	CheckLimits(ctx context.Context) ([]claim.LimitCheck, error)
@@ -53,17 +54,17 @@ type Ledger interface {
 	// IsRefused returns what SetRefused has set last.
 	IsRefused(uid types.UID) bool
 	// SetContested replaces the findings of the last round: claims that hold devices
-	// which they need or do not need according to the API, and strangers. New claims
-	// must get no device of an unneeded claim or with a stranger. A claim in neither
+	// which they need or do not need according to the API, and foreign processes. New claims
+	// must get no device of an unneeded claim or with a foreign process. A claim in neither
 	// list could not be compared, and the last finding about it stays.
-	SetContested(needed, unneeded []types.UID, strangers []claim.Stranger)
+	SetContested(needed, unneeded []types.UID, foreign []claim.ForeignProcess)
 }
 
 // Foreign serves the last findings about processes of pods without a claim.
 type Foreign interface {
-	// SetStrangers replaces the findings. checked are the devices on which all strangers
+	// SetForeignProcesses replaces the findings. checked are the devices on which all foreign processes
 	// are known.
-	SetStrangers(found []claim.Stranger, checked []kind.Name)
+	SetForeignProcesses(found []claim.ForeignProcess, checked []kind.Name)
 }
 
 // Hardware is the inventory of the node's GPUs.

@@ -26,7 +26,7 @@ import (
 type told struct {
 	events            []string
 	needed, contested []types.UID
-	strangers         []claim.Stranger
+	foreign           []claim.ForeignProcess
 	checked           []kind.Name
 	refused           map[types.UID]bool
 }
@@ -44,12 +44,12 @@ func (t *told) SetRefused(uid types.UID, refused bool) {
 
 func (t *told) IsRefused(uid types.UID) bool { return t.refused[uid] }
 
-func (t *told) SetContested(needed, unneeded []types.UID, _ []claim.Stranger) {
+func (t *told) SetContested(needed, unneeded []types.UID, _ []claim.ForeignProcess) {
 	t.needed, t.contested = needed, unneeded
 }
 
-func (t *told) SetStrangers(found []claim.Stranger, checked []kind.Name) {
-	t.strangers, t.checked = found, checked
+func (t *told) SetForeignProcesses(found []claim.ForeignProcess, checked []kind.Name) {
+	t.foreign, t.checked = found, checked
 }
 
 func (t *told) RequestScan() { t.tell("scan") }
@@ -75,9 +75,9 @@ func (untold) SetRefused(types.UID, bool) {}
 
 func (untold) IsRefused(types.UID) bool { return false }
 
-func (untold) SetContested(_, _ []types.UID, _ []claim.Stranger) {}
+func (untold) SetContested(_, _ []types.UID, _ []claim.ForeignProcess) {}
 
-func (untold) SetStrangers([]claim.Stranger, []kind.Name) {}
+func (untold) SetForeignProcesses([]claim.ForeignProcess, []kind.Name) {}
 
 func (untold) RequestScan() {}
 

@@ -24,7 +24,7 @@ import (
 // prepared.
 func (p *Plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	results := make([]kubeletplugin.PrepareResult, len(claims))
-	each(claims, func(i int, claim *resourceapi.ResourceClaim) { results[i] = p.prepare(ctx, claim) })
+	inParallel(claims, func(i int, claim *resourceapi.ResourceClaim) { results[i] = p.prepare(ctx, claim) })
 	byUID := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
 	for i, claim := range claims {
 		byUID[claim.UID] = results[i]
@@ -38,7 +38,7 @@ func (p *Plugin) prepare(ctx context.Context, object *resourceapi.ResourceClaim)
 	start := p.Clock.Now()
 	p.Accounts.Seen(object)
 	waiting := p.newWaiting(object)
-	devices, err := p.Claims.Prepare(claim.NotifyRetry(ctx, waiting.notify), object)
+	devices, err := p.Claims.Prepare(ctx, object, waiting.notify)
 	defer p.Ledger.Changed()
 	p.Observer.Prepared(kindsOf(devices), p.Clock.Since(start), Reason(err))
 	p.report(object, devices, err, waiting.isReported)
@@ -67,7 +67,7 @@ func (p *Plugin) prepare(ctx context.Context, object *resourceapi.ResourceClaim)
 // UnprepareResourceClaims implements [kubeletplugin.DRAPlugin].
 func (p *Plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
 	errs := make([]error, len(claims))
-	each(claims, func(i int, claim kubeletplugin.NamespacedObject) { errs[i] = p.unprepare(ctx, claim) })
+	inParallel(claims, func(i int, claim kubeletplugin.NamespacedObject) { errs[i] = p.unprepare(ctx, claim) })
 	byUID := make(map[types.UID]error, len(claims))
 	for i, claim := range claims {
 		byUID[claim.UID] = errs[i]
@@ -99,8 +99,8 @@ func (p *Plugin) released(uid types.UID) {
 	p.status.Forget(uid)
 }
 
-// each calls do for every item concurrently, and waits for all calls.
-func each[T any](items []T, do func(int, T)) {
+// inParallel calls do for every item concurrently, and waits for all calls.
+func inParallel[T any](items []T, do func(int, T)) {
 	if len(items) == 1 {
 		do(0, items[0])
 		return

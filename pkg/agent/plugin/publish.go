@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/controller"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 )
 
 // Publish passes the node's resources to upstream's slice controller. Calls must not
@@ -51,7 +51,7 @@ func (p *Plugin) publishFirst(ctx context.Context, resources resourceslice.Drive
 	if err != nil {
 		return fmt.Errorf("read the node's object: %w", err)
 	}
-	for i, slice := range controller.SlicesOf(resources, p.DriverName, p.NodeName, node.UID) {
+	for i, slice := range catalog.SlicesOf(resources, p.DriverName, p.NodeName, node.UID) {
 		if _, err := client.Create(ctx, &slice, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("create ResourceSlice %d of pool %s: %w", i, slice.Spec.Pool.Name, err)
 		}

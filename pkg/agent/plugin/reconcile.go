@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/notify"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 )
 
@@ -64,7 +65,7 @@ func (p *Plugin) reconcileLoop(ctx context.Context) {
 			p.reconcile(ctx)
 		case <-p.repairs:
 			p.repair(ctx)
-		case done := <-p.asked:
+		case done := <-p.checks:
 			if p.Clock.Since(p.compared) >= foreignPause {
 				p.checkForeign(ctx)
 			}
@@ -80,7 +81,7 @@ func (p *Plugin) reconcileLoop(ctx context.Context) {
 func (p *Plugin) CheckForeign(ctx context.Context) {
 	done := make(chan struct{})
 	select {
-	case p.asked <- done:
+	case p.checks <- done:
 	case <-ctx.Done():
 		return
 	}
@@ -114,6 +115,10 @@ func Recover(ctx context.Context, claims Claims, ledger Ledger, hardware Hardwar
 	return report, err
 }
 
+// Repair requests a repair of the held claims, for example after their CDI specs were
+// deleted. It does not wait for the repair.
+func (p *Plugin) Repair() { notify.Wake(p.repairs) }
+
 // repair recovers claims and sweeps their leftovers, without the API server.
 func (p *Plugin) repair(ctx context.Context) {
 	end := p.Tasks.Begin()
@@ -136,7 +141,7 @@ func (p *Plugin) prepareAgain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, againPatience)
 	defer cancel()
 	logger := klog.FromContext(ctx)
-	broken, err := p.broken(ctx)
+	broken, err := p.withoutFiles(ctx)
 	if err != nil {
 		logger.Error(err, "Cannot find claims without their files, will try again", "after", p.ReconcileInterval)
 		return
@@ -144,7 +149,7 @@ func (p *Plugin) prepareAgain(ctx context.Context) {
 	p.refused = map[types.UID]bool{}
 	for _, c := range broken {
 		logger := logger.WithValues("claim", klog.KRef(c.Namespace, c.Name), "claimUID", c.UID)
-		if err := p.sockets.prepare(ctx, c.Ref); err != nil {
+		if err := p.sockets.Prepare(ctx, c.Ref); err != nil {
 			p.refused[c.UID] = true
 			logger.Error(err, "Cannot restore the files of a claim, will try again", "after", p.ReconcileInterval)
 		} else {
@@ -153,9 +158,9 @@ func (p *Plugin) prepareAgain(ctx context.Context) {
 	}
 }
 
-// broken returns the prepared claims that lack a file. It returns none during a call of the
+// withoutFiles returns the prepared claims that lack a file. It returns none during a call of the
 // kubelet, which may write files.
-func (p *Plugin) broken(ctx context.Context) ([]claim.Claim, error) {
+func (p *Plugin) withoutFiles(ctx context.Context) ([]claim.Claim, error) {
 	if !p.calls.TryLock() {
 		return nil, nil
 	}
@@ -163,7 +168,7 @@ func (p *Plugin) broken(ctx context.Context) ([]claim.Claim, error) {
 	claims, err := p.Claims.Held(ctx)
 	lost, lostErr := p.Claims.LostSpecs(ctx)
 	return slices.DeleteFunc(slices.Clone(claims), func(c claim.Claim) bool {
-		return c.Phase != claim.Prepared || !slices.Contains(lost, c.UID) && p.hasMetadata(c)
+		return c.Phase != claim.Prepared || !slices.Contains(lost, c.UID) && p.HasMetadata(c)
 	}), errors.Join(err, lostErr)
 }
 
@@ -185,7 +190,7 @@ func (p *Plugin) sweepMetadata(ctx context.Context) {
 	}
 	defer p.calls.Unlock()
 	held := func() ([]claim.Claim, error) { return p.Claims.Held(ctx) }
-	if err := p.removeUnheld(held); err != nil && ctx.Err() == nil {
+	if err := p.RemoveUnheld(held); err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "Cannot remove metadata files, will try again", "after", p.ReconcileInterval)
 	}
 }
@@ -278,12 +283,12 @@ func (p *Plugin) compare(ctx context.Context, all []claim.Claim) (needs []needed
 				"claim", klog.KRef(held.Namespace, held.Name), "claimUID", held.UID, "after", p.ReconcileInterval)
 			continue
 		}
-		if why := p.Claims.Unneeded(held, object); why != "" {
+		if why := p.Claims.WhyUnneeded(held, object); why != "" {
 			found = append(found, unneeded{held, object, why})
 			continue
 		}
 		p.Accounts.Seen(object)
-		if err := p.Claims.Observe(ctx, held, object); err != nil {
+		if err := p.Claims.RecordPods(ctx, held, object); err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot record the pods of the claim, will try again",
 				"claim", klog.KRef(held.Namespace, held.Name), "claimUID", held.UID, "after", p.ReconcileInterval)
 			continue

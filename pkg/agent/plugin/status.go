@@ -33,8 +33,8 @@ const (
 type claimStatus struct {
 	claim   kubeletplugin.NamespacedObject
 	devices []deviceStatus
-	// tell creates the events that go with the status; nil without any.
-	tell func(context.Context) error
+	// createEvents creates the events that go with the status; nil without any.
+	createEvents func(context.Context) error
 }
 
 type deviceStatus struct {
@@ -110,21 +110,21 @@ func failedStatus(object *resourceapi.ResourceClaim, driver string, err error, n
 // requires unique entries, and a device with admin access can be in a claim twice.
 func (s *claimStatus) add(d deviceStatus) {
 	for _, other := range s.devices {
-		if other.is(d.pool, d.device, d.shareID) {
+		if other.isFor(d.pool, d.device, d.shareID) {
 			return
 		}
 	}
 	s.devices = append(s.devices, d)
 }
 
-// is reports whether the status is of a device, or of a share of it.
-func (d deviceStatus) is(pool, device string, shareID *types.UID) bool {
+// isFor reports whether the status is of a device, or of a share of it.
+func (d deviceStatus) isFor(pool, device string, shareID *types.UID) bool {
 	return d.pool == pool && d.device == device && ptr.Deref(d.shareID, "") == ptr.Deref(shareID, "")
 }
 
 // isEntry reports whether an entry of a claim is about the device.
 func (d deviceStatus) isEntry(e resourceapi.AllocatedDeviceStatus, driver string) bool {
-	return e.Driver == driver && d.is(e.Pool, e.Device, (*types.UID)(e.ShareID))
+	return e.Driver == driver && d.isFor(e.Pool, e.Device, (*types.UID)(e.ShareID))
 }
 
 // entry returns the device's entry in the claim's status.

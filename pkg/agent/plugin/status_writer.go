@@ -92,13 +92,13 @@ func (w *statusWriter) Run(ctx context.Context) {
 	<-ctx.Done()
 	limit := time.AfterFunc(statusDrain, cancel)
 	defer limit.Stop()
-	w.hurry()
+	w.queueAllNow()
 	w.queue.ShutDown()
 	workers.Wait()
 }
 
-// hurry makes all delayed writes due now.
-func (w *statusWriter) hurry() {
+// queueAllNow makes all delayed writes due now.
+func (w *statusWriter) queueAllNow() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for uid := range w.wanted {
@@ -120,8 +120,8 @@ func (w *statusWriter) next(ctx context.Context) bool {
 		return true
 	}
 	logger := klog.FromContext(ctx).WithValues("claim", status.claim)
-	if status.tell != nil {
-		if err := status.tell(ctx); err != nil {
+	if status.createEvents != nil {
+		if err := status.createEvents(ctx); err != nil {
 			logger.V(2).Info("Cannot create an event about a claim", "err", err)
 		}
 	}

@@ -30,8 +30,8 @@ type waiting struct {
 	plugin *Plugin
 	object *resourceapi.ResourceClaim
 	start  time.Time
-	// said is the error of the condition. isReported is set once there was one.
-	said       string
+	// reported is the error of the condition. isReported is set once there was one.
+	reported   string
 	isReported bool
 }
 
@@ -43,20 +43,20 @@ func (p *Plugin) newWaiting(object *resourceapi.ResourceClaim) *waiting {
 // for each reason. The end of the call replaces the condition.
 func (w *waiting) notify(err error) {
 	p := w.plugin
-	if p.Clock.Since(w.start) < waitingPatience || err.Error() == w.said {
+	if p.Clock.Since(w.start) < waitingPatience || err.Error() == w.reported {
 		return
 	}
-	w.said, w.isReported = err.Error(), true
+	w.reported, w.isReported = err.Error(), true
 	status := failedStatus(w.object, p.DriverName, err, p.Clock.Now())
-	status.tell = func(ctx context.Context) error {
-		return p.tellRefusal(ctx, w.object, waitingAction, v1alpha1.ReasonPrepareRetried, "waits for its device", err)
+	status.createEvents = func(ctx context.Context) error {
+		return p.createRefusalEvent(ctx, w.object, waitingAction, v1alpha1.ReasonPrepareRetried, "waits for its device", err)
 	}
 	p.status.Set(status)
 }
 
-// tellRefusal creates the event on the claim and its pods. An object has one for each reason of the
-// error.
-func (p *Plugin) tellRefusal(ctx context.Context, object *resourceapi.ResourceClaim, action, reason, what string, err error) error {
+// createRefusalEvent creates the event on the claim and its pods. An object has one for each reason of
+// the error.
+func (p *Plugin) createRefusalEvent(ctx context.Context, object *resourceapi.ResourceClaim, action, reason, what string, err error) error {
 	return p.events.createOnUsers(ctx, object, event{
 		action: action, kind: corev1.EventTypeWarning, reason: reason, device: object.Name, occasion: reason + " " + Reason(err),
 		note: fmt.Sprintf("Claim %s %s, and is tried again: %v", object.Name, what, err),
@@ -76,8 +76,8 @@ func (p *Plugin) notifyUnprepare(ctx context.Context, claim kubeletplugin.Namesp
 	for i := range status.devices {
 		status.devices[i].reason = v1alpha1.ReasonUnprepareRetried
 	}
-	status.tell = func(ctx context.Context) error {
-		return p.tellRefusal(ctx, object, leavingAction, v1alpha1.ReasonUnprepareRetried, "keeps its device", refusal)
+	status.createEvents = func(ctx context.Context) error {
+		return p.createRefusalEvent(ctx, object, leavingAction, v1alpha1.ReasonUnprepareRetried, "keeps its device", refusal)
 	}
 	p.setStatus(object, status)
 }

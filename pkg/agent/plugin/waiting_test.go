@@ -30,11 +30,11 @@ type retried struct {
 	end   error
 }
 
-func (r *retried) Prepare(ctx context.Context, c *resourceapi.ResourceClaim) ([]claim.Device, error) {
+func (r *retried) Prepare(_ context.Context, c *resourceapi.ResourceClaim, onRetry ...func(error)) ([]claim.Device, error) {
 	for i, step := range r.steps {
 		r.clock.Step(step)
 		err := fmt.Errorf("device gpu-1b-00: %w: process %d of the host (cuda) uses it", gpu.ErrInUse, i)
-		claim.RetryOf(ctx)(err)
+		onRetry[0](err)
 		r.after(err)
 	}
 	if r.end != nil {
@@ -78,8 +78,8 @@ func TestAClaimThatWaitsSaysSo(t *testing.T) {
 				if status == nil {
 					return ""
 				}
-				if status.tell != nil {
-					if err := status.tell(t.Context()); err != nil {
+				if status.createEvents != nil {
+					if err := status.createEvents(t.Context()); err != nil {
 						t.Error(err)
 					}
 				}

@@ -48,12 +48,12 @@ func (f Features) Equal(other Features) bool {
 	return f.Restrictions == other.Restrictions && f.Known == other.Known && sameText(f.Err, other.Err) && f.OldVersion == other.OldVersion
 }
 
-// CountersHold is the first release whose scheduler counts the counter use of
+// CountersHoldSince is the first release whose scheduler counts the counter use of
 // allocated shareable devices. The counters belong to the device's GPU. Earlier
 // ones count it for the claims of one scheduling cycle only, and then promise the
 // GPU as a whole, in MIG devices and in time slices at once. The release of the API
 // server stands for that of the scheduler, which no API reports.
-const CountersHold = "1.36.2"
+const CountersHoldSince = "1.36.2"
 
 // Catalog returns the catalog of the node's devices.
 func (s Snapshot) Catalog(settings catalog.Settings) catalog.Catalog {

@@ -35,7 +35,7 @@ type Metrics struct {
 	heldBack           prometheus.Gauge
 	otherDrivers       prometheus.Gauge
 	foreignDevices     prometheus.Gauge
-	strangers          *prometheus.GaugeVec
+	foreignProcesses   *prometheus.GaugeVec
 	unlimited          *prometheus.GaugeVec
 	disturbed          *prometheus.GaugeVec
 	statusQueue        prometheus.Gauge
@@ -64,21 +64,21 @@ func NewMetrics(refusals []string) *Metrics {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, []string{"device"})
 	}
 	m := &Metrics{
-		registry:       prometheus.NewRegistry(),
-		prepare:        histogram("prepare_duration_seconds", "Time to prepare one claim, by the kind of its devices (gpu, gpu-share, mig, mig-share, timeslice, seat, monitor, or unknown) and the outcome.", "kind", "outcome"),
-		unprepare:      histogram("unprepare_duration_seconds", "Time to unprepare one claim, by the outcome.", "outcome"),
-		step:           histogram("step_duration_seconds", "Time of one step of a claim's plan, by step, direction (do, undo) and outcome.", "step", "direction", "outcome"),
-		statusWrites:   counter("status_writes_total", "Writes of a claim's status.devices, by outcome; dropped ones were for claims that are gone or deallocated.", "outcome"),
-		publishErrors:  counter("slice_publish_errors_total", "Failures to publish ResourceSlices, by reason.", "reason"),
-		refusals:       counter("prepare_refusals_total", "Calls to prepare a claim that failed, by reason.", "reason"),
-		heldBack:       gauge("reconcile_held_back", "Claims that the API says do not need their devices any more and that keep them, until another round confirms it or their processes have ended."),
-		otherDrivers:   gauge("other_drivers", "Other drivers that are registered with the kubelet under the name of this one. The kubelet calls only the last one."),
-		foreignDevices: gauge("foreign_devices", "Devices in the node's ResourceSlices that another driver of this name has published."),
-		strangers:      byDevice("foreign_processes", "Processes of pods without a claim on a device that claims hold, by device, when the claims were last compared with the API."),
-		unlimited:      byDevice("unlimited_containers", "Containers that compute without the memory limit of their claim, by device, when limits were last checked. Absent for a device on which they are unknown."),
-		disturbed:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "disturbed_shares", Help: "Shares whose programs have lost the MPS daemon, lack it or wait for another user's, by cause, when the claims were last compared with the API."}, []string{"cause"}),
-		faults:         counter("program_faults_total", "XIDs that ended programs of a namespace, by XID, by whose program made the fault (cause: own, other, unknown), and by namespace; empty for namespaces beyond the first 200.", "xid", "cause", "namespace"),
-		statusQueue:    gauge("status_queue_depth", "Claims whose status.devices waits to be written."),
+		registry:         prometheus.NewRegistry(),
+		prepare:          histogram("prepare_duration_seconds", "Time to prepare one claim, by the kind of its devices (gpu, gpu-share, mig, mig-share, timeslice, seat, monitor, or unknown) and the outcome.", "kind", "outcome"),
+		unprepare:        histogram("unprepare_duration_seconds", "Time to unprepare one claim, by the outcome.", "outcome"),
+		step:             histogram("step_duration_seconds", "Time of one step of a claim's plan, by step, direction (do, undo) and outcome.", "step", "direction", "outcome"),
+		statusWrites:     counter("status_writes_total", "Writes of a claim's status.devices, by outcome; dropped ones were for claims that are gone or deallocated.", "outcome"),
+		publishErrors:    counter("slice_publish_errors_total", "Failures to publish ResourceSlices, by reason.", "reason"),
+		refusals:         counter("prepare_refusals_total", "Calls to prepare a claim that failed, by reason.", "reason"),
+		heldBack:         gauge("reconcile_held_back", "Claims that the API says do not need their devices any more and that keep them, until another round confirms it or their processes have ended."),
+		otherDrivers:     gauge("other_drivers", "Other drivers that are registered with the kubelet under the name of this one. The kubelet calls only the last one."),
+		foreignDevices:   gauge("foreign_devices", "Devices in the node's ResourceSlices that another driver of this name has published."),
+		foreignProcesses: byDevice("foreign_processes", "Processes of pods without a claim on a device that claims hold, by device, when the claims were last compared with the API."),
+		unlimited:        byDevice("unlimited_containers", "Containers that compute without the memory limit of their claim, by device, when limits were last checked. Absent for a device on which they are unknown."),
+		disturbed:        prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "disturbed_shares", Help: "Shares whose programs have lost the MPS daemon, lack it or wait for another user's, by cause, when the claims were last compared with the API."}, []string{"cause"}),
+		faults:           counter("program_faults_total", "XIDs that ended programs of a namespace, by XID, by whose program made the fault (cause: own, other, unknown), and by namespace; empty for namespaces beyond the first 200.", "xid", "cause", "namespace"),
+		statusQueue:      gauge("status_queue_depth", "Claims whose status.devices waits to be written."),
 	}
 	for _, reason := range refusals {
 		m.refusals.WithLabelValues(reason)
@@ -89,7 +89,7 @@ func NewMetrics(refusals []string) *Metrics {
 	})
 	build.Set(1)
 	m.registry.MustRegister(
-		m.prepare, m.unprepare, m.step, m.refusals, m.statusWrites, m.publishErrors, m.heldBack, m.otherDrivers, m.foreignDevices, m.strangers, m.unlimited, m.disturbed, m.statusQueue, m.faults,
+		m.prepare, m.unprepare, m.step, m.refusals, m.statusWrites, m.publishErrors, m.heldBack, m.otherDrivers, m.foreignDevices, m.foreignProcesses, m.unlimited, m.disturbed, m.statusQueue, m.faults,
 		build,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -160,7 +160,7 @@ func (m *Metrics) OtherDrivers(drivers int) { m.otherDrivers.Set(float64(drivers
 func (m *Metrics) ForeignDevices(devices int) { m.foreignDevices.Set(float64(devices)) }
 
 // ForeignProcesses implements plugin.Observer.
-func (m *Metrics) ForeignProcesses(byDevice map[string]int) { replace(m.strangers, byDevice) }
+func (m *Metrics) ForeignProcesses(byDevice map[string]int) { replace(m.foreignProcesses, byDevice) }
 
 // UnlimitedContainers implements plugin.Observer.
 func (m *Metrics) UnlimitedContainers(byDevice map[string]int) { replace(m.unlimited, byDevice) }

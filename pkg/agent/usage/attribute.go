@@ -190,7 +190,7 @@ func enforcement(d claim.Device) string {
 }
 
 func (h *holder) addPromise(all rows, node Node) {
-	row := all.at(h.labels)
+	row := all.getOrAdd(h.labels)
 	if h.known {
 		if h.promise.memory > 0 {
 			add(&row.MemoryPromisedBytes, h.promise.memory)
@@ -216,7 +216,7 @@ func (h *holder) row(all rows, c Container) *agentv1.Row {
 		labels.Container = c.ID
 	}
 	h.used[labels] = true
-	return all.at(labels)
+	return all.getOrAdd(labels)
 }
 
 // addZeros adds that nothing uses the device, if the reading shows it. foreign is set for
@@ -227,7 +227,7 @@ func (h *holder) addZeros(all rows, reading Reading, foreign bool) {
 		return
 	}
 	if len(h.used) == 0 && !foreign {
-		row := all.at(h.labels)
+		row := all.getOrAdd(h.labels)
 		add(&row.MemoryUsedBytes, 0)
 		if reading.HasSM {
 			add(&row.SMUsed, 0)
@@ -235,7 +235,7 @@ func (h *holder) addZeros(all rows, reading Reading, foreign bool) {
 	}
 	if reading.HasSM && h.device.Strategy() != v1alpha1.StrategyMPS {
 		for labels := range h.used {
-			add(&all.at(labels).SMUsed, 0)
+			add(&all.getOrAdd(labels).SMUsed, 0)
 		}
 	}
 }

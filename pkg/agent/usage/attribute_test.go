@@ -190,7 +190,7 @@ a gpu-1b-00 hardware p-name/d-name used=5 sm=0`,
 			`a gpu-1b-00 hardware limit=80 promised=80 compute=1`,
 		},
 		"a process of the host, and one of a pod that may have joined": {
-			[]claim.Claim{held("a", pods("p"), whole())}, onFirst(in("stranger", "c", 5)),
+			[]claim.Claim{held("a", pods("p"), whole())}, onFirst(in("foreign", "c", 5)),
 			`a gpu-1b-00 hardware limit=80 promised=80 compute=1`,
 		},
 		"shares of MPS: a client without a sample may compute": {
@@ -223,7 +223,7 @@ a gpu-1b-00 driver p-name/c-name used=3 sm=0`,
 b gpu-1b-00-ts none used=0 compute=0 sm=0
 a gpu-1b-00-ts none p-name/c-name used=30 sm=0`,
 		},
-		"MIG devices, by their GPU instance; a process of another claim's pod is a stranger": {
+		"MIG devices, by their GPU instance; a process of another claim's pod is a foreign process": {
 			[]claim.Claim{held("a", pods("p"), partition(0)), held("b", pods("p"), partition(1))},
 			usage.Readings{GPUs: map[gpu.PCIAddress]usage.Reading{second: migs}},
 			`a gpu-43-00-mig-1g-10gb-0 hardware limit=10 promised=10 compute=0.125 unhealthy

@@ -33,29 +33,29 @@ func (f *Foreign) Last() *agentv1.Foreign {
 	return f.last
 }
 
-// SetStrangers replaces the findings. checked are the devices on which all strangers are known.
-func (f *Foreign) SetStrangers(found []claim.Stranger, checked []kind.Name) {
+// SetForeignProcesses replaces the findings. checked are the devices on which all are known.
+func (f *Foreign) SetForeignProcesses(found []claim.ForeignProcess, checked []kind.Name) {
 	now := &agentv1.Foreign{Checked: f.clock.Now().UTC(), Devices: foreignDevices(found, checked)}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last = now
 }
 
-// foreignDevices returns the devices with strangers, and then the other checked devices.
-func foreignDevices(found []claim.Stranger, checked []kind.Name) []agentv1.ForeignDevice {
+// foreignDevices returns the devices with foreign processes, and then the other checked devices.
+func foreignDevices(found []claim.ForeignProcess, checked []kind.Name) []agentv1.ForeignDevice {
 	byDevice := map[kind.Name]*agentv1.ForeignDevice{}
-	at := func(name kind.Name) *agentv1.ForeignDevice {
+	getOrAdd := func(name kind.Name) *agentv1.ForeignDevice {
 		if byDevice[name] == nil {
 			byDevice[name] = &agentv1.ForeignDevice{Device: name.String()}
 		}
 		return byDevice[name]
 	}
 	for _, name := range checked {
-		at(name)
+		getOrAdd(name)
 	}
 	unknown := map[kind.Name]bool{}
 	for _, s := range found {
-		d := at(s.Device)
+		d := getOrAdd(s.Device)
 		d.Processes++
 		d.PIDs = append(d.PIDs, s.PID)
 		unknown[s.Device] = unknown[s.Device] || s.MemoryBytes == 0

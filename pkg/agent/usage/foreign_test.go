@@ -23,11 +23,11 @@ func TestForeignProcessesByDevice(t *testing.T) {
 	if got := f.Last(); got != nil {
 		t.Errorf("before the first check: got %+v, want unknown", got)
 	}
-	on := func(device string, pid int, gib uint64) claim.Stranger {
-		return claim.Stranger{Device: kindtest.Name(device), PID: pid, MemoryBytes: gib << 30}
+	on := func(device string, pid int, gib uint64) claim.ForeignProcess {
+		return claim.ForeignProcess{Device: kindtest.Name(device), PID: pid, MemoryBytes: gib << 30}
 	}
 	// The driver does not report the memory of process 8, and gpu-04-00 was not checked.
-	f.SetStrangers([]claim.Stranger{on("gpu-02-00", 12, 3), on("gpu-02-00", 11, 1), on("gpu-03-00", 7, 2), on("gpu-03-00", 8, 0)},
+	f.SetForeignProcesses([]claim.ForeignProcess{on("gpu-02-00", 12, 3), on("gpu-02-00", 11, 1), on("gpu-03-00", 7, 2), on("gpu-03-00", 8, 0)},
 		[]kind.Name{kindtest.Name("gpu-01-00"), kindtest.Name("gpu-02-00"), kindtest.Name("gpu-03-00")})
 	want := &agentv1.Foreign{Checked: now, Devices: []agentv1.ForeignDevice{
 		{Device: "gpu-02-00", Processes: 2, PIDs: []int{11, 12}, MemoryUsedBytes: new(uint64(4 << 30))},
@@ -37,7 +37,7 @@ func TestForeignProcessesByDevice(t *testing.T) {
 	if diff := cmp.Diff(want, f.Last()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	f.SetStrangers(nil, nil)
+	f.SetForeignProcesses(nil, nil)
 	if got := f.Last(); got == nil || got.Devices == nil || len(got.Devices) != 0 {
 		t.Errorf("after a check without an answer: got %+v, want no device", got)
 	}
@@ -46,15 +46,15 @@ func TestForeignProcessesByDevice(t *testing.T) {
 // A tenant decides how many processes run.
 func TestForeignProcessesAreBounded(t *testing.T) {
 	f := usage.NewForeign(testclock.NewFakePassiveClock(time.Now()))
-	var found []claim.Stranger
+	var found []claim.ForeignProcess
 	var checked []kind.Name
 	for i := range 255 {
 		checked = append(checked, kindtest.Name(fmt.Sprintf("gpu-%02x-00", i)), kindtest.Name(fmt.Sprintf("gpu-%02x-01", i)))
 	}
 	for pid := range 1000 {
-		found = append(found, claim.Stranger{Device: kindtest.Name("gpu-fe-01"), PID: pid + 1})
+		found = append(found, claim.ForeignProcess{Device: kindtest.Name("gpu-fe-01"), PID: pid + 1})
 	}
-	f.SetStrangers(found, checked)
+	f.SetForeignProcesses(found, checked)
 	got := f.Last().Devices
 	if len(got) != agentv1.MaxForeignDevices || got[0].Device != "gpu-fe-01" || got[0].Processes != 1000 || len(got[0].PIDs) != agentv1.MaxForeignPIDs {
 		t.Errorf("got %d devices, the first %+v", len(got), got[0])

@@ -28,7 +28,7 @@ func compareLabels(l, other agentv1.Labels) int {
 // claim has of one device, and a container that is restarted while its processes end.
 type rows map[agentv1.Labels]*agentv1.Row
 
-func (r rows) at(l agentv1.Labels) *agentv1.Row {
+func (r rows) getOrAdd(l agentv1.Labels) *agentv1.Row {
 	if r[l] == nil {
 		r[l] = &agentv1.Row{Labels: l}
 	}

@@ -22,6 +22,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 )
 
 // Driver is the name under which the slices of a [Node] are published.
@@ -68,24 +69,13 @@ func (n *Node) Publish(resources resourceslice.DriverResources) {
 	n.slices = Slices(node, resources)
 }
 
-// Slices returns the slices of the node with the resources. Their names begin as the slice
-// controller names them, because the allocator takes them in the order of their names.
+// Slices returns the slices of the node with the resources, with names as the API server makes
+// them: the allocator takes slices in the order of their names.
 func Slices(node string, resources resourceslice.DriverResources) []*resourceapi.ResourceSlice {
 	var all []*resourceapi.ResourceSlice
-	for _, name := range slices.Sorted(maps.Keys(resources.Pools)) {
-		pool := resources.Pools[name]
-		for i, slice := range pool.Slices {
-			all = append(all, &resourceapi.ResourceSlice{
-				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%05x-%s-%s-xxxxx", i, Driver, name)},
-				Spec: resourceapi.ResourceSliceSpec{
-					Driver:         Driver,
-					NodeName:       &node,
-					Pool:           resourceapi.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: int64(len(pool.Slices))},
-					Devices:        slice.Devices,
-					SharedCounters: slice.SharedCounters,
-				},
-			})
-		}
+	for _, slice := range catalog.SlicesOf(resources, Driver, node, "") {
+		slice.ObjectMeta = metav1.ObjectMeta{Name: slice.GenerateName + "xxxxx"}
+		all = append(all, &slice)
 	}
 	return all
 }

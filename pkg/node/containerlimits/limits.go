@@ -54,7 +54,7 @@ func isName(device string) bool { return len(device) <= maxName && nameForm.Matc
 // Open makes the folder of a device, which admits containers. It succeeds if the folder
 // exists.
 func (f Folder) Open(device string) error {
-	path, err := f.of(device)
+	path, err := f.deviceFolder(device)
 	if err == nil {
 		err = os.MkdirAll(path, 0o700)
 	}
@@ -68,7 +68,7 @@ func (f Folder) Open(device string) error {
 // any more. The limits of its containers stay as long as their cgroups. Close succeeds if
 // the folder does not exist.
 func (f Folder) Close(device string) error {
-	path, err := f.of(device)
+	path, err := f.deviceFolder(device)
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (f Folder) Devices() ([]string, error) {
 // containers that have ended, and needs no sight of their cgroups. The error wraps
 // [gpu.ErrNotFound] if the device has no folder.
 func (f Folder) Admitted(device string) ([]Limit, error) {
-	path, err := f.of(device)
+	path, err := f.deviceFolder(device)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (f Folder) Containers(device string) ([]Limit, error) {
 // The error wraps [gpu.ErrNotFound] if the device has no folder, because its claim is not
 // prepared, and [gpu.ErrInUse] if as many other containers as may use it at a time do so.
 func (f Folder) Admit(device string, l Limit, most int) (bytes uint64, err error) {
-	path, err := f.of(device)
+	path, err := f.deviceFolder(device)
 	if err != nil {
 		return 0, err
 	}
@@ -153,7 +153,7 @@ func (f Folder) Admit(device string, l Limit, most int) (bytes uint64, err error
 
 // Leave forgets that a container uses a device.
 func (f Folder) Leave(device string, l Limit) error {
-	path, err := f.of(device)
+	path, err := f.deviceFolder(device)
 	if err != nil {
 		return err
 	}
@@ -186,9 +186,9 @@ func (f Folder) sum(of Limit) (bytes uint64, err error) {
 	return bytes, nil
 }
 
-// of returns the folder of a device. The error wraps [gpu.ErrInvalid] for a name that is
+// deviceFolder returns the folder of a device. The error wraps [gpu.ErrInvalid] for a name that is
 // not of a CDI device.
-func (f Folder) of(device string) (string, error) {
+func (f Folder) deviceFolder(device string) (string, error) {
 	if !isName(device) {
 		return "", fmt.Errorf("device %q: %w name", device, gpu.ErrInvalid)
 	}

@@ -37,9 +37,9 @@ const (
 	mostLimit = 16 << 10
 )
 
-// ask lets the agent at a socket set a limit. If ctx has ended, the agent may still set it.
+// requestLimit lets the agent at a socket set a limit. If ctx has ended, the agent may still set it.
 // After another error it does not.
-func ask(ctx context.Context, socket string, l containerlimits.Limit) error {
+func requestLimit(ctx context.Context, socket string, l containerlimits.Limit) error {
 	soon, cancel := context.WithTimeout(ctx, readyPatience)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(soon, "unix", socket)
@@ -50,10 +50,10 @@ func ask(ctx context.Context, socket string, l containerlimits.Limit) error {
 	if err := expect(soon, conn, ready); err != nil {
 		return err
 	}
-	return askReady(ctx, conn, l)
+	return sendLimit(ctx, conn, l)
 }
 
-func askReady(ctx context.Context, conn net.Conn, l containerlimits.Limit) error {
+func sendLimit(ctx context.Context, conn net.Conn, l containerlimits.Limit) error {
 	line, err := json.Marshal(l)
 	if err != nil {
 		return err

@@ -37,7 +37,7 @@ func TestTheDeadlineOfAnAnswerIsTheEndOfTheCall(t *testing.T) {
 	}()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	err := askReady(lateContext{ctx, cancel}, hook, containerlimits.Limit{})
+	err := sendLimit(lateContext{ctx, cancel}, hook, containerlimits.Limit{})
 	if !errors.Is(err, gpu.ErrTimeout) || ctx.Err() == nil {
 		t.Errorf("%v, the context: %v; want %v at the end of the context", err, ctx.Err(), gpu.ErrTimeout)
 	}

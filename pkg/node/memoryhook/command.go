@@ -30,7 +30,7 @@ func Run(ctx context.Context, commandLine []string, state io.Reader) error {
 	hook := o.hook
 	hook.CgroupOf = cgroup.OfProcess
 	hook.Set = func(ctx context.Context, lock *os.File, l containerlimits.Limit) error {
-		if err := ask(ctx, o.agent, l); err == nil || ctx.Err() != nil {
+		if err := requestLimit(ctx, o.agent, l); err == nil || ctx.Err() != nil {
 			return err
 		}
 		return inChild(ctx, lock, slices.Concat(o.call, callArguments(l, hook.Timeout)))

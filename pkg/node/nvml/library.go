@@ -233,8 +233,8 @@ func (l *Library) slot(index int) *slot {
 	return s
 }
 
-// found records the GPUs of a Snapshot and wakes each Watch if they have changed.
-func (l *Library) found(gpus map[string]int) {
+// setFound records the GPUs of a Snapshot and wakes each Watch if they have changed.
+func (l *Library) setFound(gpus map[string]int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if maps.Equal(gpus, l.gpus) {

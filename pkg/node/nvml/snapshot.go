@@ -62,7 +62,7 @@ func (l *Library) Snapshot(ctx context.Context) (gpu.Node, error) {
 		node.Unreadable = append(node.Unreadable, gpu.Unreadable{Index: index, Address: r.address, Err: r.err})
 	}
 	slices.SortFunc(node.GPUs, func(a, b gpu.GPU) int { return a.Address.Compare(b.Address) })
-	l.found(found)
+	l.setFound(found)
 	return node, nil
 }
 

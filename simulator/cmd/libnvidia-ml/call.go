@@ -145,7 +145,7 @@ func storeNumber[V, C number](to *C) func(V, nvml.Return) status {
 func storeHandle[V any](to *handle) func(V, nvml.Return) status {
 	return func(value V, ret nvml.Return) status {
 		if ret == nvml.SUCCESS {
-			*to = process.handles.of(value)
+			*to = process.handles.handleOf(value)
 		}
 		return status(ret)
 	}

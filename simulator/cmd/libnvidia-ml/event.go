@@ -69,7 +69,7 @@ func waitForEvent(set handle, to unsafe.Pointer, timeoutMillis uint32, instances
 		return status(code)
 	}
 	data := (*eventData)(to)
-	data.device, data.eventType, data.data = process.handles.of(event.Device), event.EventType, event.EventData
+	data.device, data.eventType, data.data = process.handles.handleOf(event.Device), event.EventType, event.EventData
 	if instances {
 		data.gpuInstance, data.computeInstance = event.GpuInstanceId, event.ComputeInstanceId
 	}

@@ -24,8 +24,8 @@ type handles struct {
 	known   map[any]unsafe.Pointer
 }
 
-// of returns the handle of an object, which must be comparable.
-func (t *handles) of(object any) handle {
+// handleOf returns the handle of an object, which must be comparable.
+func (t *handles) handleOf(object any) handle {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if p, ok := t.known[object]; ok {

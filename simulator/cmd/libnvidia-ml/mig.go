@@ -159,7 +159,7 @@ func listHandles[T, V any](h handle, to, count unsafe.Pointer, method func(T) ([
 	if code != nvml.SUCCESS {
 		return status(code)
 	}
-	return storeAll((*handle)(to), (*uint32)(count), mapped(list, func(v V) handle { return process.handles.of(v) }))
+	return storeAll((*handle)(to), (*uint32)(count), mapped(list, func(v V) handle { return process.handles.handleOf(v) }))
 }
 
 //export nvmlDeviceGetGpuInstances
@@ -187,7 +187,7 @@ func nvmlGpuInstanceGetInfo(instance handle, info unsafe.Pointer) status {
 		if ret != nvml.SUCCESS {
 			return gpuInstanceInfo{}, ret
 		}
-		return gpuInstanceInfo{device: process.handles.of(have.Device), id: have.Id, profileID: have.ProfileId, placement: have.Placement}, ret
+		return gpuInstanceInfo{device: process.handles.handleOf(have.Device), id: have.Id, profileID: have.ProfileId, placement: have.Placement}, ret
 	})
 }
 
@@ -289,7 +289,7 @@ func readComputeInstance(compute handle, to unsafe.Pointer, placement bool) stat
 		return status(code)
 	}
 	info := (*computeInstanceInfo)(to)
-	info.device, info.gpuInstance = process.handles.of(have.Device), process.handles.of(have.GpuInstance)
+	info.device, info.gpuInstance = process.handles.handleOf(have.Device), process.handles.handleOf(have.GpuInstance)
 	info.id, info.profileID = have.Id, have.ProfileId
 	if placement {
 		info.placement = have.Placement

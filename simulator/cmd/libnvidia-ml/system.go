@@ -26,7 +26,7 @@ func nvmlInitWithFlags(_ uint32) status { return status(process.init()) }
 func nvmlShutdown() status { return status(process.shutdown()) }
 
 //export nvmlErrorString
-func nvmlErrorString(code status) *C.char { return process.texts.of(errorText(nvml.Return(code))) }
+func nvmlErrorString(code status) *C.char { return process.texts.cString(errorText(nvml.Return(code))) }
 
 // texts has the texts to which callers have pointers until the program ends.
 type texts struct {
@@ -34,7 +34,7 @@ type texts struct {
 	known map[string]*C.char
 }
 
-func (t *texts) of(text string) *C.char {
+func (t *texts) cString(text string) *C.char {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.known == nil {

@@ -25,47 +25,10 @@ import (
 const (
 	root = "../../.."
 	// The pages with complete lists of names.
-	flagsPage   = "docs/admin/flags.md"
 	metricsPage = "docs/admin/metrics.md"
 	claimPage   = "docs/user/claim-reference.md"
 	eventsPage  = "docs/user/events.md"
 )
-
-func TestEveryFlagIsInTheReference(t *testing.T) {
-	flag := regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z][a-z-]*)`)
-	for _, program := range []string{"gpu-kubelet-plugin", "gpu-mps-supervisor"} {
-		var names []string
-		for _, m := range flag.FindAllStringSubmatch(read(t, "cmd/"+program+"/testdata/help.txt"), -1) {
-			// Every program has it, and the text above the table names it.
-			if m[1] != "help" {
-				names = append(names, "--"+m[1])
-			}
-		}
-		if len(names) < 10 {
-			t.Errorf("%s has only the flags %q: is its help written in another way now?", program, names)
-		}
-		wantNamed(t, section(t, flagsPage, "## Flags of "+program), program, names)
-	}
-}
-
-func TestEveryFlagInTheReferenceIsAProgramsWithItsDefault(t *testing.T) {
-	row := regexp.MustCompile("(?m)^\\| `--([a-z-]+)`[^|]*\\| ([^|]*) \\|")
-	for _, program := range []string{"gpu-kubelet-plugin", "gpu-mps-supervisor"} {
-		help := strings.Join(strings.Fields(read(t, "cmd/"+program+"/testdata/help.txt")), " ")
-		for _, m := range row.FindAllStringSubmatch(section(t, flagsPage, "## Flags of "+program), -1) {
-			_, after, found := strings.Cut(help, " --"+m[1]+" ")
-			if !found {
-				t.Errorf("%s: %s has no --%s", flagsPage, program, m[1])
-				continue
-			}
-			own, _, _ := strings.Cut(after, " --")
-			quoted := regexp.MustCompile(`\(default "?([^")]+)"?\)`).FindStringSubmatch(own)
-			if said := strings.Trim(m[2], "`"); quoted != nil && said != quoted[1] {
-				t.Errorf("%s: --%s of %s has the default %s, not %s", flagsPage, m[1], program, quoted[1], said)
-			}
-		}
-	}
-}
 
 // Names are read from the source. A metric with labels appears only after something
 // has been counted.

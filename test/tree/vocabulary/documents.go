@@ -36,7 +36,6 @@ func (v vocabulary) documents() map[string]map[string]string {
 		findingsDocument:       findings(),
 		"docs/admin/names.md": {
 			"labels":      v.table("label", "on", withPrefix(v.names, "Label"), v.markdown),
-			"taints":      v.taints(),
 			"annotations": v.table("annotation", "on", withPrefix(v.names, "Annotation"), v.markdown),
 		},
 	}
@@ -108,15 +107,6 @@ func (v vocabulary) table(head, detail string, names []name, format func(string)
 	rows := [][]string{{head, detail, "meaning"}}
 	for _, n := range names {
 		rows = append(rows, []string{code(n.value), format(n.detail), v.markdown(n.meaning)})
-	}
-	return table(rows)
-}
-
-// taints returns the table of the taints and their values only.
-func (v vocabulary) taints() string {
-	rows := [][]string{{"taint", "value"}}
-	for _, n := range withPrefix(v.names, "Taint") {
-		rows = append(rows, []string{code(n.value), v.markdown(n.detail)})
 	}
 	return table(rows)
 }

@@ -112,7 +112,7 @@ func (s *Server) Guard(pages http.Handler) http.Handler {
 		case r.Method != http.MethodGet && r.Method != http.MethodHead:
 			header.Set("Allow", "GET, HEAD")
 			http.Error(w, "These pages change nothing: only GET and HEAD are allowed.", http.StatusMethodNotAllowed)
-		case s.is(r.URL.Query().Get(tokenKey)):
+		case s.isToken(r.URL.Query().Get(tokenKey)):
 			s.enter(w, r)
 		case !s.hasToken(r):
 			http.Error(w, "Open the address that kubectl gpu ui has printed. It has a token, which this address lacks.", http.StatusUnauthorized)
@@ -139,10 +139,10 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) hasToken(r *http.Request) bool {
 	found, err := r.Cookie(cookie)
-	return err == nil && s.is(found.Value)
+	return err == nil && s.isToken(found.Value)
 }
 
-func (s *Server) is(token string) bool {
+func (s *Server) isToken(token string) bool {
 	return subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) == 1
 }
 

@@ -19,7 +19,7 @@ import (
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
 )
 
 // Plugin is a registered plugin.
@@ -42,8 +42,8 @@ func Register(ctx context.Context, registryDir string) (*Plugin, error) {
 
 // RegisterOver registers the plugin with the registration socket, over a network of sockets.
 // A nil network is the machine's.
-func RegisterOver(ctx context.Context, network plugin.Network, socket string) (*Plugin, error) {
-	registrar, err := plugin.Connect(network, socket)
+func RegisterOver(ctx context.Context, network place.Network, socket string) (*Plugin, error) {
+	registrar, err := place.Connect(network, socket)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func RegisterOver(ctx context.Context, network plugin.Network, socket string) (*
 	if _, err := client.NotifyRegistrationStatus(ctx, &registerapi.RegistrationStatus{PluginRegistered: true}); err != nil {
 		return nil, fmt.Errorf("tell the plugin at %s that it is registered: %w", socket, err)
 	}
-	conn, err := plugin.Connect(network, info.Endpoint)
+	conn, err := place.Connect(network, info.Endpoint)
 	if err != nil {
 		return nil, err
 	}

@@ -37,4 +37,4 @@ const (
 	Lost State = "lost"
 )
 
-func (e Entry) is(step string, device kind.Name) bool { return e.Step == step && e.Device == device }
+func (e Entry) isFor(step string, device kind.Name) bool { return e.Step == step && e.Device == device }

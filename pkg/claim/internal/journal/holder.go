@@ -25,7 +25,7 @@ type Holder struct {
 
 // Began reports whether the claim may have done a step that is not undone.
 func (h Holder) Began(step string, device kind.Name) bool {
-	return slices.ContainsFunc(h.Journal, func(e Entry) bool { return e.is(step, device) && e.State != Planned })
+	return slices.ContainsFunc(h.Journal, func(e Entry) bool { return e.isFor(step, device) && e.State != Planned })
 }
 
 // Others are the other claims that hold devices. They are loaded on first

@@ -63,7 +63,7 @@ func (e Entry) Partition() (p Partition, err error) { return p, e.decode(&p) }
 // zero value if the journal has no result for the device.
 func (r *Record) Partition(device kind.Name) (Partition, error) {
 	for _, e := range r.Journal {
-		if e.is(StepCreatePartition, device) && len(e.Result) > 0 {
+		if e.isFor(StepCreatePartition, device) && len(e.Result) > 0 {
 			return e.Partition()
 		}
 	}
@@ -73,7 +73,7 @@ func (r *Record) Partition(device kind.Name) (Partition, error) {
 // Daemon returns the folders of the MPS daemon that the record has had started.
 func (r *Record) Daemon(name kind.Name) (d Daemon, err error) {
 	for _, e := range r.Journal {
-		if e.is(StepStartMPS, name) {
+		if e.isFor(StepStartMPS, name) {
 			return d, e.decode(&d)
 		}
 	}

@@ -5,6 +5,7 @@ package plan
 import (
 	"fmt"
 	"maps"
+	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -85,13 +86,17 @@ func (s Settings) AllocationOf(claim *resourceapi.ResourceClaim) (Allocation, er
 	return a, nil
 }
 
+// ReservedPods returns the pods that a claim is reserved for.
+func ReservedPods(claim *resourceapi.ResourceClaim) []resourceapi.ResourceClaimConsumerReference {
+	return slices.DeleteFunc(slices.Clone(claim.Status.ReservedFor), func(consumer resourceapi.ResourceClaimConsumerReference) bool {
+		return consumer.APIGroup != "" || consumer.Resource != "pods"
+	})
+}
+
 // PodsOf returns the UIDs of the pods that a claim is reserved for.
-func PodsOf(claim *resourceapi.ResourceClaim) []types.UID {
-	var pods []types.UID
-	for _, consumer := range claim.Status.ReservedFor {
-		if consumer.APIGroup == "" && consumer.Resource == "pods" {
-			pods = append(pods, consumer.UID)
-		}
+func PodsOf(claim *resourceapi.ResourceClaim) (pods []types.UID) {
+	for _, pod := range ReservedPods(claim) {
+		pods = append(pods, pod.UID)
 	}
 	return pods
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin
+package place
 
 import (
 	"path/filepath"
@@ -12,8 +12,8 @@ import (
 
 // MicroK8s has the longest known kubelet directory.
 func TestSocketPathsFitTheLongestKubeletDirectory(t *testing.T) {
-	pod := instance("ae8f18e9-7255-47e1-a15f-b378434bae11")
-	if pod == instance("0f0f18e9-7255-47e1-a15f-b378434bae11") {
+	pod := Instance("ae8f18e9-7255-47e1-a15f-b378434bae11")
+	if pod == Instance("0f0f18e9-7255-47e1-a15f-b378434bae11") {
 		t.Error("two agents of a node have one name")
 	}
 	socket := filepath.Join("/var/snap/microk8s/common/var/lib/kubelet/plugins/gpu.nvidia.com", "dra-"+string(pod)+".sock")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package controller_test
+package catalog_test
 
 import (
 	"slices"
@@ -14,7 +14,6 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/controller"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
@@ -52,14 +51,14 @@ func TestUpstreamsControllerCreatesTheSameFirstSlices(t *testing.T) {
 	if len(want) < 4 || want[len(want)-1].Spec.SharedCounters == nil {
 		t.Fatalf("%d slices, want several of devices and some of counters", len(want))
 	}
-	if diff := cmp.Diff(want, controller.SlicesOf(resources, "gpu.nvidia.com", "node-1", "uid")); diff != "" {
+	if diff := cmp.Diff(want, catalog.SlicesOf(resources, "gpu.nvidia.com", "node-1", "uid")); diff != "" {
 		t.Errorf("slices (-upstream +ours):\n%s", diff)
 	}
 }
 
 func TestSlicesOfANodeWithALongNameAreShortenedAsTheAPIServerDoes(t *testing.T) {
 	node := strings.Repeat("n", 63)
-	written := controller.Slices("gpu.nvidia.com", node, catalog.New(catalog.Inputs{Settings: catalog.Settings{Pool: node}}).Resources(gpu.Node{}, nil))
+	written := catalog.PrintedSlices("gpu.nvidia.com", node, catalog.New(catalog.Inputs{Settings: catalog.Settings{Pool: node}}).Resources(gpu.Node{}, nil))
 	if want := "00000-gpu.nvidia.com-" + strings.Repeat("n", 37) + "xxxxx"; len(written) != 1 || written[0].Name != want {
 		t.Errorf("got %v, want one slice named %s", written, want)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package catalog
 
 import (
 	"encoding/json"
@@ -54,10 +54,10 @@ func SlicesOf(resources resourceslice.DriverResources, driver, node string, uid 
 	return all
 }
 
-// Slices returns the ResourceSlices that the driver of a new node creates for the resources.
+// PrintedSlices returns the ResourceSlices that the driver of a new node creates for the resources.
 // Two values that differ between clusters are fixed: the random end of a name is "xxxxx", and
 // the UID of the owning node is all zeros.
-func Slices(driver, node string, resources resourceslice.DriverResources) []resourceapi.ResourceSlice {
+func PrintedSlices(driver, node string, resources resourceslice.DriverResources) []resourceapi.ResourceSlice {
 	all := SlicesOf(resources, driver, node, printedUID)
 	for i := range all {
 		s := &all[i]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin
+package place
 
 import (
 	"context"
@@ -30,7 +30,7 @@ const rivalsTime = 10 * time.Second
 // ResourceSlices.
 type Rivals struct {
 	Place
-	own      ownSockets
+	own      Sockets
 	observer Observer
 	clock    clock.WithTicker
 
@@ -47,9 +47,12 @@ type socketID struct {
 	made time.Time
 }
 
+// Observer replaces the number of other drivers.
+type Observer interface{ OtherDrivers(drivers int) }
+
 // NewRivals returns the rivals of a plugin, of which none is known yet.
 func NewRivals(p Place, observer Observer, c clock.WithTicker) *Rivals {
-	return &Rivals{Place: p, own: p.findSockets(), observer: observer, clock: c, known: map[socketID]bool{}}
+	return &Rivals{Place: p, own: p.Sockets(), observer: observer, clock: c, known: map[socketID]bool{}}
 }
 
 // Err returns an error that wraps [gpu.ErrInUse] and says what to do if another driver was
@@ -150,7 +153,7 @@ func (r *Rivals) list(ctx context.Context) ([]string, error) {
 }
 
 // isOwn reports whether an agent of this driver has the service socket. The agents of
-// pods have a part of the pod's UID in its name, see [instance]; NVIDIA's own driver has
+// pods have a part of the pod's UID in its name, see [Instance]; NVIDIA's own driver has
 // the whole UID.
 func (r *Rivals) isOwn(service string) bool {
 	own, err := filepath.Match(filepath.Join(r.DataDir, "dra-"+podPattern()+".sock"), service)

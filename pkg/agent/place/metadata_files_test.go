@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin
+package place
 
 import (
 	"bytes"
@@ -16,14 +16,14 @@ func TestMetadataIsCompleteDuringConcurrentWrites(t *testing.T) {
 	const writers, rounds = 4, 200
 	dir := t.TempDir()
 	path, data := filepath.Join(dir, "metadata.json"), bytes.Repeat([]byte("0123456789abcdef"), 256)
-	if err := writeMetadata(path, data, 0o644); err != nil {
+	if err := WriteMetadata(path, data, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	var all sync.WaitGroup
 	for range writers {
 		all.Go(func() {
 			for range rounds {
-				if err := writeMetadata(path, data, 0o644); err != nil {
+				if err := WriteMetadata(path, data, 0o644); err != nil {
 					t.Error(err)
 					return
 				}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin
+package place
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	resourceapi "k8s.io/api/resource/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	testingclock "k8s.io/utils/clock/testing"
 
@@ -103,16 +102,21 @@ func TestWhichRegistrationIsAnotherDriverOfTheName(t *testing.T) {
 			if (err != nil) != c.rival || c.rival && (!errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), c.socket)) {
 				t.Errorf("error %v, want one that names the socket: %t", err, c.rival)
 			}
-			if got := observations(r.observer)["other drivers"]; got != 0 && !c.rival || got != 1 && c.rival {
+			if got := *r.observer.(*drivers); got != 0 && !c.rival || got != 1 && c.rival {
 				t.Errorf("gpu_dra_other_drivers is %v", got)
 			}
 		})
 	}
 }
 
+// drivers is an [Observer].
+type drivers int
+
+func (d *drivers) OtherDrivers(n int) { *d = drivers(n) }
+
 func newRivals(dir string) *Rivals {
 	place := Place{DriverName: "gpu.nvidia.com", PodUID: "11111111-2222", DataDir: "/var/lib/kubelet/plugins/gpu.nvidia.com", RegistryDir: dir}
-	return NewRivals(place, newObserved(), testingclock.NewFakeClock(time.Unix(1000, 0)))
+	return NewRivals(place, new(drivers), testingclock.NewFakeClock(time.Unix(1000, 0)))
 }
 
 func TestAnAgentWaitsUntilAnotherDriverOfTheNameHasEnded(t *testing.T) {
@@ -146,22 +150,5 @@ func TestAnAgentWaitsUntilAnotherDriverOfTheNameHasEnded(t *testing.T) {
 	}
 	if err := r.Err(); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestDevicesOfAnotherDriverInTheNodesSlices(t *testing.T) {
-	slice := func(names ...string) (s resourceapi.ResourceSlice) {
-		s.Name = "slice-" + names[0]
-		for _, name := range names {
-			s.Spec.Devices = append(s.Spec.Devices, resourceapi.Device{Name: name})
-		}
-		return s
-	}
-	own := slice("gpu-1a-00", "gpu-1a-00-mig-1g-10gb-0", "gpu-1a-00-ts", "node-gpus")
-	if count, _ := foreignDevices([]resourceapi.ResourceSlice{own}); count != 0 {
-		t.Errorf("%d of the driver's own devices are foreign", count)
-	}
-	if count, example := foreignDevices([]resourceapi.ResourceSlice{own, slice("gpu-0", "gpu-1"), own}); count != 2 || example.Name != "slice-gpu-0" {
-		t.Errorf("%d foreign devices in %s, want 2", count, example.Name)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin_test
+package place_test
 
 import (
 	"net"
@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
 )
 
 func TestRemoveLeftoversRemovesOnlyFilesOfKilledAgents(t *testing.T) {
@@ -48,8 +48,8 @@ func TestRemoveLeftoversRemovesOnlyFilesOfKilledAgents(t *testing.T) {
 		}
 	}
 
-	place := plugin.Place{DriverName: "gpu.nvidia.com", DataDir: data, RegistryDir: registry, CDIDir: specs}
-	if err := plugin.RemoveLeftovers(t.Context(), place); err != nil {
+	folders := place.Place{DriverName: "gpu.nvidia.com", DataDir: data, RegistryDir: registry, CDIDir: specs}
+	if err := place.RemoveLeftovers(t.Context(), folders); err != nil {
 		t.Fatal(err)
 	}
 	for dir, want := range map[string][]string{
@@ -72,8 +72,8 @@ func TestRemoveLeftoversRemovesOnlyFilesOfKilledAgents(t *testing.T) {
 			t.Errorf("left in %s (-want +got):\n%s", dir, diff)
 		}
 	}
-	place.DataDir = filepath.Join(data, "none")
-	if err := plugin.RemoveLeftovers(t.Context(), place); err != nil {
+	folders.DataDir = filepath.Join(data, "none")
+	if err := place.RemoveLeftovers(t.Context(), folders); err != nil {
 		t.Errorf("before the folder is made: %v", err)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// Stranger is a process of a pod on a device of claims that are not the pod's.
-type Stranger struct {
+// ForeignProcess is a process of a pod on a device of claims that are not the pod's.
+type ForeignProcess struct {
 	Device kind.Name
 	// Claims that hold the device.
 	Claims []types.UID
@@ -25,13 +25,13 @@ type Stranger struct {
 	MemoryBytes uint64
 }
 
-// Strangers lists the strangers on the devices of the claims in held, ordered by device.
+// ForeignProcesses lists the foreign processes on the devices of the claims in held, ordered by device.
 // The caller has just compared these with the API server, so their pods are known. On a
-// device with any other claim, or whose GPU does not list its processes, strangers may be
-// unknown and are left out. checked are the devices on which all strangers are known, in
+// device with any other claim, or whose GPU does not list its processes, foreign processes may be
+// unknown and are left out. checked are the devices on which all foreign processes are known, in
 // order. The log names the pods, which are other tenants'. The pods of a claim that
 // monitors all GPUs are left out.
-func (m *Manager) Strangers(ctx context.Context, held []Claim) (strangers []Stranger, checked []kind.Name, err error) {
+func (m *Manager) ForeignProcesses(ctx context.Context, held []Claim) (foreign []ForeignProcess, checked []kind.Name, err error) {
 	if m.options.Occupancy == nil {
 		return nil, nil, nil
 	}
@@ -70,15 +70,17 @@ func (m *Manager) Strangers(ctx context.Context, held []Claim) (strangers []Stra
 			}
 			klog.FromContext(ctx).Info("A process of a pod without a claim is on a held device", "device", name,
 				"pid", u.PID, "command", u.Command, "podUID", u.PodUID, "containerID", u.ContainerID)
-			strangers = append(strangers, Stranger{Device: name, Claims: claims, PID: u.PID, MemoryBytes: u.MemoryBytes})
+			foreign = append(foreign, ForeignProcess{Device: name, Claims: claims, PID: u.PID, MemoryBytes: u.MemoryBytes})
 		}
 		if known {
 			checked = append(checked, name)
 		}
 	}
-	slices.SortFunc(strangers, func(a, b Stranger) int { return cmp.Or(kind.Compare(a.Device, b.Device), cmp.Compare(a.PID, b.PID)) })
+	slices.SortFunc(foreign, func(a, b ForeignProcess) int {
+		return cmp.Or(kind.Compare(a.Device, b.Device), cmp.Compare(a.PID, b.PID))
+	})
 	slices.SortFunc(checked, kind.Compare)
-	return strangers, checked, nil
+	return foreign, checked, nil
 }
 
 // usersOfHeld returns the users of each device that a claim holds. It leaves out devices of
@@ -97,7 +99,7 @@ func (m *Manager) usersOfHeld(ctx context.Context, holders []journal.Holder) map
 		l := users[name.Address]
 		onDevice, err := m.usersOfDevice(ctx, name, l.users)
 		if err := errors.Join(l.err, err); err != nil {
-			klog.FromContext(ctx).V(2).Info("Cannot look for strangers on a device", "device", name, "err", err)
+			klog.FromContext(ctx).V(2).Info("Cannot look for foreign processes on a device", "device", name, "err", err)
 			continue
 		}
 		byDevice[name] = onDevice

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin
+package place
 
 import (
 	"context"
@@ -15,48 +15,46 @@ import (
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/notify"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 )
 
 // socketPatience is the timeout of a call to the plugin's own sockets.
 const socketPatience = 2 * time.Second
 
-// ownSockets are the paths of a plugin's sockets.
-type ownSockets struct {
+// Sockets are the paths of a plugin's sockets.
+type Sockets struct {
 	network            Network
 	service, registrar string
 }
 
-// findSockets returns the paths at which upstream creates the sockets of the driver.
-func (p Place) findSockets() ownSockets {
+// Sockets returns the paths at which upstream creates the sockets of the driver.
+func (p Place) Sockets() Sockets {
 	if p.PodUID == "" {
-		return ownSockets{p.Network, filepath.Join(p.DataDir, "dra.sock"), filepath.Join(p.RegistryDir, p.DriverName+"-reg.sock")}
+		return Sockets{p.Network, filepath.Join(p.DataDir, "dra.sock"), filepath.Join(p.RegistryDir, p.DriverName+"-reg.sock")}
 	}
-	own := instance(p.PodUID)
-	return ownSockets{
+	own := Instance(p.PodUID)
+	return Sockets{
 		p.Network,
 		filepath.Join(p.DataDir, "dra-"+string(own)+".sock"),
 		filepath.Join(p.RegistryDir, kubeletplugin.RollingUpdateRegistrarSocketFile(p.RegistryDir, p.DriverName, own)),
 	}
 }
 
-// CheckSockets returns an error unless the plugin answers a call of the kubelet on each
-// of its sockets.
-func (p *Plugin) CheckSockets() error {
+// Check returns an error unless the plugin answers a call of the kubelet on each socket.
+func (s Sockets) Check() error {
 	ctx, cancel := context.WithTimeout(context.Background(), socketPatience)
 	defer cancel()
-	return errors.Join(callSocket(ctx, p.Network, p.sockets.service, func(ctx context.Context, conn *grpc.ClientConn) error {
+	return errors.Join(callSocket(ctx, s.network, s.service, func(ctx context.Context, conn *grpc.ClientConn) error {
 		_, err := draapi.NewDRAPluginClient(conn).NodePrepareResources(ctx, &draapi.NodePrepareResourcesRequest{})
 		return err
-	}), callSocket(ctx, p.Network, p.sockets.registrar, func(ctx context.Context, conn *grpc.ClientConn) error {
+	}), callSocket(ctx, s.network, s.registrar, func(ctx context.Context, conn *grpc.ClientConn) error {
 		_, err := registerapi.NewRegistrationClient(conn).GetInfo(ctx, &registerapi.InfoRequest{})
 		return err
 	}))
 }
 
-// prepare prepares a claim as the kubelet does.
-func (s ownSockets) prepare(ctx context.Context, c claim.Ref) error {
+// Prepare prepares a claim as the kubelet does.
+func (s Sockets) Prepare(ctx context.Context, c claim.Ref) error {
 	var response *draapi.NodePrepareResourcesResponse
 	var refusal error
 	err := callSocket(ctx, s.network, s.service, func(ctx context.Context, conn *grpc.ClientConn) error {
@@ -94,7 +92,3 @@ func callSocket(ctx context.Context, network Network, socket string, call func(c
 	}
 	return nil
 }
-
-// Repair requests a repair of the held claims, for example after their CDI specs were
-// deleted. It does not wait for the repair.
-func (p *Plugin) Repair() { notify.Wake(p.repairs) }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin
+package place
 
 import (
 	"context"
@@ -59,7 +59,7 @@ func (p Place) socketPatterns() []string {
 	return []string{filepath.Join(p.DataDir, "dra-"+podPattern()+".sock"), filepath.Join(p.RegistryDir, p.DriverName+"-"+podPattern()+"-reg.sock")}
 }
 
-// podPattern returns a [filepath.Match] pattern for the [instance] of a pod.
+// podPattern returns a [filepath.Match] pattern for the [Instance] of a pod.
 func podPattern() string { return strings.Repeat("[0-9a-f]", 8) }
 
 func isDead(ctx context.Context, path string) bool {
