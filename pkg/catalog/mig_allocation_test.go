@@ -24,7 +24,7 @@ import (
 func together(profiles ...string) resourceapi.DeviceClaim {
 	var claim resourceapi.DeviceClaim
 	for i, profile := range profiles {
-		request := allocatortest.Request("mig.nvidia.com", profile, 1).Requests[0]
+		request := mig(profile).Requests[0]
 		request.Name = fmt.Sprintf("mig-%d", i)
 		claim.Requests = append(claim.Requests, request)
 	}
@@ -34,7 +34,7 @@ func together(profiles ...string) resourceapi.DeviceClaim {
 }
 
 func mig(profile string) resourceapi.DeviceClaim {
-	return allocatortest.Request("mig.nvidia.com", profile, 1)
+	return claim("class=mig profile=" + profile)
 }
 
 func TestTheSchedulerCutsGPUs(t *testing.T) {
@@ -118,11 +118,11 @@ func TestTheHardwareTakesWhatTheSchedulerGrants(t *testing.T) {
 				var asked resourceapi.DeviceClaim
 				switch random.IntN(8) {
 				case 0:
-					asked = allocatortest.Request("gpu.nvidia.com", "", int64(1+random.IntN(2)))
+					asked = claim(fmt.Sprintf("count=%d", 1+random.IntN(2)))
 				case 1:
 					asked = together(profile(), profile())
 				case 2:
-					asked = allocatortest.Request("mig.nvidia.com", profile(), 2)
+					asked = claim("class=mig count=2 profile=" + profile())
 				default:
 					asked = mig(profile())
 				}
@@ -155,17 +155,5 @@ func TestTheHardwareTakesWhatTheSchedulerGrants(t *testing.T) {
 				t.Errorf("%d claims granted and %d refused: the run says little", granted, refused)
 			}
 		})
-	}
-}
-
-func TestTheComparisonWithANaivePublication(t *testing.T) {
-	compared, err := allocatortest.Compare(t.Context(), cutting(catalog.MIGProfiles{}), simulated(t, "dgx-h100"), 1, classes(t)...)
-	if err != nil || len(compared) == 0 {
-		t.Fatal(compared, err)
-	}
-	for _, c := range compared {
-		if c.Ours <= 0 || c.Naive <= 0 {
-			t.Errorf("%+v", c)
-		}
 	}
 }
