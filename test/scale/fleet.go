@@ -40,13 +40,8 @@ type fleet struct {
 	hardware    gpu.Node
 	classes     []*resourceapi.DeviceClass
 	nodes       int
-	// first is the number of the first node.
-	first int
-	seed  uint64
+	seed        uint64
 }
-
-// name returns the name of a node of this fleet, which are counted from 0.
-func (f fleet) name(i int) string { return nodeName(f.first + i) }
 
 func nodeName(i int) string { return fmt.Sprintf("node-%05d", i) }
 
@@ -81,7 +76,7 @@ func (f fleet) write(ctx context.Context, client kubernetes.Interface) error {
 		}
 	}
 	return inParallel(ctx, f.nodes, func(ctx context.Context, i int) error {
-		node := nodeObject(f.name(i))
+		node := nodeObject(nodeName(i))
 		if _, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
 			return err
 		}
@@ -180,7 +175,7 @@ func (f *filling) to(ctx context.Context, client kubernetes.Interface, percent i
 	}
 	err := inParallel(ctx, f.fleet.nodes, func(ctx context.Context, i int) error {
 		for j, a := range added[i%patterns] {
-			if err := writeAllocated(ctx, client, fmt.Sprintf("held-%d-%d-%d", percent, i, j), nodeName(i%patterns), f.fleet.name(i), a); err != nil {
+			if err := writeAllocated(ctx, client, fmt.Sprintf("held-%d-%d-%d", percent, i, j), nodeName(i%patterns), nodeName(i), a); err != nil {
 				return err
 			}
 		}
@@ -195,11 +190,11 @@ func (f *filling) to(ctx context.Context, client kubernetes.Interface, percent i
 // publish updates the slices whose order of devices has changed with the claims, as agents do.
 func (f *filling) publish(ctx context.Context, client kubernetes.Interface) error {
 	return inParallel(ctx, f.fleet.nodes, func(ctx context.Context, i int) error {
-		before, err := f.fleet.slices(f.fleet.name(i), nil)
+		before, err := f.fleet.slices(nodeName(i), nil)
 		if err != nil {
 			return err
 		}
-		after, err := f.fleet.slices(f.fleet.name(i), f.patterns[i%patterns].taken())
+		after, err := f.fleet.slices(nodeName(i), f.patterns[i%patterns].taken())
 		if err != nil {
 			return err
 		}

@@ -8,9 +8,6 @@
 // fleet, then in the half full one, then in the one that is 90 % full. It reports the
 // processor time of the scheduler and of the API server for each pod, and compares it with
 // plain exclusive GPUs of the same run. A slow figure is not an error.
-//
-// With -commands it measures the commands of the plugin kubectl-gpu instead, on a fleet of
-// several publications with pods, claims and agents.
 package main
 
 import (
@@ -31,7 +28,6 @@ import (
 type options struct {
 	bin, profiles              string
 	publications, kinds, fills string
-	commands                   string
 	nodes, pods                int
 	seed                       uint64
 }
@@ -45,7 +41,6 @@ func main() {
 	flag.IntVar(&o.nodes, "nodes", 1000, "number of nodes")
 	flag.IntVar(&o.pods, "pods", 200, "number of pods of each kind")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the claims that fill the fleet")
-	flag.StringVar(&o.commands, "commands", "", "`LIST` of files of the plugin kubectl-gpu: measure their commands on a fleet in use with five pods for each node, and not the scheduler")
 	flag.StringVar(&o.profiles, "profiles", "", "`DIR` for CPU profiles of the scheduler, one for each measurement (default: none)")
 	flag.Parse()
 
@@ -83,9 +78,6 @@ func run(ctx context.Context, o options) error {
 	hardware, err := dgxH100(ctx)
 	if err != nil {
 		return err
-	}
-	if o.commands != "" {
-		return measureCommands(ctx, o, hardware, classes)
 	}
 	var results []result
 	for _, p := range chosen {
