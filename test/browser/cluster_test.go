@@ -37,8 +37,6 @@ type cluster struct {
 	mu      sync.Mutex
 	failing bool
 	events  []corev1.Event
-	// down are the nodes whose agents are not ready.
-	down []string
 }
 
 // change changes the objects between two requests.
@@ -55,7 +53,7 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the API server is overloaded", http.StatusInternalServerError)
 		return
 	}
-	if serveDriver(w, r, c.Nodes, c.down) {
+	if serveDriver(w, r, c.Nodes) {
 		return
 	}
 	kind, version, items := "", "resource.k8s.io/v1", any(nil)

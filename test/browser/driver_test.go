@@ -5,9 +5,7 @@ package browser
 import (
 	"encoding/json"
 	"net/http"
-	"slices"
 	"strings"
-	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -28,8 +26,8 @@ const used = `{"rows": [
 ]}`
 
 // serveDriver answers a request about the driver's own objects, as a cluster with an agent on each
-// node. The agents of some nodes are down. It reports false for other requests.
-func serveDriver(w http.ResponseWriter, r *http.Request, nodes []*corev1.Node, down []string) bool {
+// node. It reports false for other requests.
+func serveDriver(w http.ResponseWriter, r *http.Request, nodes []*corev1.Node) bool {
 	labels := map[string]string{"app.kubernetes.io/name": "gpu-dra-driver", "app.kubernetes.io/component": "agent"}
 	spec := corev1.PodSpec{NodeName: "dgx-01", ServiceAccountName: "agent", Containers: []corev1.Container{{
 		Name: "agent", Image: "agent:v0.9.0", Args: []string{"--driver-name=" + v1alpha1.DriverName}, Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 9000}},
@@ -53,9 +51,6 @@ func serveDriver(w http.ResponseWriter, r *http.Request, nodes []*corev1.Node, d
 			Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
 		}
 		agent.Spec.NodeName = node.Name
-		if slices.Contains(down, node.Name) {
-			agent.Status.Conditions[0].Status, agent.Status.Conditions[0].LastTransitionTime = corev1.ConditionFalse, ago(5*time.Minute)
-		}
 		agents = append(agents, agent)
 	}
 	meta := func(name string) metav1.ObjectMeta {
