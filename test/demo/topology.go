@@ -6,12 +6,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
-
-	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
 )
@@ -101,9 +97,6 @@ func otherDrivers(ctx context.Context, cluster *harness.Cluster) error {
 		}
 	}
 	say("gpu-nic has a NIC of its GPU's PCIe root, and gpu-cpu has CPUs of its GPU's NUMA node")
-	if err := topologyTable(ctx, cluster); err != nil {
-		return err
-	}
 	return printEnvironment(ctx, cluster, "gpu-nic")
 }
 
@@ -140,58 +133,4 @@ func waits(ctx context.Context, cluster *harness.Cluster, name string) error {
 		say("%s waits: %s", name, reason)
 	}
 	return err
-}
-
-// topologyTable prints the place of each device in the machine, by the metadata of its
-// container.
-func topologyTable(ctx context.Context, cluster *harness.Cluster) error {
-	rows, err := cluster.Report(ctx, namespace)
-	if err != nil {
-		return err
-	}
-	fmt.Println()
-	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "POD\tDEVICE\tNUMA NODE\tPCIE ROOT\tNVLINK DOMAIN\tLINKED WITH") //nolint:errcheck // Flush reports it
-	for _, r := range rows {
-		device := r.Device
-		if cpus, counted := r.Consumed["dra.cpu/cpu"]; counted {
-			device = cpus.String() + " of " + device
-		}
-		//nolint:errcheck // Flush reports it
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Pod, device, attribute(r, "resource.kubernetes.io/numaNode"),
-			attribute(r, "resource.kubernetes.io/pcieRoot"), attribute(r, "nvlinkDomain"), linked(r, rows))
-	}
-	return table.Flush()
-}
-
-// attribute returns the value of an attribute as text, "-" if the device has none.
-func attribute(r harness.Row, name resourceapi.QualifiedName) string {
-	a := r.Attributes[name]
-	switch {
-	case a.StringValue != nil:
-		return *a.StringValue
-	case a.IntValue != nil:
-		return fmt.Sprint(*a.IntValue)
-	}
-	return "-"
-}
-
-// linked returns the number of GPUs of the same pod to which a GPU has NVLinks: "1 of 3".
-func linked(r harness.Row, rows []harness.Row) string {
-	peers := strings.Split(attribute(r, "nvlinkPeers"), ",")
-	others, found := 0, 0
-	for _, other := range rows {
-		name, isGPU := strings.CutPrefix(other.Device, "gpu-")
-		if !isGPU || other.Pod != r.Pod || other.Device == r.Device {
-			continue
-		}
-		others++
-		if slices.Contains(peers, name) {
-			found++
-		}
-	}
-	if others == 0 || !strings.HasPrefix(r.Device, "gpu-") {
-		return "-"
-	}
-	return fmt.Sprintf("%d of %d", found, others)
 }

@@ -118,9 +118,6 @@ func Start(ctx context.Context, bin string, percentage int) (_ *ControlPlane, er
 	return c, nil
 }
 
-// Kubeconfig returns the path of the file with the credentials of an administrator.
-func (c *ControlPlane) Kubeconfig() string { return c.path("kubeconfig") }
-
 func (c *ControlPlane) path(elem ...string) string {
 	return filepath.Join(append([]string{c.folder}, elem...)...)
 }

@@ -3,7 +3,6 @@
 package harness
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -311,19 +310,6 @@ func (s Sight) Attributes(device string) map[resourceapi.QualifiedName]resourcea
 		}
 	}
 	return nil
-}
-
-// Limits are what MPS holds processes of the container to: "19456M 25%", "-"
-// where there are none.
-func (s Sight) Limits() string {
-	var limits []string
-	if memory := s.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"]; memory != "" {
-		limits = append(limits, strings.TrimPrefix(memory, "0="))
-	}
-	if threads := s.Env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"]; threads != "" {
-		limits = append(limits, threads+"%")
-	}
-	return cmp.Or(strings.Join(limits, " "), "-")
 }
 
 // Capabilities lists the MIG capability nodes the container has.

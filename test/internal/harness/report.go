@@ -5,14 +5,13 @@ package harness
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // Row is one device of one container of one pod.
@@ -22,15 +21,9 @@ type Row struct {
 	// choice of firstAvailable.
 	Request string
 	Device  string
-	// UUID and NUMANode of the GPU or MIG instance, from the container's metadata
-	// file. They are "-" if the file does not contain them.
-	UUID, NUMANode string
-	// Consumed is the amount that the claim takes of a device with several users.
-	Consumed map[resourceapi.QualifiedName]resource.Quantity
-	// Attributes of the device in the container's metadata file.
-	Attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
-	// Limits are what MPS holds the container to, "-" where it does not.
-	Limits string
+	// UUID of the GPU or MIG instance, from the container's metadata file; "-" if the
+	// file does not contain it.
+	UUID string
 	// Saw are the device nodes of GPUs and MIG capabilities inside the container.
 	Saw []string
 }
@@ -47,7 +40,7 @@ func (c *Cluster) Report(ctx context.Context, namespace string) ([]Row, error) {
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		if pod.Status.Phase != corev1.PodRunning {
-			rows = append(rows, Row{Namespace: pod.Namespace, Pod: pod.Name, Container: "-", Request: "-", Device: string(pod.Status.Phase), UUID: "-", NUMANode: "-", Limits: "-"})
+			rows = append(rows, Row{Namespace: pod.Namespace, Pod: pod.Name, Container: "-", Request: "-", Device: string(pod.Status.Phase), UUID: "-"})
 			continue
 		}
 		for _, container := range pod.Spec.Containers {
@@ -79,15 +72,10 @@ func (c *Cluster) containerRows(ctx context.Context, pod *corev1.Pod, container 
 			if wanted != "" && wanted != request {
 				continue
 			}
-			attributes := sight.Attributes(result.Device)
 			rows = append(rows, Row{
 				Namespace: pod.Namespace, Pod: pod.Name, Container: container.Name, Request: result.Request, Device: result.Device,
-				UUID:       text(attributes["uuid"]),
-				NUMANode:   text(attributes["resource.kubernetes.io/numaNode"]),
-				Consumed:   result.ConsumedCapacity,
-				Attributes: attributes,
-				Limits:     sight.Limits(),
-				Saw:        append(sight.GPUs(), sight.Capabilities()...),
+				UUID: ptr.Deref(sight.Attributes(result.Device)["uuid"].StringValue, "-"),
+				Saw:  append(sight.GPUs(), sight.Capabilities()...),
 			})
 		}
 	}
@@ -134,16 +122,4 @@ func (c *Cluster) EachSlice(ctx context.Context, visit func(resourceapi.Resource
 		visit(slice)
 	}
 	return nil
-}
-
-// text returns a text or number of a device, "-" if it has none.
-func text(a resourceapi.DeviceAttribute) string {
-	switch {
-	case a.StringValue != nil:
-		return *a.StringValue
-	case a.IntValue != nil:
-		return fmt.Sprint(*a.IntValue)
-	default:
-		return "-"
-	}
 }
