@@ -3,21 +3,14 @@
 package catalog_test
 
 import (
-	"errors"
 	"fmt"
-	"maps"
-	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
 // together asks for MIG devices of one GPU, a profile each.
@@ -84,75 +77,6 @@ func TestTheSchedulerCutsGPUs(t *testing.T) {
 			got := allocateAll(t, schedulable(t, tc.catalog, tc.node, nil), tc.claims)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("allocations (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-// Claims come and go at random for a thousand steps. The hardware admits what the scheduler
-// has granted.
-func TestTheHardwareTakesWhatTheSchedulerGrants(t *testing.T) {
-	t.Parallel()
-	for model, profiles := range map[string][]string{
-		"dgx-h100":     {"1g.10gb", "2g.20gb", "3g.40gb", "7g.80gb", "1g.20gb", "4g.40gb", "1g.10gb+me"},
-		"dgx-a100":     {"1g.10gb", "2g.20gb", "3g.40gb"},
-		"a30-bridge":   {"1g.6gb", "2g.12gb", "4g.24gb", "1g.6gb+me", "2g.12gb+me"},
-		"rtx-pro-6000": {"1g.24gb", "2g.48gb", "4g.96gb", "1g.24gb+me", "1g.24gb-me", "1g.24gb+me.all", "2g.48gb+gfx"},
-		"16-a100":      {"1g.10gb", "3g.40gb", "7g.80gb"},
-	} {
-		t.Run(model, func(t *testing.T) {
-			t.Parallel()
-			hardware, admits := simulated(t, model), kindOf(t, model).MIG
-			node := schedulable(t, cutting(catalog.MIGProfiles{All: len(profiles) > 4}), hardware, nil)
-			random := rand.New(rand.NewPCG(3, 4))
-			held := map[string][]kind.Name{}
-			granted, refused := 0, 0
-			for step := range 1000 {
-				if names := slices.Sorted(maps.Keys(held)); len(names) > 0 && random.IntN(5) < 2 {
-					name := names[random.IntN(len(names))]
-					node.Free(name)
-					delete(held, name)
-					continue
-				}
-				profile := func() string { return profiles[random.IntN(len(profiles))] }
-				var asked resourceapi.DeviceClaim
-				switch random.IntN(8) {
-				case 0:
-					asked = claim(fmt.Sprintf("count=%d", 1+random.IntN(2)))
-				case 1:
-					asked = together(profile(), profile())
-				case 2:
-					asked = claim("class=mig count=2 profile=" + profile())
-				default:
-					asked = mig(profile())
-				}
-				name := fmt.Sprintf("claim-%04d", step)
-				results, err := node.Allocate(t.Context(), name, asked)
-				if errors.Is(err, allocatortest.ErrNoFit) {
-					refused++
-					continue
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				granted++
-				for _, result := range results {
-					held[name] = append(held[name], kindtest.Name(result.Device))
-				}
-				byGPU := map[gpu.PCIAddress][]kind.Name{}
-				for _, devices := range held {
-					for _, device := range devices {
-						byGPU[device.Address] = append(byGPU[device.Address], device)
-					}
-				}
-				for _, devices := range byGPU {
-					if !possible(admits, devices) {
-						t.Fatalf("the hardware does not admit %v", devices)
-					}
-				}
-			}
-			if granted < 100 || refused < 20 {
-				t.Errorf("%d claims granted and %d refused: the run says little", granted, refused)
 			}
 		})
 	}
