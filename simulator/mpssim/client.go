@@ -127,16 +127,10 @@ func (d *Daemon) admit(c *client) {
 		d.refuse(c, fail(errMaxClientsReached, "the MPS server %d has %d clients, as many as a device admits", s.pid, s.maxClients()))
 		return
 	}
-	c.percentage, c.devices = 100, nil
-	if s.hasLimits() {
-		c.percentage = min(s.limits.ActiveThreadPercentage, c.own.ActiveThreadPercentage)
-	}
+	c.percentage, c.devices = min(s.limits.ActiveThreadPercentage, c.own.ActiveThreadPercentage), nil
 	for i, device := range s.devices {
-		granted := ClientDeviceRecord{UUID: device.UUID}
-		if s.hasLimits() {
-			granted.LimitBytes = tighter(s.limits.forDevice(i, device.UUID), c.own.forDevice(i, device.UUID))
-		}
-		c.devices = append(c.devices, granted)
+		limit := tighter(s.limits.forDevice(i, device.UUID), c.own.forDevice(i, device.UUID))
+		c.devices = append(c.devices, ClientDeviceRecord{UUID: device.UUID, LimitBytes: limit})
 	}
 	d.welcome(c, s)
 }

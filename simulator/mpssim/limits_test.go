@@ -5,7 +5,6 @@ package mpssim
 import (
 	"errors"
 	"fmt"
-	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -161,61 +160,5 @@ func TestAllocationsAreHeldToWhatTheGPUHasLeft(t *testing.T) {
 	}
 	if got := w.connect(me(), "", "").read(); errorOf(got) != errOutOfMemory {
 		t.Errorf("another client on a full GPU: %+v", got)
-	}
-}
-
-func TestAServerOfNewerGPUsLeavesThoseBeforeVoltaOut(t *testing.T) {
-	m, err := nvmlsim.LoadModel("t4")
-	if err != nil {
-		t.Fatal(err)
-	}
-	older := m.Kinds[m.GPUs[0].Kind]
-	older.Name, older.Architecture, older.ComputeCapability = "Tesla P4", "Pascal", "6.1"
-	m.Kinds["p4"] = older
-	m.GPUs[0].Kind = "p4"
-	w := newWorldOf(t, m, "0", "1", "2").start()
-	_, got := w.join(me(), "25", "0=1G")
-	if len(got.Devices) != 2 || got.Devices[0].Ordinal != 0 || got.Devices[0].Name != "Tesla T4" || got.Devices[0].LimitBytes != 1<<30 || got.ActiveThreadPercentage != 25 {
-		t.Errorf("got %+v, want two GPUs, limited", got)
-	}
-}
-
-// newPascalWorld is a world of GPUs before Volta.
-func newPascalWorld(t *testing.T) *world {
-	t.Helper()
-	m, err := nvmlsim.LoadModel("t4")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, kind := range m.Kinds {
-		kind.Architecture, kind.ComputeCapability = "Pascal", "6.0"
-		m.Kinds[name] = kind
-	}
-	return newWorldOf(t, m, "0").start()
-}
-
-func TestBeforeVoltaAFatalExceptionEndsTheServer(t *testing.T) {
-	w := newPascalWorld(t)
-	c, granted := w.join(me(), "", "")
-	w.faults <- syscall.SIGUSR1
-	for _, want := range []string{errLaunchFailed, errRPCFailure} {
-		if got := c.read(); errorOf(got) != want {
-			t.Errorf("its client gets %+v, want %s", got, want)
-		}
-	}
-	if _, next := w.join(me(), "", ""); next.Server == granted.Server {
-		t.Errorf("the next client has the same server %d", next.Server)
-	}
-}
-
-func TestBeforeVoltaNothingIsLimited(t *testing.T) {
-	w := newPascalWorld(t)
-	for range clientsBeforeVolta {
-		if _, got := w.join(me(), "10", "0=1G"); got.ActiveThreadPercentage != 100 || got.Devices[0].LimitBytes != 0 {
-			t.Fatalf("got %+v", got)
-		}
-	}
-	if got := w.connect(me(), "", "").read(); errorOf(got) != errMaxClientsReached {
-		t.Errorf("a 17th client: %+v", got)
 	}
 }

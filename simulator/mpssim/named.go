@@ -251,12 +251,9 @@ func (d *Daemon) admitTo(c *client, n *namespace) {
 // the client's own. The tighter memory limit counts, but none at all if the client's own
 // names a device that it does not see.
 func (d *Daemon) limit(c *client, s *server, n *namespace) {
-	c.percentage, c.devices = 100, nil
-	if s.hasLimits() {
-		c.percentage = c.own.ActiveThreadPercentage
-		if n.ActiveThreadPercentage > 0 {
-			c.percentage = n.ActiveThreadPercentage
-		}
+	c.percentage, c.devices = c.own.ActiveThreadPercentage, nil
+	if n.ActiveThreadPercentage > 0 {
+		c.percentage = n.ActiveThreadPercentage
 	}
 	invisible := slices.ContainsFunc(c.own.DeviceMemory, func(l DeviceLimit) bool {
 		for i, device := range s.devices {
@@ -268,7 +265,7 @@ func (d *Daemon) limit(c *client, s *server, n *namespace) {
 	})
 	for i, device := range s.devices {
 		granted := ClientDeviceRecord{UUID: device.UUID}
-		if s.hasLimits() && !invisible {
+		if !invisible {
 			granted.LimitBytes = tighter(n.PinnedMemoryLimit, c.own.forDevice(i, device.UUID))
 		}
 		c.devices = append(c.devices, granted)

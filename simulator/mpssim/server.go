@@ -31,9 +31,8 @@ const (
 // 580 and 1 to 47 clients. On A100s with release 615 an operator measured 36 MiB.
 const serverBytes = 66 << 20
 
-// clientsBeforeVolta is the most clients of a server before Volta, which also
-// brought the limits.
-const clientsBeforeVolta = 16
+// volta is the first compute capability whose clients have limits, and memory of their own.
+const volta = 7
 
 // server is an MPS server. Its process does not compute. It only provides a PID that
 // other processes can see and kill.
@@ -82,11 +81,14 @@ func (d *Daemon) launch(s *server, uuids []string) (ended func(), err error) {
 	if err != nil {
 		return nil, err
 	}
+	if slices.ContainsFunc(devices, func(device nvmlsim.ComputeDevice) bool { return device.ComputeCapability.Major < volta }) {
+		return nil, errors.New("the simulator has no MPS of GPUs before Volta")
+	}
 	cmd, stdin, err := startProcess(d.options.Server)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", nvmlsim.MPSServerName, err)
 	}
-	s.pid, s.status, s.devices, s.stdin, s.token = cmd.Process.Pid, active, ofOneKind(devices), stdin, newToken()
+	s.pid, s.status, s.devices, s.stdin, s.token = cmd.Process.Pid, active, devices, stdin, newToken()
 	s.shm = "cuda.mps." + strconv.Itoa(s.pid)
 	if err = d.share(s); err == nil {
 		err = d.hold(s)
@@ -174,9 +176,8 @@ func (d *Daemon) hold(s *server) error {
 	for i, device := range s.devices {
 		held.Memory[device.UUID] = serverBytes
 		for _, c := range s.present() {
-			if !s.hasLimits() || c.user.pid <= 0 {
-				// Before Volta the server computes for its clients. A client in a PID
-				// namespace that this one does not contain has no PID here.
+			if c.user.pid <= 0 {
+				// A client in a PID namespace that this one does not contain has no PID here.
 				held.Memory[device.UUID] += c.contextBytes(device) + c.devices[i].UsedBytes
 				continue
 			}
@@ -255,31 +256,11 @@ func (s *server) byPID(pid int) *client {
 
 // maxClients is how many clients the devices admit at a time.
 func (s *server) maxClients() int {
-	if !s.hasLimits() {
-		return clientsBeforeVolta
-	}
 	most := nvmlsim.MPSMaxClients
 	for _, d := range s.devices {
 		most = min(most, d.MPSClients)
 	}
 	return most
-}
-
-// hasLimits reports whether the devices can hold clients to limits.
-func (s *server) hasLimits() bool { return !slices.ContainsFunc(s.devices, beforeVolta) }
-
-func beforeVolta(d nvmlsim.ComputeDevice) bool {
-	const volta = 7
-	return d.ComputeCapability.Major < volta
-}
-
-// ofOneKind returns the devices that a server uses. If one of them is Volta or newer,
-// the server does not use older ones.
-func ofOneKind(devices []nvmlsim.ComputeDevice) []nvmlsim.ComputeDevice {
-	if newer := slices.DeleteFunc(slices.Clone(devices), beforeVolta); len(newer) > 0 {
-		return newer
-	}
-	return devices
 }
 
 func (s *server) record() ServerRecord {
@@ -308,7 +289,7 @@ func (r *ServerRecord) end(how string) {
 
 // fault makes the servers fail as a fatal exception of a client does: all its
 // clients get errors, no other is admitted until they have gone, and the
-// server is as new then. Before Volta it ends.
+// server is as new then.
 func (d *Daemon) fault() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -327,9 +308,6 @@ func (d *Daemon) faultOf(s *server) {
 	d.save()
 	for _, c := range s.present() {
 		c.fault(fail(errLaunchFailed, "a client of the MPS server %d has caused a fatal exception", s.pid))
-	}
-	if !s.hasLimits() {
-		s.stop()
 	}
 }
 
