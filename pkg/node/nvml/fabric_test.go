@@ -46,19 +46,6 @@ func TestTheFabricOfEachModel(t *testing.T) {
 	}
 }
 
-func TestAHopperGPUThatJoinsNoFabric(t *testing.T) {
-	m, err := nvmlsim.LoadModel("dgx-h100")
-	must(t, err)
-	m.Fabric = nil
-	sim := create(t, m)
-	if diff := cmp.Diff(fabricOf{}, readFabric(t, nvml.New(sim.NVML()), 0)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if err := sim.SetFabric(0, nvmlsim.FabricFailed); !errors.Is(err, simerr.ErrNotSupported) {
-		t.Errorf("error %v, want %v", err, simerr.ErrNotSupported)
-	}
-}
-
 func TestAFabricThatIsNotCompleted(t *testing.T) {
 	for _, state := range []gpu.FabricState{gpu.FabricNotStarted, gpu.FabricInProgress, gpu.FabricFailed} {
 		t.Run(string(state), func(t *testing.T) {
@@ -82,17 +69,6 @@ func TestAFabricThatIsNotCompleted(t *testing.T) {
 			}
 			must(t, sim.AddProcess(1, nvmlsim.Process{PID: 7}))
 		})
-	}
-}
-
-func TestAResetRegistersAnew(t *testing.T) {
-	sim := simulate(t, "gb200")
-	l := nvml.New(sim.NVML())
-	before := readFabric(t, l, 0)
-	must(t, sim.SetFabric(0, nvmlsim.FabricFailed))
-	must(t, sim.ResetGPU(0))
-	if diff := cmp.Diff(before, readFabric(t, l, 0)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -69,26 +69,6 @@ func TestAGPUThatHangsFromTheStart(t *testing.T) {
 	}
 }
 
-// The driver starts a GPU without persistence mode in up to 20 seconds. That this
-// is over must not take another 20.
-func TestLateAnswerOfASlowGPUIsUsed(t *testing.T) {
-	t.Parallel()
-	sim := simulate(t, "dgx1-v100")
-	hang(t, sim, "DeviceGetMemoryInfo", 3)
-	l := nvml.New(sim.NVML())
-	others(t, snapshot(t, l))
-
-	w := watch(t, l)
-	must(t, sim.ClearFaults())
-	eventually(t, "the GPU answers", func() bool {
-		w.expect(t, gpu.EventAnswer)
-		hang(t, sim, "DeviceGetHandleByIndex", 3)
-		node := snapshot(t, l)
-		must(t, sim.ClearFaults())
-		return len(node.GPUs) == 8
-	})
-}
-
 func TestSnapshotOfAllWaitsForASlowGPU(t *testing.T) {
 	t.Parallel()
 	sim := simulate(t, "dgx1-v100")

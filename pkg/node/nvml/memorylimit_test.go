@@ -4,7 +4,6 @@ package nvml_test
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -75,19 +74,6 @@ func TestACgroupWithoutAMemoryLimit(t *testing.T) {
 		if want := (gpu.MemoryLimit{Bytes: gpu.NoMemoryLimit}); err != nil || got != want {
 			t.Errorf("%s: limit %+v, %v; want %+v", backend, got, err, want)
 		}
-	}
-}
-
-func TestAMemoryLimitEndsWithItsCgroup(t *testing.T) {
-	folder := cgrouptest.New(t)
-	sim := limiting(t, "dgx-h100", nvmlsim.MemoryLimitsDmem)
-	l := nvml.New(sim.NVML())
-	must(t, l.SetMemoryLimit(t.Context(), firstH100, folder, gib))
-	must(t, os.Remove(folder))
-	must(t, os.Mkdir(folder, 0o755))
-	must(t, sim.AddProcess(0, inCgroup(t, folder, 2*gib)))
-	if got, err := l.MemoryLimit(t.Context(), firstH100, folder); err != nil || got.Bytes != gpu.NoMemoryLimit {
-		t.Errorf("limit %+v, %v; want none", got, err)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
@@ -155,24 +154,6 @@ func TestAChangedRecoveryActionIsAnEvent(t *testing.T) {
 	}
 	w.arrives(t, gpu.Event{Kind: gpu.EventXID, XID: 154, UUID: snapshot(t, l).GPUs[2].UUID}, asks)
 	w.ends(t)
-}
-
-func TestOnlyTheRecoveryActionIsASimulatedField(t *testing.T) {
-	sim := simulate(t, "dgx-h100")
-	lib := sim.NVML()
-	succeed(t, lib.Init())
-	must(t, sim.SetRecovery(0, nvmlsim.RecoveryDrainP2P))
-	device, ret := lib.DeviceGetHandleByIndex(0)
-	succeed(t, ret)
-	fields := []gonvml.FieldValue{{FieldId: gonvml.FI_DEV_ECC_CURRENT}, {FieldId: gonvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
-	succeed(t, device.GetFieldValues(fields))
-	got := []gonvml.Return{gonvml.Return(fields[0].NvmlReturn), gonvml.Return(fields[1].NvmlReturn)}
-	if diff := cmp.Diff([]gonvml.Return{gonvml.ERROR_NOT_SUPPORTED, gonvml.SUCCESS}, got); diff != "" {
-		t.Errorf("return codes (-want +got):\n%s", diff)
-	}
-	if ret := device.GetFieldValues(nil); ret != gonvml.ERROR_INVALID_ARGUMENT {
-		t.Errorf("no fields: %v, want an error", ret)
-	}
 }
 
 func TestARecoveryActionWithAnErrorOfItsOwnIsIgnored(t *testing.T) {

@@ -395,14 +395,6 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-func TestSnapshotOfACancelledContext(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := nvml.New(simulate(t, "t4").NVML()).Snapshot(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v, want %v", err, context.Canceled)
-	}
-}
-
 func TestSnapshotsAtTheSameTime(t *testing.T) {
 	l := nvml.New(simulate(t, "dgx-h100").NVML())
 	want := snapshot(t, l)
