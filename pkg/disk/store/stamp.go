@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"syscall"
-	"time"
 )
 
 // Stamp identifies a version of a record without reading it. Two versions can have
@@ -17,9 +16,6 @@ type Stamp struct {
 	modified int64 // in nanoseconds since 1970
 	size     int64
 }
-
-// Modified returns the time of the last write of the record.
-func (s Stamp) Modified() time.Time { return time.Unix(0, s.modified) }
 
 // Stamp returns the stamp of the record of key. The error wraps [fs.ErrNotExist] if
 // there is no record.

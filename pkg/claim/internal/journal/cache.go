@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"slices"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -16,14 +15,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
 )
 
-// stampAge is the age from which the stamp of a record identifies it for ever: file
-// systems count time in ticks of up to 10 ms, and a file that is replaced within one
-// tick can have the stamp of the one before.
-const stampAge = 50 * time.Millisecond
-
 // recordCache holds the readable records as they were last read. The disk stays the truth:
 // any process may write it. A watch lists the records that have changed. While the kernel
-// has none, a record whose stamp has not changed is not read and decoded again.
+// has none, each use reads all records.
 type recordCache struct {
 	mu    sync.Mutex
 	watch *store.Watch // nil before the first use, and if the kernel has none
@@ -38,8 +32,6 @@ type recordCache struct {
 type cachedRecord struct {
 	stamp  store.Stamp
 	record *Record
-	// identified is set if the stamp was older than stampAge when the record was read.
-	identified bool
 }
 
 func (r cachedRecord) uid() types.UID { return r.record.Claim.UID }
@@ -71,7 +63,7 @@ func (c *recordCache) load(j *Journal) ([]cachedRecord, error) {
 	return c.known, nil
 }
 
-// readAll reads the records whose stamps have changed, and starts a watch.
+// readAll reads all records, and starts a watch.
 func (c *recordCache) readAll(j *Journal) error {
 	// Before the records are read, so that it has all later changes.
 	watch := c.newWatch(j)
@@ -82,20 +74,9 @@ func (c *recordCache) readAll(j *Journal) error {
 		}
 		return err
 	}
-	before := make(map[types.UID]cachedRecord, len(c.known))
-	for _, was := range c.known {
-		before[was.uid()] = was
-	}
 	c.known, c.unread = nil, map[types.UID]bool{}
 	for _, key := range keys {
-		claim := types.UID(key)
-		if was, ok := before[claim]; ok && was.identified {
-			if stamp, err := j.Records.Stamp(key); err == nil && was.stamp == stamp {
-				c.add(was)
-				continue
-			}
-		}
-		c.read(j, claim)
+		c.read(j, types.UID(key))
 	}
 	c.watch = watch
 	return nil
@@ -113,7 +94,7 @@ func (c *recordCache) newWatch(j *Journal) *store.Watch {
 	return watch
 }
 
-// close ends the watch. From then on each use reads the stamps of all records.
+// close ends the watch. From then on each use reads all records.
 func (c *recordCache) close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,19 +114,15 @@ func (c *recordCache) read(j *Journal, claim types.UID) {
 	delete(c.unread, claim)
 	stamp, err := j.Records.Stamp(string(claim))
 	if err == nil {
-		now := cachedRecord{stamp: stamp, identified: time.Since(stamp.Modified()) > stampAge}
+		now := cachedRecord{stamp: stamp}
 		if now.record, err = j.Read(claim); now.record != nil {
-			c.add(now)
+			at, _ := slices.BinarySearchFunc(c.known, now, compareRecords)
+			c.known = slices.Insert(c.known, at, now)
 		}
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		c.unread[claim] = true
 	}
-}
-
-func (c *recordCache) add(now cachedRecord) {
-	at, _ := slices.BinarySearchFunc(c.known, now, compareRecords)
-	c.known = slices.Insert(c.known, at, now)
 }
 
 func compareRecords(a, b cachedRecord) int { return compareRefs(a.record.Claim, b.record.Claim) }

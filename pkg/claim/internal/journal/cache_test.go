@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
@@ -91,23 +90,6 @@ func TestAnAgentSeesTheRecordsOfAnother(t *testing.T) {
 			}
 		})
 	}
-}
-
-// File systems count time in ticks, so two versions of a record can have one stamp.
-func TestARecordThatIsReplacedWithinATickIsReadAgain(t *testing.T) {
-	dir, elsewhere := filepath.Join(t.TempDir(), "claims"), filepath.Join(t.TempDir(), "claims")
-	ours := agentOf(t, dir)
-	save(t, agentOf(t, dir), "a", "gpu-1b-00")
-	save(t, agentOf(t, elsewhere), "a", "gpu-52-00")
-	next, err := os.ReadFile(filepath.Join(elsewhere, "uid-a.record"))
-	must(t, err)
-	record, tick := filepath.Join(dir, "uid-a.record"), time.Now().Add(time.Hour)
-	must(t, os.Chtimes(record, tick, tick))
-	wantSame(t, "held", "a [gpu-1b-00]\n", held(t, ours))
-	_ = ours.cache.watch.Close()
-	ours.cache.watch = nil // it missed the next change
-	must(t, errors.Join(os.WriteFile(record, next, 0o600), os.Chtimes(record, tick, tick)))
-	wantSame(t, "held after the change", "a [gpu-52-00]\n", held(t, ours))
 }
 
 // A read can fail without any change of the record.
