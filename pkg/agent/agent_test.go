@@ -246,37 +246,6 @@ func TestAgentServesAClaimFromPublishingToUnprepare(t *testing.T) {
 	}
 }
 
-func TestAgentKnowsItsClaimsAfterARestart(t *testing.T) {
-	t.Parallel()
-	kept, gone := claimFor("kept", "gpu-1b-00"), claimFor("gone", "gpu-43-00")
-	n := newNode(t, kept, gone)
-	n.ReconcileInterval = 20 * time.Millisecond
-	a := n.start(t)
-	before := a.prepare(t, kept, gone)["uid-kept"]
-	if err := a.stop(); err != nil {
-		t.Fatal(err)
-	}
-	if left := files.List(t, n.KubeletRegistryDir); len(left) != 0 {
-		t.Errorf("left in the kubelet's folder of plugins: %q", left)
-	}
-	if err := n.client.ResourceV1().ResourceClaims("team").Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-
-	b := n.start(t)
-	after := b.prepare(t, kept)["uid-kept"]
-	if diff := cmp.Diff(before.String(), after.String()); diff != "" {
-		t.Errorf("devices after a restart (-before +after):\n%s", diff)
-	}
-	// The kubelet does not ask for a claim that it has forgotten.
-	for held, err := b.claimsHeld(); err != nil || held != 1; held, err = b.claimsHeld() {
-		if t.Context().Err() != nil {
-			t.Fatal("the claim that is gone is still held")
-		}
-	}
-	b.unprepare(t, kept)
-}
-
 func TestAgentReportsTheHealthOfAllDevicesToTheKubelet(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

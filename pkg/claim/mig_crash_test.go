@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
@@ -74,40 +73,6 @@ func TestACallOfPartitioningThatHangs(t *testing.T) {
 			}
 			wantNothing(t, w.left(m))
 		})
-	}
-}
-
-// Each NVML call of partitioning fails once. Prepare returns the error, nothing is
-// left behind, and the next attempt starts clean.
-func TestEveryCallOfPartitioningMayFail(t *testing.T) {
-	sim, dir := dgxH100(t), t.TempDir()
-	c := newClaim("unlucky", h100+"-mig-1g-10gb-0", h100+"-mig-3g-40gb-4")
-	for _, method := range []string{
-		"DeviceGetMigMode", "DeviceSetMigMode", "DeviceGetGpuInstances", "DeviceCreateGpuInstanceWithPlacement",
-		"GpuInstanceGetInfo", "GpuInstanceCreateComputeInstance", "ComputeInstanceGetInfo",
-	} {
-		for count := 1; count <= 4; count++ {
-			t.Run(fmt.Sprintf("%s %d times", method, count), func(t *testing.T) {
-				w := inMIGWorld(t, fmt.Sprintf("%s/%s-%d", dir, method, count), sim)
-				m := w.start()
-				index := 0
-				must(t, sim.FailCalls(nvmlsim.CallFault{Method: method, GPU: &index, Count: count, Return: nvml.ERROR_UNKNOWN}))
-				_, err := m.Prepare(once(), c)
-				if err == nil || !strings.Contains(err.Error(), "GPU at 0000:1b:00.0") {
-					t.Errorf("error %v, want one that names the GPU", err)
-				}
-				must(t, sim.ClearFaults())
-				// The undo may have failed as well.
-				m, _ = w.restart(t.Context())
-				wantNothing(t, w.left(m))
-				if _, err := m.Prepare(once(), c); err != nil {
-					t.Errorf("the next try: %v", err)
-				}
-				if err := m.Unprepare(once(), c.UID); err != nil {
-					t.Error(err)
-				}
-			})
-		}
 	}
 }
 
