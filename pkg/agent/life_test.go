@@ -16,7 +16,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -91,7 +90,7 @@ type life struct {
 // passed than its cache keeps it, and a virtual clock stands still while it does.
 type quiet struct{}
 
-func (quiet) Init(logr.RuntimeInfo) {}
+func (quiet) Init(klog.RuntimeInfo) {}
 
 func (quiet) Enabled(int) bool { return true }
 
@@ -103,9 +102,9 @@ func (quiet) Info(_ int, message string, _ ...any) {
 
 func (quiet) Error(error, string, ...any) {}
 
-func (q quiet) WithValues(...any) logr.LogSink { return q }
+func (q quiet) WithValues(...any) klog.LogSink { return q }
 
-func (q quiet) WithName(string) logr.LogSink { return q }
+func (q quiet) WithName(string) klog.LogSink { return q }
 
 // living is an agent that runs.
 type living struct {
@@ -227,7 +226,7 @@ func (s *life) start() error {
 	c := *s.n.Config
 	c.PodUID = fmt.Sprintf("%08x-0000", s.started)
 	hw := open(s.t, &c, s.model, s.n.SimState)
-	ctx, cancel := context.WithCancel(klog.NewContext(s.t.Context(), logr.New(quiet{})))
+	ctx, cancel := context.WithCancel(klog.NewContext(s.t.Context(), klog.New(quiet{})))
 	a, err := newAgent(ctx, &c, hw, s.n.client)
 	if err != nil {
 		cancel()
