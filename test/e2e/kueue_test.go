@@ -18,13 +18,14 @@ import (
 
 var kueue = flag.String("kueue", "", "folder with Kueue's controller and chart, which `make judges` makes; without it the test of Kueue is skipped")
 
-// The scheduler preempts no pod for a device. Kueue counts GPU memory instead, and evicts
-// jobs of lower priority.
-func TestKueuePreemptsByGPUMemory(t *testing.T) {
+// The scheduler preempts no pod for a device. Kueue counts GPU memory instead, evicts jobs of
+// lower priority, and lends the quota of one team to another until it is wanted back.
+func TestKueueDividesGPUMemory(t *testing.T) {
 	if *kueue == "" {
 		t.Skip("it needs Kueue, which takes minutes to build: make judges")
 	}
 	nothingLeft(t)
+	t.Run("the scheduler alone", testNoPreemption)
 	installKueue(t)
 	ns := namespaceFor(t, "language")
 	t.Cleanup(func() {
@@ -53,8 +54,64 @@ func TestKueuePreemptsByGPUMemory(t *testing.T) {
 	must(t, err)
 	jobsAre(t, ns, map[string]string{"training": "3 pods ready"})
 	reserved(t, "30Gi")
+	t.Run("two teams", func(t *testing.T) { testLending(t, ns) })
 	must(t, cluster.EmptyNamespace(t.Context(), ns))
 	nothingLeft(t)
+}
+
+// testNoPreemption lets a pod of high priority want a GPU of which each has a pod of no priority.
+func testNoPreemption(t *testing.T) {
+	ns := namespaceFor(t, "starving")
+	apply(t, "", `{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: starving}, value: 1000}`)
+	t.Cleanup(func() {
+		_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "priorityclass", "starving")
+		must(t, err)
+	})
+	var small []string
+	for i := range 8 {
+		name := fmt.Sprintf("small-%d", i)
+		apply(t, ns, share(name, "41Gi", "")+pod(name, name, ""))
+		small = append(small, name)
+	}
+	for _, name := range small {
+		ready(t, ns, name)
+	}
+	apply(t, ns, claim("large", "", "")+strings.Replace(pod("large", "large", ""), "spec:", "spec:\n  priorityClassName: starving", 1))
+	why, err := cluster.Unschedulable(t.Context(), ns, "large")
+	must(t, err)
+	if !strings.Contains(why, "preemption: ") {
+		t.Errorf("the scheduler has not looked for pods to end: %s", why)
+	}
+	for _, name := range small {
+		ready(t, ns, name)
+	}
+	_, err = cluster.Kubectl(t.Context(), "delete", "pod", "-n", ns, small[3])
+	must(t, err)
+	ready(t, ns, "large")
+	must(t, cluster.EmptyNamespace(t.Context(), ns))
+}
+
+// testLending lets a team with a running job borrow the quota of another, which takes it back.
+func testLending(t *testing.T, ns string) {
+	vision := namespaceFor(t, "vision")
+	apply(t, "", "demo/kueue/teams.yaml")
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		must(t, cluster.EmptyNamespace(ctx, vision))
+		_, err := cluster.Kubectl(ctx, "delete", "--ignore-not-found", "-f", "demo/kueue/teams.yaml")
+		must(t, err)
+	})
+	apply(t, "", "demo/kueue/evaluation.yaml")
+	jobsAre(t, ns, map[string]string{"training": "3 pods ready", "evaluation": "2 pods ready"})
+	reserved(t, "50Gi")
+	apply(t, "", "demo/kueue/labelling.yaml")
+	jobsAre(t, vision, map[string]string{"labelling": "4 pods ready"})
+	jobsAre(t, ns, map[string]string{"training": "3 pods ready", "evaluation": "suspended"})
+	waitCondition(t, ns, "evaluation", "due to reclamation within the cohort")
+	reserved(t, "30Gi")
+	_, err := cluster.Kubectl(t.Context(), "delete", "job", "-n", vision, "labelling")
+	must(t, err)
+	jobsAre(t, ns, map[string]string{"training": "3 pods ready", "evaluation": "2 pods ready"})
 }
 
 // testNotCounted creates jobs that request GPUs in ways that the recipe does not count.
