@@ -19,7 +19,7 @@ import (
 var kueue = flag.String("kueue", "", "folder with Kueue's controller and chart, which `make judges` makes; without it the test of Kueue is skipped")
 
 // The scheduler preempts no pod for a device. Kueue counts GPU memory instead, evicts jobs of
-// lower priority, and lends the quota of one team to another until it is wanted back.
+// lower priority, and lets a team use the quota of another until that needs it.
 func TestKueueDividesGPUMemory(t *testing.T) {
 	if *kueue == "" {
 		t.Skip("it needs Kueue, which takes minutes to build: make judges")
@@ -91,7 +91,7 @@ func testNoPreemption(t *testing.T) {
 	must(t, cluster.EmptyNamespace(t.Context(), ns))
 }
 
-// testLending lets a team with a running job borrow the quota of another, which takes it back.
+// testLending lets the jobs of a team use the quota of another, which takes it back.
 func testLending(t *testing.T, ns string) {
 	vision := namespaceFor(t, "vision")
 	apply(t, "", "demo/kueue/teams.yaml")
