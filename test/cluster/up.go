@@ -10,7 +10,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -33,15 +32,13 @@ type Options struct {
 	Runtime string
 	// FeatureGates of all Kubernetes components.
 	FeatureGates map[string]bool
-	// Nodes is the number of nodes that the cluster has at least, 9 at most.
-	Nodes int
 	// Say reports progress, a line at a time.
 	Say func(format string, args ...any)
 }
 
 // Up brings the cluster up and returns when a pod can be created in it. A
 // healthy cluster is left alone; a broken one is taken down first. Where Up
-// fails, everything is taken down again but the logs. With the layout of a further node it brings up that node.
+// fails, everything is taken down again but the logs.
 func Up(ctx context.Context, l Layout, o Options) (Info, error) {
 	o.FeatureGates = withDefaults(o.Release.FeatureGates, o.FeatureGates)
 	unlock, err := lockMachine(ctx, o.Say)
@@ -49,15 +46,6 @@ func Up(ctx context.Context, l Layout, o Options) (Info, error) {
 		return Info{}, err
 	}
 	defer unlock()
-	info, err := upNode(ctx, l, o)
-	for n := 2; n <= o.Nodes && l.isFirst() && err == nil; n++ {
-		_, err = upNode(ctx, l.node(n), o)
-	}
-	return info, err
-}
-
-// upNode needs the lock of the machine.
-func upNode(ctx context.Context, l Layout, o Options) (Info, error) {
 	info, err := ReadInfo(l)
 	if err == nil {
 		err = healthy(ctx, l, info, time.Time{})
@@ -133,12 +121,15 @@ func prepareMachine(ctx context.Context, l Layout, o Options) error {
 
 // bringUp starts everything on a machine that holds nothing of the cluster.
 func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
-	began := time.Now().Truncate(time.Second) // as the API server has times
 	programs, err := findPrograms(o)
 	if err != nil {
 		return Info{}, err
 	}
-	n, err := newNetwork(l)
+	used, err := addressesInUse()
+	if err != nil {
+		return Info{}, err
+	}
+	n, err := freeNetwork(l.Name, used)
 	if err != nil {
 		return Info{}, err
 	}
@@ -148,7 +139,7 @@ func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
 	if err := host.ShareMount(l.State); err != nil {
 		return Info{}, err
 	}
-	for _, dir := range []string{l.LogsDir(), l.processesDir(), l.CDIDir(), l.KubeletRoot(), l.DevicePluginsDir(), l.socketsDir(), l.path("s")} {
+	for _, dir := range []string{l.LogsDir(), l.processesDir(), l.CDIDir(), l.KubeletRoot(), l.DevicePluginsDir(), l.path("s")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return Info{}, err
 		}
@@ -179,7 +170,6 @@ func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
 		return Info{}, err
 	}
 	start := func(components ...string) error {
-		components = slices.DeleteFunc(components, func(c string) bool { return !slices.Contains(l.components(), c) })
 		o.Say("starting %s", strings.Join(components, ", "))
 		for _, c := range components {
 			spec := daemon(c, arguments(c, l, n, o.Release.Serve, o.FeatureGates), l, programs, daemons)
@@ -201,8 +191,7 @@ func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	first := l.first()
-	if err := await(ctx, first, 90*time.Second, kubeAPIServer, []string{etcd, containerRuntime, kubeAPIServer}, func(ctx context.Context) error {
+	if err := await(ctx, l, 90*time.Second, kubeAPIServer, []string{etcd, containerRuntime, kubeAPIServer}, func(ctx context.Context) error {
 		return apiserverReady(ctx, client)
 	}); err != nil {
 		return Info{}, err
@@ -210,7 +199,7 @@ func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
 	if err := start(kubeControllerManager, kubeScheduler, kubeProxy, kubelet); err != nil {
 		return Info{}, err
 	}
-	if err := awaitNode(ctx, l, client, began); err != nil {
+	if err := awaitNode(ctx, l, client); err != nil {
 		return Info{}, err
 	}
 	info := l.info(n, o)
@@ -244,14 +233,13 @@ func loadImages(ctx context.Context, l Layout) error {
 	return nil
 }
 
-// awaitNode ignores what a node of that name has reported before.
-func awaitNode(ctx context.Context, l Layout, client kubernetes.Interface, began time.Time) error {
+func awaitNode(ctx context.Context, l Layout, client kubernetes.Interface) error {
 	if err := await(ctx, l, 60*time.Second, kubelet, l.components(), func(ctx context.Context) error {
-		return nodeReady(ctx, client, l.NodeName(), began)
+		return nodeReady(ctx, client, l.NodeName(), time.Time{})
 	}); err != nil {
 		return err
 	}
-	return await(ctx, l.first(), 30*time.Second, kubeControllerManager, l.first().components(), func(ctx context.Context) error {
+	return await(ctx, l, 30*time.Second, kubeControllerManager, l.components(), func(ctx context.Context) error {
 		return serviceAccountExists(ctx, client)
 	})
 }

@@ -4,7 +4,6 @@ package harness
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -42,11 +41,7 @@ func (c *Cluster) End(ctx context.Context, keep bool, err *error) {
 	if c.found != nil {
 		end = c.found.Restore
 	}
-	endErr := end(ctx)
-	for _, node := range c.Further {
-		endErr = errors.Join(endErr, node.Down(ctx))
-	}
-	if *err == nil {
+	if endErr := end(ctx); *err == nil {
 		*err = endErr
 	}
 }
