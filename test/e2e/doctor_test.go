@@ -5,8 +5,13 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	authv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -93,5 +98,72 @@ func TestTheAgentRefusesFactsToOtherTokens(t *testing.T) {
 		if err := facts(wrong); !apierrors.IsUnauthorized(err) {
 			t.Errorf("%s: %v, want a refusal", name, err)
 		}
+	}
+}
+
+// A tenant copies the agents' DaemonSet into its namespace. Its pods have the node's network, so
+// that the test can answer for them.
+func TestAPodOfATenantGetsNoTokenAndNoRequest(t *testing.T) {
+	listener, err := cluster.ListenOnNode()
+	must(t, err)
+	var requests atomic.Int32
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		t.Errorf("the tenant's pod gets %s with the token %.10q", r.URL.Path, r.Header.Get(agentv1.TokenHeader))
+	})}
+	go func() { _ = server.Serve(listener) }() // ends with the server
+	t.Cleanup(func() { must(t, server.Close()) })
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	must(t, err)
+	namespace := namespaceFor(t, "impostor")
+	apply(t, namespace, fmt.Sprintf(`
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: gpu-dra-driver-viewer}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: gpu-kubelet-plugin}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent, labels: {app.kubernetes.io/name: gpu-dra-driver, app.kubernetes.io/component: agent}}
+spec:
+  selector: {matchLabels: {app.kubernetes.io/component: agent}}
+  template:
+    metadata:
+      labels: {app.kubernetes.io/name: gpu-dra-driver, app.kubernetes.io/component: agent}
+      annotations: {gpu.nvidia.com/viewer-account: gpu-dra-driver-viewer}
+    spec:
+      serviceAccountName: gpu-kubelet-plugin
+      hostNetwork: true
+      terminationGracePeriodSeconds: 0
+      # The agent's container never starts: the probe does not know its flag.
+      initContainers:
+      - name: wait
+        image: localhost/gpu-dra-driver/gpu-probe:demo
+        imagePullPolicy: IfNotPresent
+      containers:
+      - name: agent
+        image: localhost/gpu-dra-driver/gpu-probe:demo
+        imagePullPolicy: IfNotPresent
+        args: [--driver-name=%s]
+        ports: [{name: http, containerPort: %s}]
+`, harness.DriverName, port))
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
+		pods, err := cluster.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+		return err == nil && len(pods.Items) == 1 && pods.Items[0].Status.PodIP == cluster.NodeIP, "the tenant's pod has no address", err
+	}))
+	got := examine(t)
+	for check, want := range map[string]string{"agents": "1 agent ready", "facts": "1 agent answered"} {
+		if f := got[check]; f.State != doctor.OK || f.Found != want {
+			t.Errorf("got %+v, want %s", f, want)
+		}
+	}
+	if out, err := cluster.GPU(t.Context(), "get", "--used"); err != nil {
+		t.Errorf("get --used: %v: %s", err, out)
+	}
+	if n := requests.Load(); n > 0 {
+		t.Errorf("the tenant's pod gets %d requests", n)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -153,26 +152,4 @@ func forget(t *testing.T, ns, pod string) {
 		}
 		return len(claims.Items) == 0, fmt.Sprintf("the API still has %d claims of the pod", len(claims.Items)), nil
 	}))
-}
-
-// computesOn starts a process of a pod that no signal ends, and that computes on a device. It ends
-// with end, or with the test.
-func computesOn(t *testing.T, device, namespace, pod string) (pid int, end func()) {
-	t.Helper()
-	of, err := cluster.Client.CoreV1().Pods(namespace).Get(t.Context(), pod, metav1.GetOptions{})
-	must(t, err)
-	process, err := harness.NewStuck(t.Context(), of.UID)
-	must(t, err)
-	ended := false
-	end = func() {
-		if ended {
-			return
-		}
-		ended = true
-		must(t, process.End())
-	}
-	t.Cleanup(end)
-	_, err = agent.Sim(t.Context(), "process", "add", "--gpu", pciAddress(device), "--pid", strconv.Itoa(process.PID()), "--memory", "1024", "--name", "train")
-	must(t, err)
-	return process.PID(), end
 }

@@ -134,6 +134,32 @@ func TestRunningPodsOutliveTheKubelet(t *testing.T) {
 	nothingLeft(t)
 }
 
+func TestGPUsArePublishedOnceTheDriverIsLoaded(t *testing.T) {
+	must(t, agent.Stop(t.Context()))
+	_, err := agent.Sim(t.Context(), "fault", "no-driver")
+	must(t, err)
+	must(t, agent.Launch(t.Context()))
+	t.Cleanup(func() {
+		_, err := agent.Sim(context.WithoutCancel(t.Context()), "fault", "clear")
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
+		devices, err := cluster.Devices(ctx)
+		return len(devices) == 0, "devices are published although no driver is loaded", err
+	}))
+	// An update waits for every agent, those of nodes without a driver too.
+	must(t, agent.WaitReady(t.Context()))
+	_, err = agent.Sim(t.Context(), "fault", "clear")
+	must(t, err)
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
+		devices, err := cluster.Devices(ctx)
+		return len(devices) == 8, "the GPUs were not published after the driver was loaded", err
+	}))
+	must(t, agent.WaitReady(t.Context()))
+}
+
 // cdiFiles are the names and contents of the CDI files on the node.
 func cdiFiles(t *testing.T) map[string]string {
 	t.Helper()
