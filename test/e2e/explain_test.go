@@ -93,6 +93,51 @@ func TestExplainOfAPodWhoseGPUFails(t *testing.T) {
 	remove(t, ns, "one-gpu")
 }
 
+func TestExplainOfAPodThatTheAgentRefuses(t *testing.T) {
+	nothingLeft(t)
+	withoutPolicies(t)
+	ns := namespaceFor(t, "explain-refusal")
+	apply(t, ns, claim("bad", "", opaque(`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig", "sharring": {}}`))+pod("bad", "bad", ""))
+	out := waitExplained(t, ns, "bad", 2, "pod "+ns+"/bad: ContainerCreating", "sharring", "waiting does not help: change the claim or its configuration")
+	for _, prefix := range []string{"NodePrepareResources", "Failed to prepare dynamic resources"} {
+		if strings.Contains(out, prefix) {
+			t.Errorf("the prefix %q is printed:\n%s", prefix, out)
+		}
+	}
+	if !strings.Contains(out, "agent of node "+cluster.NodeName+": pod ") {
+		t.Errorf("no agent:\n%s", out)
+	}
+	remove(t, ns, "bad")
+	nothingLeft(t)
+}
+
+// A tenant who reads the tenant's namespace only reads claims, limits and conditions.
+func TestExplainForATenantOfOneNamespace(t *testing.T) {
+	nothingLeft(t)
+	ns := namespaceFor(t, "explain-tenant")
+	apply(t, ns, "demo/whole-gpu/one-gpu.yaml")
+	ready(t, ns, "one-gpu")
+	for _, args := range [][]string{
+		{"create", "role", "reader", "--verb=get,list,watch", "--resource=pods,events,resourceclaims.resource.k8s.io"},
+		{"create", "rolebinding", "reader", "--role=reader", "--user=tenant"},
+	} {
+		_, err := cluster.Kubectl(t.Context(), append(args, "--namespace", ns)...)
+		must(t, err)
+	}
+	must(t, waitHealth(t, ns, "Healthy"))
+	out, status := explained(t.Context(), "one-gpu", "--namespace", ns, "--as", "tenant")
+	for _, want := range []string{"one-gpu: Running", "you have no right to list resourceslices, deviceclasses, devicetaintrules", "ClusterRole gpu-dra-driver-devices", "it has the device alone"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	// The kubelet reports the health to the owner of the pod.
+	if status != 0 {
+		t.Errorf("exit status %d, want 0:\n%s", status, out)
+	}
+	remove(t, ns, "one-gpu")
+}
+
 // A tenant who may list devices and the claims of one namespace does not read that devices of
 // others are free.
 func TestATenantReadsNoFreeDevicesOfOthers(t *testing.T) {

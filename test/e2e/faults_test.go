@@ -47,6 +47,24 @@ func unhealthy(ctx context.Context, device string) (found bool, cause string, er
 	return false, "", err
 }
 
+func TestAFaultOutlivesTheAgentAndEndsWithAReset(t *testing.T) {
+	healsAtTheEnd(t)
+	_, err := agent.Sim(t.Context(), "fault", "ecc", "--gpu", pciAddress(broken))
+	must(t, err)
+	waitUnhealthy(t, broken, true)
+
+	must(t, agent.Kill(t.Context()))
+	must(t, agent.Start(t.Context()))
+	// The agent is ready once its known GPUs are published.
+	if found, _, err := unhealthy(t.Context(), broken); err != nil || !found {
+		t.Errorf("after a restart of the agent %s is tainted: %t (%v), want the fault to stay", broken, found, err)
+	}
+
+	_, err = agent.Sim(t.Context(), "reset", "--gpu", pciAddress(broken))
+	must(t, err)
+	waitUnhealthy(t, broken, false)
+}
+
 // hangs makes every call of the simulated driver about a GPU hang until the
 // faults are cleared.
 func hangs(t *testing.T, device string) {
@@ -60,6 +78,34 @@ func heal(t *testing.T) {
 	t.Helper()
 	_, err := agent.Sim(t.Context(), "fault", "clear")
 	must(t, err)
+}
+
+func TestAGPUThatHangsFromTheStartLeavesSevenInService(t *testing.T) {
+	nothingLeft(t)
+	must(t, agent.Stop(t.Context()))
+	_, err := cluster.Kubectl(t.Context(), "delete", "resourceslices", "--all")
+	must(t, err)
+	healsAtTheEnd(t)
+	hangs(t, broken)
+	must(t, agent.Launch(t.Context()))
+	ns := namespaceFor(t, "hangs-from-start")
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
+		devices, err := cluster.Devices(ctx)
+		_, published := devices[broken]
+		return len(devices) == 7 && !published, fmt.Sprintf("%d devices are published, want the seven that answer", len(devices)), err
+	}))
+	pods := eachWithAGPU(t, ns, 7)
+	ready(t, ns, pods...)
+	remove(t, ns, pods...)
+
+	heal(t)
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
+		devices, err := cluster.Devices(ctx)
+		return len(devices) == 8, "the GPU that answers again is not published", err
+	}))
+	waitUnhealthy(t, broken, false)
+	must(t, agent.WaitReady(t.Context()))
+	nothingLeft(t)
 }
 
 func TestAGPUThatHangsLaterLeavesSevenInService(t *testing.T) {

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,7 +22,13 @@ func TestTheDemoOfFractions(t *testing.T) {
 	t.Run("two claims share one MIG instance, which goes with the second", testMIGShares)
 	t.Run("two pods on one claim have a GPU between them", testTwoPodsOneClaim)
 	t.Run("pods of a device-plugin cluster share a GPU unchanged", testGPUShared)
+	t.Run("containers that name different requests of one claim each get their own", testRequestsOfOneClaim)
 	t.Run("a plain share is on the GPU of MPS shares and has no limits", testPlainShare)
+	t.Run("configuration of NVIDIA's own driver is understood", testConvertedConfiguration)
+	t.Run("a share that cannot be given is refused with the reason", testBadShares)
+	t.Run("a share larger than any GPU leaves the pod Pending", testTooLarge)
+	t.Run("parameters beyond the API's limit are refused by the API server", testBlob)
+	t.Run("whole GPUs wait while one is shared and start when it is free", testWholeWaitsForShares)
 }
 
 // offerFractions runs an agent and a supervisor on a node that offers every way
@@ -249,6 +256,60 @@ func testGPUShared(t *testing.T) {
 	oneTurn(t, rows["shared-0/main"], rows["shared-1/main"])
 }
 
+func testRequestsOfOneClaim(t *testing.T) {
+	ns := namespaceFor(t, "fractions-requests")
+	apply(t, ns, `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata:
+  name: both
+spec:
+  devices:
+    requests:
+    - name: large
+      exactly:
+        deviceClassName: mps.nvidia.com
+        capacity: {requests: {memory: 30Gi, compute: 60}}
+    - name: small
+      exactly:
+        deviceClassName: mps.nvidia.com
+        capacity: {requests: {memory: 10Gi, compute: 20}}
+    constraints:
+    - requests: [large, small]
+      matchAttribute: gpu.nvidia.com/uuid
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: both
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 1
+  resourceClaims:
+  - name: gpu
+    resourceClaimName: both
+  containers:
+  - name: large
+    image: localhost/gpu-dra-driver/gpu-probe:demo
+    imagePullPolicy: IfNotPresent
+    args: [cuda]
+    resources: {claims: [{name: gpu, request: large}]}
+  - name: small
+    image: localhost/gpu-dra-driver/gpu-probe:demo
+    imagePullPolicy: IfNotPresent
+    args: [cuda]
+    resources: {claims: [{name: gpu, request: small}]}
+`)
+	ready(t, ns, "both")
+	for container, want := range map[string]float64{"large": 60, "small": 20} {
+		client, err := cluster.CUDA(t.Context(), ns, "both", container)
+		must(t, err)
+		if client.Client.ActiveThreadPercentage != want {
+			t.Errorf("the container %s is held to %v %%, want %v", container, client.Client.ActiveThreadPercentage, want)
+		}
+	}
+}
+
 func testPlainShare(t *testing.T) {
 	ns := namespaceFor(t, "fractions-plain")
 	apply(t, ns, share("limited", "10Gi", "")+pod("limited", "limited", ""))
@@ -268,5 +329,37 @@ func testPlainShare(t *testing.T) {
 		if _, has := sight.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"]; has != limits {
 			t.Errorf("%s has the environment %v, want limits: %t", pod, sight.Env, limits)
 		}
+	}
+}
+
+func testConvertedConfiguration(t *testing.T) {
+	ns := namespaceFor(t, "fractions-nvidia")
+	apply(t, ns, claim("nvidia", "", opaque(`
+      apiVersion: resource.nvidia.com/v1beta1
+      kind: GpuConfig
+      sharing:
+        strategy: MPS
+        mpsConfig:
+          defaultActiveThreadPercentage: 50
+          defaultPinnedDeviceMemoryLimit: 10Gi`))+pod("nvidia", "nvidia", ""))
+	ready(t, ns, "nvidia")
+	if client := ask(t, ns, "nvidia", "--memory", "1Gi"); client.Client.ActiveThreadPercentage != 50 || client.Limit() != 10*gi {
+		t.Errorf("the container is held to %v %% and %d bytes, want 50 %% and 10Gi", client.Client.ActiveThreadPercentage, client.Limit())
+	}
+}
+
+func testWholeWaitsForShares(t *testing.T) {
+	ns := namespaceFor(t, "fractions-whole")
+	apply(t, ns, share("share", "10Gi", "")+pod("share", "share", ""))
+	ready(t, ns, "share")
+	apply(t, ns, "demo/mig/eight-gpus.yaml")
+	_, err := cluster.Unschedulable(t.Context(), ns, "eight-gpus")
+	must(t, err)
+	remove(t, ns, "share")
+	ready(t, ns, "eight-gpus")
+	sight, err := cluster.Sight(t.Context(), ns, "eight-gpus", "main")
+	must(t, err)
+	if got := len(slices.Compact(sight.GPUs())); got != 8 {
+		t.Errorf("the container sees %d GPUs, want eight", got)
 	}
 }

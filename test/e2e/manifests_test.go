@@ -58,11 +58,6 @@ func share(name, memory, config string) string {
 	return strings.ReplaceAll(manifest, "deviceClassName: gpu.nvidia.com", "deviceClassName: mps.nvidia.com")
 }
 
-// config is a configuration of ours, as one line of YAML.
-func config(kind, fields string) string {
-	return `config: [{opaque: {driver: gpu.nvidia.com, parameters: {"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "` + kind + `", ` + fields + `}}}]`
-}
-
 // gpuClass is a class of all GPUs, with no bounds.
 const gpuClass = `
 apiVersion: resource.k8s.io/v1

@@ -34,6 +34,8 @@ func TestTheDemoOfMIG(t *testing.T) {
 			t.Run("a pod that asks for the extended resource gets an instance", testMIGExtendedResource)
 			t.Run("slices stay the same while claims come and go", testSlicesStay)
 			t.Run("instances outlive the agent", testInstancesOutliveTheAgent)
+			t.Run("a profile that no node has leaves the pod Pending", testUnknownProfile)
+			t.Run("a configuration for another kind of device is refused", testWrongConfiguration)
 			if tc.model == "dgx-h100" {
 				t.Run("the node's label overrides the offer and takes nothing from a claim", testLabel)
 				t.Run("a process that holds the GPU is named, and the next try starts clean", testModeRefused)
@@ -176,6 +178,27 @@ func testInstancesOutliveTheAgent(t *testing.T) {
 	ready(t, ns, "cut")
 	remove(t, ns, "cut", "mix")
 	nothingLeft(t)
+}
+
+func testUnknownProfile(t *testing.T) {
+	ns := namespaceFor(t, "mig-unknown")
+	text, err := os.ReadFile(filepath.Join(cluster.Root, "demo/mig/cut.yaml"))
+	must(t, err)
+	apply(t, ns, strings.ReplaceAll(string(text), "startsWith('1g.')", "startsWith('5g.')"))
+	reason, err := cluster.Unschedulable(t.Context(), ns, "cut")
+	must(t, err)
+	if !strings.Contains(reason, "cannot allocate all claims") {
+		t.Errorf("reason %q does not speak of the claims", reason)
+	}
+}
+
+func testWrongConfiguration(t *testing.T) {
+	withoutPolicies(t)
+	ns := namespaceFor(t, "mig-config")
+	manifest := claim("bad", "", opaque(`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig"}`)) + pod("bad", "bad", "")
+	apply(t, ns, strings.ReplaceAll(manifest, "deviceClassName: gpu.nvidia.com", "deviceClassName: mig.nvidia.com"))
+	_, err := cluster.WaitEvent(t.Context(), ns, "bad", "GpuConfig")
+	must(t, err)
 }
 
 func testLabel(t *testing.T) {

@@ -8,9 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
@@ -87,4 +89,48 @@ func computesOn(t *testing.T, device, namespace, pod string) (pid int, end func(
 	_, err = agent.Sim(t.Context(), "process", "add", "--gpu", pciAddress(device), "--pid", strconv.Itoa(process.PID()), "--memory", "1024", "--name", "train")
 	must(t, err)
 	return process.PID(), end
+}
+
+// TestAForcedDeletionFreesNoGPUUnderAProcessThatStays deletes a pod so that the API
+// and the kubelet forget it. A process of the pod still computes.
+func TestAForcedDeletionFreesNoGPUUnderAProcessThatStays(t *testing.T) {
+	nothingLeft(t)
+	ns, next := namespaceFor(t, "forced"), namespaceFor(t, "forced-next")
+	apply(t, ns, "demo/whole-gpu/one-gpu.yaml")
+	ready(t, ns, "one-gpu")
+	device := report(t, ns)["one-gpu/main"].Device
+	pid, end := computesOn(t, device, ns, "one-gpu")
+
+	forget(t, ns, "one-gpu")
+	apply(t, next, "demo/whole-gpu/one-gpu.yaml")
+	process := fmt.Sprintf("process %d", pid)
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
+		claims, err := cluster.Client.ResourceV1().ResourceClaims(next).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, "", err
+		}
+		if len(claims.Items) != 1 || claims.Items[0].Status.Allocation == nil {
+			return false, "the next pod's claim is not allocated", nil
+		}
+		if given := claims.Items[0].Status.Allocation.Devices.Results[0].Device; given != device {
+			return false, "", fmt.Errorf("the scheduler gave %s to the next pod, and this test is about %s", given, device)
+		}
+		waiting, err := cluster.Client.CoreV1().Pods(next).Get(ctx, "one-gpu", metav1.GetOptions{})
+		if err != nil {
+			return false, "", err
+		}
+		if waiting.Status.Phase != corev1.PodPending {
+			return false, "", fmt.Errorf("the next pod is %s while %s is on its GPU", waiting.Status.Phase, process)
+		}
+		log, err := agent.Log(ctx)
+		return strings.Contains(log, process), "the agent does not speak of " + process + " yet", err
+	}))
+
+	end()
+	ready(t, next, "one-gpu")
+	if got := report(t, next)["one-gpu/main"].Device; got != device {
+		t.Errorf("the next pod has %s, want %s", got, device)
+	}
+	remove(t, next, "one-gpu")
+	nothingLeft(t)
 }

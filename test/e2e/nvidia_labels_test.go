@@ -50,6 +50,54 @@ func TestLabelsOfGPUFeatureDiscoveryEqualTheModel(t *testing.T) {
 	}
 }
 
+// Labels of configurations of the device plugin, of which gpu-feature-discovery has a copy.
+func TestLabelsOfGPUFeatureDiscoveryNameTheSharing(t *testing.T) {
+	machine := filepath.Join(t.TempDir(), "sim")
+	must(t, harness.CreateNode(t.Context(), cluster.Bin, machine, "dgx-h100"))
+	for _, c := range []struct {
+		name, config string
+		want         map[string]string
+	}{
+		{"time slices", timeSlices, map[string]string{
+			"gpu.replicas": "4", "gpu.sharing-strategy": "time-slicing", "gpu.product": "NVIDIA-H100-80GB-HBM3",
+		}},
+		{"MPS", mpsReplicas, map[string]string{
+			"gpu.replicas": "4", "gpu.sharing-strategy": "mps", "mps.capable": "true", "gpu.product": "NVIDIA-H100-80GB-HBM3",
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			wantLabels(t, c.want, discover(t, machine, c.config))
+		})
+	}
+	t.Run("MIG devices", func(t *testing.T) {
+		admin := newAdministrator(t, machine)
+		admin.enable(t, 0)
+		admin.cut(t, 0, "1g.10gb", 0)
+		admin.cut(t, 0, "1g.10gb", 1)
+		admin.cut(t, 0, "3g.40gb", 4)
+		wantLabels(t, map[string]string{
+			"mig.strategy": "mixed", "gpu.count": "8",
+			"mig-1g.10gb.count": "2", "mig-1g.10gb.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", "mig-1g.10gb.memory": "9984",
+			"mig-1g.10gb.multiprocessors": "16", "mig-1g.10gb.slices.gi": "1", "mig-1g.10gb.slices.ci": "1",
+			"mig-3g.40gb.count": "1", "mig-3g.40gb.memory": "40448", "mig-3g.40gb.multiprocessors": "60", "mig-3g.40gb.engines.copy": "3",
+			"mig-3g.40gb.engines.decoder": "3", "mig-3g.40gb.slices.gi": "3",
+		}, discover(t, machine, "", "--mig-strategy=mixed"))
+	})
+}
+
+// wantLabels reports an error unless the labels have these values. Names are without their
+// prefix.
+func wantLabels(t *testing.T, want, got map[string]string) {
+	t.Helper()
+	found := map[string]string{}
+	for name := range want {
+		found[name] = got["nvidia.com/"+name]
+	}
+	if diff := cmp.Diff(want, found); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+}
+
 // nodeLabels returns the labels of a node of the model that do not depend on a product.
 func nodeLabels(m *nvmlsim.Model) map[string]string {
 	driver, cuda := strings.Split(m.DriverVersion, "."), strings.Split(m.CUDAVersion, ".")

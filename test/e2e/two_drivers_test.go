@@ -5,6 +5,8 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,4 +64,50 @@ func TestAnotherDriverOfTheNameStartsWhileTheAgentServes(t *testing.T) {
 	ready(t, ns, "one-gpu")
 	remove(t, ns, "one-gpu")
 	nothingLeft(t)
+}
+
+func TestTheAgentLeavesANodeToAnotherDriverOfItsName(t *testing.T) {
+	nothingLeft(t)
+	ns := namespaceFor(t, "later-driver")
+	must(t, agent.Stop(t.Context()))
+	t.Cleanup(func() { must(t, agent.Start(context.WithoutCancel(t.Context()))) })
+	startOther(t)
+	must(t, agent.Launch(t.Context()))
+	_, pod := runningAgent(t)
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
+		text, err := cluster.Client.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces", harness.Namespace, "pods", pod+":8080", "proxy/readyz").DoRaw(ctx)
+		said := string(text) + fmt.Sprint(err)
+		return err != nil && strings.Contains(said, otherSocket), "/readyz says " + said, nil
+	}))
+	otherDrivers(t, 1)
+	// The node is the other driver's: its slice, and its registration alone.
+	devices, err := cluster.Devices(t.Context())
+	must(t, err)
+	if _, others := devices["gpu-0"]; !others || len(devices) != 1 {
+		t.Errorf("the node's slices have %d devices, want only the other driver's: %v", len(devices), devices)
+	}
+	sockets, err := filepath.Glob(filepath.Join(cluster.PluginsRegistryDir, harness.DriverName+"*.sock"))
+	must(t, err)
+	if want := []string{filepath.Join(cluster.PluginsRegistryDir, otherSocket)}; !slices.Equal(sockets, want) {
+		t.Errorf("registered with the kubelet: %q, want %q", sockets, want)
+	}
+
+	must(t, cluster.StopSecondDriver(t.Context()))
+	must(t, agent.WaitReady(t.Context()))
+	published(t, "gpu-1b-00", true)
+	published(t, "gpu-0", false)
+	apply(t, ns, "demo/whole-gpu/one-gpu.yaml")
+	ready(t, ns, "one-gpu")
+	remove(t, ns, "one-gpu")
+	nothingLeft(t)
+}
+
+// runningAgent waits until the agent's container runs, and returns its node and pod.
+func runningAgent(t *testing.T) (node, name string) {
+	t.Helper()
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
+		out, err := cluster.Kubectl(ctx, "get", "pods", "-n", harness.Namespace, "-l", "app.kubernetes.io/component=agent", "-o", "jsonpath={.items[*].status.phase}")
+		return strings.TrimSpace(out) == "Running", "the agent's pod is " + out, err
+	}))
+	return agentOn(t)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
 )
@@ -92,5 +93,41 @@ func TestAPodThatAsksForTheExtendedResourceGetsAGPU(t *testing.T) {
 	must(t, err)
 	if got := sight.GPUs(); len(got) != 1 {
 		t.Errorf("the container sees %v, want one GPU", got)
+	}
+}
+
+func TestTwentyPodsInARowLeaveNothing(t *testing.T) {
+	nothingLeft(t)
+	ns := namespaceFor(t, "churn")
+	for range 20 {
+		apply(t, ns, "demo/whole-gpu/one-gpu.yaml")
+		ready(t, ns, "one-gpu")
+		remove(t, ns, "one-gpu")
+	}
+	nothingLeft(t)
+	claims, err := cluster.Client.ResourceV1().ResourceClaims(ns).List(t.Context(), metav1.ListOptions{})
+	must(t, err)
+	for _, claim := range claims.Items {
+		if claim.Status.Allocation != nil {
+			t.Errorf("claim %s still holds %v", claim.Name, claim.Status.Allocation.Devices.Results)
+		}
+	}
+}
+
+func TestTheAgentPublishesWhatItsNodeHas(t *testing.T) {
+	devices, err := cluster.Devices(t.Context())
+	must(t, err)
+	var names []string
+	for name := range devices {
+		names = append(names, name)
+	}
+	want := []string{"gpu-1b-00", "gpu-43-00", "gpu-52-00", "gpu-61-00", "gpu-9d-00", "gpu-c3-00", "gpu-d1-00", "gpu-df-00"}
+	if diff := cmp.Diff(want, names, sorted); diff != "" {
+		t.Errorf("devices (-want +got):\n%s", diff)
+	}
+	slices, err := cluster.Client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.driver=" + harness.DriverName})
+	must(t, err)
+	if len(slices.Items) != 1 {
+		t.Errorf("%d ResourceSlices, want all eight GPUs in one", len(slices.Items))
 	}
 }
