@@ -3,14 +3,15 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 )
@@ -42,13 +43,15 @@ func Serve(ctx context.Context, address string, handler http.Handler, fatal func
 
 // serveOn serves on the listener until ctx ends.
 func serveOn(ctx context.Context, listener net.Listener, handler http.Handler, fatal func(error)) (wait func()) {
+	limited := limit(listener)
 	server := newServer(handler)
+	server.ConnState = limited.follow
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // answers are short
 	go func() {
 		defer close(closed)
 		defer stop()
-		if err := server.Serve(limit(listener)); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(limited); !errors.Is(err, http.ErrServerClosed) {
 			fatal(fmt.Errorf("serve metrics and health: %w", err))
 		}
 	}()
@@ -70,18 +73,19 @@ func newServer(handler http.Handler) *http.Server {
 
 // limitedListener limits the connections at a time. It admits every new connection: the
 // kubelet restarts an agent whose probes are refused, and their address is not known. In its
-// place it closes the oldest connection of the client that has the most, so that neither one
-// client nor many can keep others out.
+// place it closes the least recently used connection of the client that has the most, so
+// that neither one client nor many can keep others out.
 type limitedListener struct {
 	net.Listener
 	most int
 
 	mu    sync.Mutex
-	conns []*limitedConn // the oldest first
+	uses  uint64 // counts changes of connections
+	conns map[*limitedConn]bool
 }
 
 func limit(listener net.Listener) *limitedListener {
-	return &limitedListener{Listener: listener, most: maxConnections}
+	return &limitedListener{Listener: listener, most: maxConnections, conns: map[*limitedConn]bool{}}
 }
 
 // Accept returns the next connection.
@@ -103,31 +107,46 @@ func (l *limitedListener) admit(conn net.Conn) (admitted, displaced *limitedConn
 	defer l.mu.Unlock()
 	if len(l.conns) >= l.most {
 		displaced = l.leastUseful()
-		l.remove(displaced)
+		delete(l.conns, displaced)
 	}
-	admitted = &limitedConn{Conn: conn, client: clientOf(conn), of: l}
-	l.conns = append(l.conns, admitted)
+	admitted = &limitedConn{Conn: conn, client: clientOf(conn), of: l, used: l.next()}
+	l.conns[admitted] = true
 	return admitted, displaced
 }
 
 // leastUseful returns the connection to close first. The caller holds the lock.
 func (l *limitedListener) leastUseful() *limitedConn {
 	perClient := map[string]int{}
-	for _, c := range l.conns {
+	for c := range l.conns {
 		perClient[c.client]++
 	}
-	least := l.conns[0]
-	for _, c := range l.conns {
-		if perClient[c.client] > perClient[least.client] {
+	var least *limitedConn
+	for c := range l.conns {
+		if least == nil || cmp.Or(
+			cmp.Compare(perClient[least.client], perClient[c.client]),
+			cmp.Compare(c.rank(), least.rank()),
+		) < 0 {
 			least = c
 		}
 	}
 	return least
 }
 
-// remove stops counting a connection. The caller holds the lock.
-func (l *limitedListener) remove(conn *limitedConn) {
-	l.conns = slices.DeleteFunc(l.conns, func(c *limitedConn) bool { return c == conn })
+// next returns the number of a use of a connection. The caller holds the lock.
+func (l *limitedListener) next() uint64 {
+	l.uses++
+	return l.uses
+}
+
+// follow notes whether a connection is in use. It is the ConnState of the server.
+func (l *limitedListener) follow(conn net.Conn, state http.ConnState) {
+	c, ours := conn.(*limitedConn)
+	if !ours {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.serving, c.used = state == http.StateActive, l.next()
 }
 
 // clientOf returns the IP address at the other end of a connection.
@@ -143,12 +162,25 @@ type limitedConn struct {
 	net.Conn
 	client string
 	of     *limitedListener
+	// serving is set from the first byte of a request to the end of the answer. used
+	// numbers the last change of it.
+	serving bool
+	used    uint64
+}
+
+// rank orders the connections of a client: the idle ones before those in use, and the
+// least recently used first.
+func (c *limitedConn) rank() uint64 {
+	if c.serving {
+		return c.used + math.MaxUint64/2
+	}
+	return c.used
 }
 
 // Close closes the connection, which does not count any more.
 func (c *limitedConn) Close() error {
 	c.of.mu.Lock()
-	c.of.remove(c)
+	delete(c.of.conns, c)
 	c.of.mu.Unlock()
 	return c.Conn.Close()
 }

@@ -122,8 +122,35 @@ func TestAGreedyClientDisplacesItself(t *testing.T) {
 		t.Error("more connections are open than the limit")
 	}
 	if !answered(greedy[len(greedy)-1]) {
-		t.Error("the newest connection was closed, and not the oldest one")
+		t.Error("the newest connection was closed, and not the one that was idle for longest")
 	}
+}
+
+func TestAConnectionInUseIsClosedAfterTheIdleOnes(t *testing.T) {
+	t.Parallel()
+	serving, finish := make(chan struct{}), make(chan struct{})
+	address := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			close(serving)
+			<-finish
+		}
+	})
+	served := dial(t, pod(0), address)
+	if !send("GET /slow HTTP/1.1\r\nHost: agent\r\n\r\n")(served) {
+		t.Fatal("cannot send")
+	}
+	<-serving
+	for range 2 * maxConnections {
+		if !answered(dial(t, pod(0), address)) {
+			t.Fatal("a connection is not answered")
+		}
+	}
+	close(finish)
+	response, err := http.ReadResponse(bufio.NewReader(served), nil)
+	if err != nil {
+		t.Fatalf("a request was interrupted for a new connection of the same client: %v", err)
+	}
+	_ = response.Body.Close()
 }
 
 func TestConnectionsThatHaveEndedDoNotCount(t *testing.T) {
