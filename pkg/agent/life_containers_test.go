@@ -38,18 +38,24 @@ type container struct {
 // kernel makes the files in which a kernel without containers shows processes.
 func (s *life) kernel() error {
 	groups := filepath.Join(string(s.n.kernel), "proc/1/root/sys/fs/cgroup")
-	for file, content := range map[string]string{
+	err := writeFiles(map[string]string{
 		filepath.Join(groups, "cgroup.procs"):                    "",
 		filepath.Join(string(s.n.kernel), "proc/1/cgroup"):       "0::/init.scope\n",
 		filepath.Join(string(s.n.kernel), "proc/1/mountinfo"):    "24 1 0:22 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
 		filepath.Join(string(s.n.kernel), "proc/self/mountinfo"): "1 0 254:1 / / rw - ext4 /dev/vda1 rw\n",
 		filepath.Join(string(s.n.kernel), s.checkpoint()):        "",
-	} {
+	})
+	return errors.Join(err, s.writeCheckpoint())
+}
+
+// writeFiles writes files, and makes their folders.
+func writeFiles(contents map[string]string) error {
+	for file, content := range contents {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(content), 0o600)); err != nil {
 			return err
 		}
 	}
-	return s.writeCheckpoint()
+	return nil
 }
 
 func (s *life) checkpoint() string {
@@ -140,18 +146,13 @@ func (s *life) join(which, how int) error {
 func (s *life) begin(one *container) error {
 	process := filepath.Join(string(s.n.kernel), "proc", strconv.Itoa(one.pid))
 	metadata := filepath.Join(s.n.driverDir(), place.MetadataFolder("team", one.claim.Name), "gpu/metadata.json")
-	for file, content := range map[string]string{
+	return writeFiles(map[string]string{
 		filepath.Join(s.group(one), "cgroup.procs"): fmt.Sprintln(one.pid),
 		filepath.Join(process, "stat"):              fmt.Sprintf("%d (python) S 1%s 7\n", one.pid, strings.Repeat(" 0", 17)),
 		filepath.Join(process, "status"):            fmt.Sprintf("Name:\tpython\nNSpid:\t%d\t1\n", one.pid),
 		filepath.Join(process, "cgroup"):            fmt.Sprintf("0::/kubepods/pod%s/%d\n", one.pod, one.pid),
 		filepath.Join(process, "mountinfo"):         "800 799 0:50 / / rw - overlay overlay rw\n802 800 254:1 " + metadata + " /var/run/x rw - ext4 /dev/vda1 rw\n",
-	} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(content), 0o600)); err != nil {
-			return err
-		}
-	}
-	return nil
+	})
 }
 
 // group is the cgroup of a container.

@@ -28,14 +28,7 @@ func TestKueueDividesGPUMemory(t *testing.T) {
 	t.Run("the scheduler alone", testNoPreemption)
 	installKueue(t)
 	ns := namespaceFor(t, "language")
-	t.Cleanup(func() {
-		ctx := context.WithoutCancel(t.Context())
-		must(t, cluster.EmptyNamespace(ctx, ns))
-		// Kueue removes the finalizers of these while it runs.
-		_, err := cluster.Kubectl(ctx, "delete", "--ignore-not-found", "-f", "demo/kueue/queue.yaml")
-		must(t, err)
-	})
-	apply(t, "", "demo/kueue/queue.yaml")
+	applyQueue(t, ns, "demo/kueue/queue.yaml")
 	apply(t, "", "demo/kueue/training.yaml")
 	jobsAre(t, ns, map[string]string{"training": "3 pods ready"})
 	apply(t, "", "demo/kueue/evaluation.yaml")
@@ -57,6 +50,19 @@ func TestKueueDividesGPUMemory(t *testing.T) {
 	t.Run("two teams", func(t *testing.T) { testLending(t, ns) })
 	must(t, cluster.EmptyNamespace(t.Context(), ns))
 	nothingLeft(t)
+}
+
+// applyQueue creates the queue of a namespace. Kueue removes the finalizers of the objects while it
+// runs, so they are deleted before it is.
+func applyQueue(t *testing.T, ns, manifest string) {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		must(t, cluster.EmptyNamespace(ctx, ns))
+		_, err := cluster.Kubectl(ctx, "delete", "--ignore-not-found", "-f", manifest)
+		must(t, err)
+	})
+	apply(t, "", manifest)
 }
 
 // testNoPreemption lets a pod of high priority want a GPU of which each has a pod of no priority.
@@ -94,13 +100,7 @@ func testNoPreemption(t *testing.T) {
 // testLending lets the jobs of a team use the quota of another, which takes it back.
 func testLending(t *testing.T, ns string) {
 	vision := namespaceFor(t, "vision")
-	apply(t, "", "demo/kueue/teams.yaml")
-	t.Cleanup(func() {
-		ctx := context.WithoutCancel(t.Context())
-		must(t, cluster.EmptyNamespace(ctx, vision))
-		_, err := cluster.Kubectl(ctx, "delete", "--ignore-not-found", "-f", "demo/kueue/teams.yaml")
-		must(t, err)
-	})
+	applyQueue(t, vision, "demo/kueue/teams.yaml")
 	apply(t, "", "demo/kueue/evaluation.yaml")
 	jobsAre(t, ns, map[string]string{"training": "3 pods ready", "evaluation": "2 pods ready"})
 	reserved(t, "50Gi")

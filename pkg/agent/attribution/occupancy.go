@@ -88,8 +88,8 @@ type Consumers struct {
 	blind error // why Groups is nil
 }
 
-// NewConsumers returns the consumers of a node. kubelet is the kubelet's folder, and driver
-// the agent's, as the host sees them.
+// NewConsumers returns the consumers of a node. host has the proc of the host's processes.
+// kubelet is the kubelet's folder, and driver the agent's, as the host sees them.
 func NewConsumers(host procfs.Root, kubelet, driver string, metadata func(namespace, claim string) string) Consumers {
 	c := Consumers{
 		Proc: host, Tasks: &procfs.Seen{Root: host}, DriverDir: driver, Metadata: metadata,
