@@ -68,7 +68,8 @@ func applyQueue(t *testing.T, ns, manifest string) {
 // testNoPreemption lets a pod of high priority want a GPU of which each has a pod of no priority.
 func testNoPreemption(t *testing.T) {
 	ns := namespaceFor(t, "starving")
-	apply(t, "", `{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: starving}, value: 1000}`)
+	apply(t, "", `
+{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: starving}, value: 1000}`)
 	t.Cleanup(func() {
 		_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "priorityclass", "starving")
 		must(t, err)
