@@ -184,11 +184,12 @@ func (e *explaining) addPod(ctx context.Context, pod *corev1.Pod) error {
 	switch e.State {
 	case StateRunning:
 		e.Outcome = OutcomeWell
-		e.addEnds(pod)
+		afterRestart := e.addEnds(pod)
 		e.addHealth(pod, claims)
 		e.addRefusals(pod.Spec.NodeName, claims)
 		e.addContainers(pod, claims)
 		e.addWarnings(pod, missing)
+		e.advise(afterRestart)
 		return nil
 	case StateFailed, StateSucceeded:
 		e.Outcome = OutcomeWell

@@ -3,6 +3,7 @@
 package rows
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,30 +13,37 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 )
 
-// addEnds adds the containers of a pod that have ended, now or before their last restart.
-func (e *explaining) addEnds(pod *corev1.Pod) {
+// addEnds adds the containers of a pod that have ended, now or before their last restart. It returns what to
+// do about a restart, if nothing else is wrong.
+func (e *explaining) addEnds(pod *corev1.Pod) (afterRestart string) {
 	if pod.Status.Reason != "" && e.State == StateFailed {
 		e.Outcome = OutcomeFailed
 		e.Causes = append(e.Causes, strings.TrimSuffix(fmt.Sprintf("the pod has failed: %s: %s", pod.Status.Reason, pod.Status.Message), ": "))
 	}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		last := s.LastTerminationState.Terminated
 		switch {
 		case s.State.Terminated != nil && s.State.Terminated.ExitCode == 0:
 			e.Facts = append(e.Facts, fmt.Sprintf("container %s has ended without an error, %s", s.Name, e.ended(s.State.Terminated)))
 		case s.State.Terminated != nil:
 			e.Outcome = OutcomeFailed
-			e.addEnd(pod, s.Name, s.State.Terminated, false)
-		case s.LastTerminationState.Terminated != nil && s.LastTerminationState.Terminated.ExitCode != 0:
-			if w := s.State.Waiting; w != nil {
-				e.Outcome = OutcomeFailed
-				e.Causes = append(e.Causes, fmt.Sprintf("container %s does not run: %s, after %s", s.Name, w.Reason, fleet.Number(int(s.RestartCount), "restart")))
-			}
-			e.addEnd(pod, s.Name, s.LastTerminationState.Terminated, true)
+			e.Causes = append(e.Causes, e.endOf(s.Name, s.State.Terminated))
+			e.advise(remedyOfEnd(pod, s.Name, s.State.Terminated, ""))
+		case last != nil && last.ExitCode != 0 && s.State.Waiting != nil:
+			e.Outcome = OutcomeFailed
+			e.Causes = append(e.Causes,
+				fmt.Sprintf("container %s does not run: %s, after %s", s.Name, s.State.Waiting.Reason, fleet.Number(int(s.RestartCount), "restart")),
+				e.endOf(s.Name, last))
+			e.advise(remedyOfEnd(pod, s.Name, last, " --previous"))
+		case last != nil && last.ExitCode != 0:
+			e.Facts = append(e.Facts, e.endOf(s.Name, last)+"; it was started again")
+			afterRestart = cmp.Or(afterRestart, remedyOfEnd(pod, s.Name, last, " --previous"))
 		}
 	}
 	if e.State == StateFailed {
 		e.Outcome = OutcomeFailed
 	}
+	return afterRestart
 }
 
 func (e *explaining) ended(t *corev1.ContainerStateTerminated) string {
@@ -48,7 +56,8 @@ func (e *explaining) ended(t *corev1.ContainerStateTerminated) string {
 // killed is the exit code of a program that SIGKILL has ended.
 const killed = 137
 
-func (e *explaining) addEnd(pod *corev1.Pod, container string, t *corev1.ContainerStateTerminated, restarted bool) {
+// endOf says how a container has failed.
+func (e *explaining) endOf(container string, t *corev1.ContainerStateTerminated) string {
 	text := fmt.Sprintf("container %s failed %s: exit code %d", container, e.ended(t), t.ExitCode)
 	if t.Reason != "" && t.Reason != "Error" {
 		text += ", " + t.Reason
@@ -56,15 +65,11 @@ func (e *explaining) addEnd(pod *corev1.Pod, container string, t *corev1.Contain
 	if line := tellingLine(t.Message); line != "" {
 		text += ": " + line
 	}
-	if !restarted || e.Outcome == OutcomeFailed {
-		e.Causes = append(e.Causes, text)
-	} else {
-		e.Facts = append(e.Facts, text+"; it was started again")
-	}
-	previous := ""
-	if restarted {
-		previous = " --previous"
-	}
+	return text
+}
+
+// remedyOfEnd returns what to do about a container that has failed. which is the flag for its log.
+func remedyOfEnd(pod *corev1.Pod, container string, t *corev1.ContainerStateTerminated, which string) string {
 	switch {
 	case t.Reason == "OOMKilled":
 		limit := "the pod sets no limit of memory"
@@ -73,13 +78,13 @@ func (e *explaining) addEnd(pod *corev1.Pod, container string, t *corev1.Contain
 				limit = "resources.limits.memory is " + q.String()
 			}
 		}
-		e.advise(fmt.Sprintf("the kernel ended it because the memory of the node or container, not of the GPU, was used up: raise resources.limits.memory of container %s (%s), or have the program use less", container, limit))
+		return fmt.Sprintf("the kernel ended it because the memory of the node or container, not of the GPU, was used up: raise resources.limits.memory of container %s (%s), or have the program use less", container, limit)
 	case isOutOfGPUMemory(t.Message):
-		e.advise("the memory of the GPU within the limits was used up: have the program use less, or claim more memory")
+		return "the memory of the GPU within the limits was used up: have the program use less, or claim more memory"
 	case t.ExitCode == killed:
-		e.advise(fmt.Sprintf("a signal ended it (SIGKILL): an eviction, a probe or a deadline; kubectl describe pod %s --namespace %s has the reason", pod.Name, pod.Namespace))
+		return fmt.Sprintf("a signal ended it (SIGKILL): an eviction, a probe or a deadline; kubectl describe pod %s --namespace %s has the reason", pod.Name, pod.Namespace)
 	default:
-		e.advise(fmt.Sprintf("read its log: kubectl logs %s --namespace %s --container %s%s", pod.Name, pod.Namespace, container, previous))
+		return fmt.Sprintf("read its log: kubectl logs %s --namespace %s --container %s%s", pod.Name, pod.Namespace, container, which)
 	}
 }
 

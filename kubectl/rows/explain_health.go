@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
@@ -165,8 +166,16 @@ func (e *explaining) groupHealth() {
 			groups[i].Devices = append(groups[i].Devices, h.Devices[0])
 		}
 	}
-	rank := map[bool]int{true: 0, false: 1}
-	slices.SortStableFunc(groups, func(a, b DeviceHealth) int { return cmp.Compare(rank[a.failed], rank[b.failed]) })
+	slices.SortStableFunc(groups, func(a, b DeviceHealth) int {
+		switch {
+		case a.failed == b.failed:
+			return 0
+		case a.failed:
+			return -1
+		default:
+			return 1
+		}
+	})
 	e.Health = groups
 }
 
@@ -241,10 +250,7 @@ func kubeletHealth(pod *corev1.Pod, claim *resourceapi.ResourceClaim, device str
 					continue
 				}
 				if health == "" || r.Health == corev1.ResourceHealthStatusUnhealthy {
-					health = r.Health
-					if r.Message != nil {
-						message = *r.Message
-					}
+					health, message = r.Health, ptr.Deref(r.Message, "")
 				}
 			}
 		}

@@ -257,7 +257,7 @@ func (e *explaining) addWarnings(pod *corev1.Pod, missing []string) {
 		}
 		seen = append(seen, event.Reason+message)
 		switch {
-		case event.Reason == "FailedPrepareDynamicResources" && e.State == StateCreating:
+		case event.Reason == failedPrepare && e.State == StateCreating && wentOn(pod, event).IsZero():
 			e.addRefusal("", message)
 		case (event.Reason == v1alpha1.ReasonProgramFault || event.Reason == v1alpha1.ReasonSharedFault) && e.Outcome == OutcomeFailed:
 			if !told {
@@ -285,25 +285,41 @@ func (e *explaining) addProgramFault(message, age string) {
 	}
 }
 
-// eventAge returns the age of an event, and when the state that it speaks of ended: what delays a
-// start ends with it.
+// eventAge returns the age of an event, and when the state that it speaks of ended.
 func (e *explaining) eventAge(event corev1.Event, pod *corev1.Pod) string {
 	seen := when(event)
 	text := e.age(seen.Time) + " ago"
 	if seen.IsZero() {
 		text = "at an unknown time"
 	}
-	if !strings.HasPrefix(event.Reason, "Failed") {
-		return text
-	}
-	for _, s := range pod.Status.ContainerStatuses {
-		for _, started := range []metav1.Time{startOf(s.State), startOf(s.LastTerminationState)} {
-			if started.After(seen.Time) {
-				return text + ", ended " + e.age(started.Time) + " ago"
-			}
+	if strings.HasPrefix(event.Reason, "Failed") {
+		if at := wentOn(pod, event); !at.IsZero() {
+			return text + ", ended " + e.age(at) + " ago"
 		}
 	}
 	return text
+}
+
+// failedPrepare is the reason of the kubelet's event about claims that are not prepared.
+const failedPrepare = "FailedPrepareDynamicResources"
+
+// wentOn returns when the start of a pod went on after an event about a delay of it; zero if it did not.
+// The kubelet prepares claims before it makes the pod ready for containers.
+func wentOn(pod *corev1.Pod, event corev1.Event) time.Time {
+	seen := when(event)
+	for _, c := range pod.Status.Conditions {
+		if event.Reason == failedPrepare && c.Type == corev1.PodReadyToStartContainers && c.Status == corev1.ConditionTrue && c.LastTransitionTime.After(seen.Time) {
+			return c.LastTransitionTime.Time
+		}
+	}
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		for _, started := range []metav1.Time{startOf(s.State), startOf(s.LastTerminationState)} {
+			if started.After(seen.Time) {
+				return started.Time
+			}
+		}
+	}
+	return time.Time{}
 }
 
 // startOf returns when a container in the state started; zero if it has not.

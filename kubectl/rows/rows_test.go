@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -111,35 +112,73 @@ func TestAnExplanationHasTheWarningsOfItsPod(t *testing.T) {
 	now := time.Now()
 	q := Question{Namespace: "default", Name: "whole", Nodes: 1, Limit: time.Minute}
 	at := func(ago time.Duration) metav1.Time { return metav1.NewTime(now.Add(-ago)) }
-	event := corev1.Event{Reason: "FailedPrepareDynamicResources", Message: "no such file", LastTimestamp: at(22 * time.Minute)}
+	event := corev1.Event{Reason: "FailedMount", Message: "no such file", LastTimestamp: at(22 * time.Minute)}
+	refusal := event
+	refusal.Reason, refusal.Message = failedPrepare, gpu.ErrInUse.Error()
+	ready := func(ago time.Duration) corev1.PodStatus {
+		return corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionTrue, LastTransitionTime: at(ago)}}}
+	}
+	started := []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: at(21 * time.Minute)}}}}
 	pod := w.Pods[0]
+	pod.Spec.NodeName = "a"
 	for name, tc := range map[string]struct {
 		evidence Evidence
-		started  bool
+		pod      corev1.PodStatus
 		fact     string
+		waits    bool // waiting is the remedy
 	}{
-		"events":                 {Evidence{Warnings: []corev1.Event{event}}, false, "event FailedPrepareDynamicResources, 22m ago: no such file"},
-		"before the pod's start": {Evidence{Warnings: []corev1.Event{event}}, true, "event FailedPrepareDynamicResources, 22m ago, ended 21m ago: no such file"},
-		"no right":               {Evidence{NoEvents: true}, false, "you have no right to list events, which may have the reason"},
+		"events":                 {evidence: Evidence{Warnings: []corev1.Event{event}}, fact: "event FailedMount, 22m ago: no such file"},
+		"before the pod's start": {Evidence{Warnings: []corev1.Event{event}}, corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: started}, "event FailedMount, 22m ago, ended 21m ago: no such file", false},
+		"no right":               {evidence: Evidence{NoEvents: true}, fact: "you have no right to list events, which may have the reason"},
+		"a refusal":              {evidence: Evidence{Warnings: []corev1.Event{refusal}}, waits: true},
+		"a refusal since":        {Evidence{Warnings: []corev1.Event{refusal}}, ready(23 * time.Minute), "", true},
+		"prepared since":         {Evidence{Warnings: []corev1.Event{refusal}}, ready(20 * time.Minute), "event FailedPrepareDynamicResources, 22m ago, ended 20m ago: " + refusal.Message, false},
+		"an init container":      {Evidence{Warnings: []corev1.Event{refusal}}, corev1.PodStatus{InitContainerStatuses: started}, "event FailedPrepareDynamicResources, 22m ago, ended 21m ago: " + refusal.Message, false},
 	} {
-		pod.Status.ContainerStatuses = nil
-		if tc.started {
-			pod.Status.Phase = corev1.PodRunning
-			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: at(21 * time.Minute)}}}}
-		} else {
+		pod.Status = tc.pod
+		if pod.Status.Phase == "" {
 			pod.Status.Phase = corev1.PodPending
 		}
 		tc.evidence.Now = now
 		e, err := cluster(w).Explain(t.Context(), q, tc.evidence)
-		if err != nil || !slices.Contains(e.Facts, tc.fact) {
+		if err != nil || tc.fact != "" && !slices.Contains(e.Facts, tc.fact) {
 			t.Errorf("%s: got %+v, %v", name, e, err)
 		}
-		if slices.ContainsFunc(e.Advice, func(a string) bool { return strings.Contains(a, "waiting") }) {
-			t.Errorf("%s: an event of the past has the advice %q", name, e.Advice)
+		if waits := slices.ContainsFunc(e.Advice, func(a string) bool { return strings.Contains(a, "waiting") }); waits != tc.waits || waits != slices.Contains(e.Causes, refusal.Message) {
+			t.Errorf("%s: got the causes %q and the advice %q", name, e.Causes, e.Advice)
 		}
 	}
 	q.Name = "claim/none"
 	if _, err := cluster(w).Explain(t.Context(), q, Evidence{}); !errors.Is(err, gpu.ErrNotFound) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// What is wrong now has the remedy, not a restart of long ago.
+func TestARestartIsNoReason(t *testing.T) {
+	w := fleettest.New(t, "a=t4 share")
+	w.Hold("a", "half", "class=mps.nvidia.com memory=7Gi compute=50")
+	pod := w.Pods[0]
+	ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, FinishedAt: metav1.NewTime(time.Now().Add(-48 * time.Hour))}}
+	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
+		Name: "main", RestartCount: 1, LastTerminationState: ended, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+	}}}
+	explain := func() Explanation {
+		t.Helper()
+		e, err := cluster(w).Explain(t.Context(), Question{Namespace: "default", Name: pod.Name, Nodes: 1, Limit: time.Minute}, Evidence{Now: time.Now()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	if e := explain(); len(e.Advice) != 1 || !strings.Contains(e.Advice[0], "--previous") {
+		t.Errorf("a pod that was started again: got %q", e.Advice)
+	}
+	w.Claims[0].Status.Devices = []resourceapi.AllocatedDeviceStatus{{
+		Driver: v1alpha1.DriverName, Pool: "a", Device: w.Claims[0].Status.Allocation.Devices.Results[0].Device,
+		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionShareUnserved, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonMPSNotRunning, LastTransitionTime: metav1.Now()}},
+	}}
+	if e := explain(); e.Outcome != OutcomeFault || len(e.Advice) != 1 || strings.Contains(e.Advice[0], "--previous") {
+		t.Errorf("its share is not served: got %s and %q", e.Outcome, e.Advice)
 	}
 }
