@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -153,19 +154,18 @@ func (n *node) serve() (end func() int) {
 	listener, err := memoryhook.Listen(n.socket)
 	must(n, err)
 	ctx, cancel := context.WithCancel(n.Context())
-	ended, set := make(chan error, 1), 0
-	go func() {
-		ended <- listener.Serve(ctx, gpunvml.New(n.sim.NVML()), func(_ containerlimits.Limit, err error) {
+	set := 0
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		listener.Serve(ctx, gpunvml.New(n.sim.NVML()), func(_ containerlimits.Limit, err error) {
 			if err == nil {
 				set++
 			}
 		})
-	}()
+	})
 	return func() int {
 		cancel()
-		if err := <-ended; err != nil {
-			n.Error(err)
-		}
+		serving.Wait()
 		return set
 	}
 }

@@ -118,18 +118,20 @@ func (a *agent) restoreHooks(ctx context.Context) {
 func (a *agent) serveMemoryHooks(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	listener, err := memoryhook.Listen(a.node.home.HookSocket())
-	if err == nil {
-		err = listener.Serve(ctx, a.node.hardware, func(l containerlimits.Limit, err error) {
-			if err != nil {
-				logger.Error(err, "Cannot set a memory limit for a hook, which tries it itself", "gpu", l.GPU, "cgroup", l.Cgroup, "bytes", l.Bytes)
-				return
-			}
-			logger.V(2).Info("Set the memory limit of a container", "gpu", l.GPU, "cgroup", l.Cgroup, "bytes", l.Bytes)
-		})
-	}
 	if err != nil {
 		logger.Error(err, "Memory hooks call the driver without the agent, which takes longer")
+		return
 	}
+	listener.Serve(ctx, a.node.hardware, func(l containerlimits.Limit, err error) {
+		switch {
+		case err != nil && l.GPU == "":
+			logger.Error(err, "Cannot serve a memory hook, which sets the limit itself")
+		case err != nil:
+			logger.Error(err, "Cannot set a memory limit for a hook, which tries it itself", "gpu", l.GPU, "cgroup", l.Cgroup, "bytes", l.Bytes)
+		default:
+			logger.V(2).Info("Set the memory limit of a container", "gpu", l.GPU, "cgroup", l.Cgroup, "bytes", l.Bytes)
+		}
+	})
 }
 
 // checkHook logs a missing hook before a container fails to start because of it.

@@ -33,6 +33,8 @@ const (
 	// readyPatience is the time for the agent to be ready. It is short: without the agent
 	// the call takes some milliseconds longer.
 	readyPatience = time.Second
+	// acceptPause is the time after an error of the socket.
+	acceptPause = time.Second
 	// mostLimit is the limit for a request in bytes. Most of it is the path of the cgroup.
 	mostLimit = 16 << 10
 )
@@ -122,21 +124,31 @@ func listen(path string) (*net.UnixListener, error) {
 
 // Serve sets limits for hooks until ctx ends, one at a time. While a call of the driver hangs,
 // no hook is answered, and each makes its call itself. done gets the result of each call, and
-// of each request that is not a hook's.
-func (l *Listener) Serve(ctx context.Context, driver Driver, done func(containerlimits.Limit, error)) error {
+// an error without a limit for each hook that is not served.
+func (l *Listener) Serve(ctx context.Context, driver Driver, done func(containerlimits.Limit, error)) {
 	stop := context.AfterFunc(ctx, func() { _ = l.socket.Close() })
 	defer stop()
 	for {
 		conn, err := l.socket.AcceptUnix()
 		if ctx.Err() != nil {
-			return nil
+			return
+		}
+		if err == nil {
+			err = answer(ctx, conn, driver, done)
+		} else {
+			err = fmt.Errorf("listen for memory hooks: %w", err)
+			pause(ctx) // this process may have too many files open
 		}
 		if err != nil {
-			return errors.Join(fmt.Errorf("listen for memory hooks: %w", err), l.socket.Close())
-		}
-		if err := answer(ctx, conn, driver, done); err != nil {
 			done(containerlimits.Limit{}, err)
 		}
+	}
+}
+
+func pause(ctx context.Context) {
+	select {
+	case <-time.After(acceptPause):
+	case <-ctx.Done():
 	}
 }
 

@@ -3,43 +3,48 @@
 package memoryhook
 
 import (
-	"context"
-	"errors"
-	"io"
 	"net"
+	"os"
+	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/containerlimits"
 )
 
-// lateContext has passed its deadline, and ends when its end is waited for.
-type lateContext struct {
-	context.Context
-	cancel context.CancelFunc
-}
-
-func (c lateContext) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
-
-func (c lateContext) Done() <-chan struct{} {
-	c.cancel()
-	return c.Context.Done()
-}
-
-// The agent may still set the limit then, so the hook must not make its own call.
-func TestTheDeadlineOfAnAnswerIsTheEndOfTheCall(t *testing.T) {
-	hook, agent := net.Pipe()
-	received := make(chan error, 1)
-	go func() {
-		_, err := io.Copy(io.Discard, agent)
-		received <- err
-	}()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	err := sendLimit(lateContext{ctx, cancel}, hook, containerlimits.Limit{})
-	if !errors.Is(err, gpu.ErrTimeout) || ctx.Err() == nil {
-		t.Errorf("%v, the context: %v; want %v at the end of the context", err, ctx.Err(), gpu.ErrTimeout)
+func TestTheListenerOutlivesAnErrorOfItsSocket(t *testing.T) {
+	dir, err := os.MkdirTemp("", "hook") //nolint:usetesting // the path of a socket has at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
 	}
-	must(t, errors.Join(hook.Close(), <-received))
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "hooks.sock")
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	errs := make(chan error, 1)
+	var serving sync.WaitGroup
+	t.Cleanup(serving.Wait)
+	ctx := t.Context() // ends before the wait
+	serving.Go(func() {
+		l.Serve(ctx, nil, func(_ containerlimits.Limit, err error) { errs <- err })
+	})
+	fail := func(deadline time.Time) {
+		if err := l.socket.SetDeadline(deadline); err != nil {
+			t.Error(err)
+		}
+	}
+	fail(time.Now())
+	<-errs
+	fail(time.Time{})
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close() //nolint:errcheck // it was read
+	if err := expect(t.Context(), conn, ready); err != nil {
+		t.Errorf("the next hook: %v", err)
+	}
 }

@@ -55,14 +55,13 @@ func (a *asked) serve(d memoryhook.Driver) (results <-chan error, end func()) {
 	listener, err := memoryhook.Listen(a.socket)
 	must(a, err)
 	ctx, cancel := context.WithCancel(a.Context())
-	all, ended := make(chan error, 16), make(chan error, 1)
-	go func() { ended <- listener.Serve(ctx, d, func(_ containerlimits.Limit, err error) { all <- err }) }()
-	end = sync.OnceFunc(func() {
+	all := make(chan error, 16)
+	var serving sync.WaitGroup
+	serving.Go(func() { listener.Serve(ctx, d, func(_ containerlimits.Limit, err error) { all <- err }) })
+	end = func() {
 		cancel()
-		if err := <-ended; err != nil {
-			a.Errorf("the agent has ended: %v", err)
-		}
-	})
+		serving.Wait()
+	}
 	a.Cleanup(end)
 	return all, end
 }
