@@ -70,10 +70,9 @@ func (c *Config) newViewers(client kubernetes.Interface) (*viewers.Viewers, erro
 
 // devices returns the attributes of the published devices.
 func (a *agent) devices(context.Context) agentv1.Devices {
-	now := a.known.state.Snapshot()
-	devices, published, node := agentv1.Devices{}, now.Catalog(a.settings()), now.Node()
+	devices := agentv1.Devices{}
 	for _, d := range a.observers.controller.Devices() {
-		devices[d.Name.String()] = published.Attributes(node, d.Name)
+		devices[d.Name.String()] = a.claims.attributes.Of(d.Name)
 	}
 	return devices
 }

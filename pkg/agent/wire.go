@@ -128,11 +128,13 @@ type claims struct {
 	*claim.Manager
 	ledger  *ledger.Ledger
 	metrics *telemetry.Metrics
+	// attributes are those of the devices, for claims and for users.
+	attributes *state.Attributes
 }
 
 // newClaims returns the claims of the node before those of an earlier process are recovered.
 func newClaims(ctx context.Context, c *Config, h host, k knowledge) (claims, error) {
-	metrics := telemetry.NewMetrics(plugin.Reasons())
+	metrics, attributes := telemetry.NewMetrics(plugin.Reasons()), k.state.Attributes(c.settings())
 	options := claim.Options{
 		DriverName: c.DriverName,
 		PoolName:   c.NodeName,
@@ -146,7 +148,7 @@ func newClaims(ctx context.Context, c *Config, h host, k knowledge) (claims, err
 			k.inventory.RefreshNamespaces(ctx)
 		},
 		Shares:     func() catalog.ShareOffer { return k.state.Configuration.Get().Followed.Config.Shares },
-		Attributes: k.state.Attributes(c.settings()).Of,
+		Attributes: attributes.Of,
 		Observer:   metrics,
 	}
 	if h.supervisor != nil {
@@ -156,7 +158,7 @@ func newClaims(ctx context.Context, c *Config, h host, k knowledge) (claims, err
 	if err != nil {
 		return claims{}, err
 	}
-	return claims{manager, ledger.New(manager, &k.state.Claimed, clock.RealClock{}), metrics}, nil
+	return claims{manager, ledger.New(manager, &k.state.Claimed, clock.RealClock{}), metrics, attributes}, nil
 }
 
 // ports returns the parts of the node with which claims are prepared, without MPS.
