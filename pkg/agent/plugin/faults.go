@@ -170,9 +170,15 @@ func (f *faultEvents) isOfLast(x gpu.LoggedXID, of cause.Fault) bool {
 // stopped is the XID of a program that the driver has stopped.
 const stopped = 43
 
+// namesPatience is how long the names of all pods on a GPU may take. Without a name an event is on the claim.
+const namesPatience = 2 * time.Second
+
 // usersOf returns the prepared claims on a GPU.
 func (f *faultEvents) usersOf(ctx context.Context, address gpu.PCIAddress) ([]faultUser, error) {
 	held, err := f.Claims.Held(ctx)
+	// The API server may be slow, and the log goes on.
+	named, cancel := context.WithTimeout(ctx, namesPatience)
+	defer cancel()
 	var users []faultUser
 	for _, c := range held {
 		if c.Phase != claim.Prepared && c.Phase != claim.Unrecorded || !slices.Contains(gpusOf(c), address) {
@@ -182,7 +188,7 @@ func (f *faultEvents) usersOf(ctx context.Context, address gpu.PCIAddress) ([]fa
 		for _, uid := range c.Pods {
 			u.pods[uid] = ""
 		}
-		for uid, name := range f.Accounts.PodsOf(ctx, c.Ref) {
+		for uid, name := range f.Accounts.PodsOf(named, c.Ref) {
 			u.pods[uid] = name
 		}
 		for _, d := range c.Devices {

@@ -126,6 +126,35 @@ func (f *faulting) wantCounts(t *testing.T, want map[string]int) {
 	}
 }
 
+// nameless does not know the names of pods, and its API server does not answer.
+type nameless struct{ *faulting }
+
+func (nameless) PodsOf(ctx context.Context, _ claim.Ref) map[types.UID]string {
+	<-ctx.Done()
+	return nil
+}
+
+func TestTheNamesOfManyPodsDoNotDelayTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var held []claim.Claim
+		for i := range 48 {
+			c := shared(fmt.Sprint(i), "gpu-1b-00")
+			c.Pods = []types.UID{types.UID(fmt.Sprint("uid-pod-", i))}
+			held = append(held, c)
+		}
+		f := newFaulting(t, held...)
+		f.Accounts = nameless{f}
+		start := time.Now()
+		f.log(t, 0, 31, 7)
+		if waited := time.Since(start); waited > namesPatience {
+			t.Errorf("the log waits %s for names", waited)
+		}
+		if len(f.queue) == 0 {
+			t.Error("no event")
+		}
+	})
+}
+
 const second = time.Second
 
 func TestAFaultHasAnEventOnItsPodAndOnThePodsOfItsMPSServer(t *testing.T) {
