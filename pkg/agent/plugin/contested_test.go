@@ -34,6 +34,9 @@ func TestTheFirstRoundFindsTheDevicesOfAClaimThatTheAPIHasForgotten(t *testing.T
 func TestAClaimWithoutItsFilesIsNotReportedAsPrepared(t *testing.T) {
 	p := newTestPlugin(fake.NewClientset(testNode(), allocated("one"), allocated("two")), holding("one", "two"))
 	p.refused = map[types.UID]bool{"uid-one": true}
+	p.calls.Lock() // of the kubelet, which may write files: nothing is examined
+	p.prepareAgain(t.Context())
+	p.calls.Unlock()
 	p.reconcile(t.Context())
 	if one, two := p.status.wanted["uid-one"], p.status.wanted["uid-two"]; one != nil || two == nil {
 		t.Errorf("status %+v of the claim without its files, want none over that of the failed prepare, and %+v of the other", one, two)

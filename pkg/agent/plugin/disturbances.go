@@ -205,9 +205,9 @@ func (p *Plugin) withDisturbances(ctx context.Context, s *claimStatus, n needed)
 // createDisturbanceEvent creates the event about a disturbance on the claim and its pods. The name of
 // the event follows from its object and its text, so a pod has one about two claims.
 func (p *Plugin) createDisturbanceEvent(ctx context.Context, object *resourceapi.ResourceClaim, c condition) error {
-	return p.events.createOnUsers(ctx, object, event{
+	return p.events.onUsers(object, event{
 		action: disturbanceAction, kind: corev1.EventTypeWarning, reason: c.kind, occasion: c.kind + " " + c.message, note: sentence(c.message) + ".",
-	})
+	})(ctx)
 }
 
 // drop removes a condition from all devices.

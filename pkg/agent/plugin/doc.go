@@ -8,10 +8,9 @@
 // [Observer] counts and measures all that.
 //
 // At each comparison it also checks the held devices. A finding is in the log and in a
-// condition of the claims: ForeignProcess, MemoryUnlimited, ExternallyAllocated (a device
-// plugin has allocated the device too) and OtherDriver (another driver of the name runs on
-// the node). A finding that cannot be checked is not reported, except that MemoryUnlimited is
-// Unknown then, and its metric has no value.
+// condition of the claims, such as ForeignProcess: isOwnCondition has them all. A finding that
+// cannot be checked is not reported, except that MemoryUnlimited is Unknown then, and its metric
+// has no value.
 //
 // Out of scope: the steps that prepare a claim (package claim), the published devices
 // (package controller), and metrics (package telemetry).

@@ -29,7 +29,7 @@ const (
 	maxInstance = 128
 	// eventsPerMinute is the rate at which a node creates events, with a burst of eventsAtOnce.
 	// Events about GPUs and about claims have a rate each: the claims of one tenant do not delay
-	// what others learn about their GPUs. Events beyond it are created in later rounds.
+	// what others learn about their GPUs. Events beyond it are created later.
 	eventsPerMinute, eventsAtOnce = 30, 50
 	// eventPatience is the timeout of one request for events.
 	eventPatience = 10 * time.Second
@@ -65,14 +65,19 @@ func (e event) name(on corev1.ObjectReference) string {
 	return strings.TrimRight(prefix, "-.") + suffix
 }
 
-// createOnUsers creates an event on a claim and its pods.
-func (e *events) createOnUsers(ctx context.Context, object *resourceapi.ResourceClaim, of event) error {
-	for _, on := range usersOf(object) {
-		if err := e.create(ctx, on, of); err != nil {
-			return err
+// onUsers returns a function that creates an event on a claim and its pods. After an error it goes on with the
+// object of the error when it is called again.
+func (e *events) onUsers(object *resourceapi.ResourceClaim, of event) func(context.Context) error {
+	users := usersOf(object)
+	return func(ctx context.Context) error {
+		for len(users) > 0 {
+			if err := e.create(ctx, users[0], of); err != nil {
+				return err
+			}
+			users = users[1:]
 		}
+		return nil
 	}
-	return nil
 }
 
 // create creates an event on an object. It succeeds if the event exists, if the namespace ends, and

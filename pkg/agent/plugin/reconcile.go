@@ -141,7 +141,11 @@ func (p *Plugin) prepareAgain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, againPatience)
 	defer cancel()
 	logger := klog.FromContext(ctx)
+	if !p.calls.TryLock() {
+		return // the call of the kubelet may write files
+	}
 	broken, err := p.withoutFiles(ctx)
+	p.calls.Unlock()
 	if err != nil {
 		logger.Error(err, "Cannot find claims without their files, will try again", "after", p.ReconcileInterval)
 		return
@@ -158,13 +162,8 @@ func (p *Plugin) prepareAgain(ctx context.Context) {
 	}
 }
 
-// withoutFiles returns the prepared claims that lack a file. It returns none during a call of the
-// kubelet, which may write files.
+// withoutFiles returns the prepared claims that lack a file. Callers hold calls.
 func (p *Plugin) withoutFiles(ctx context.Context) ([]claim.Claim, error) {
-	if !p.calls.TryLock() {
-		return nil, nil
-	}
-	defer p.calls.Unlock()
 	claims, err := p.Claims.Held(ctx)
 	lost, lostErr := p.Claims.LostSpecs(ctx)
 	return slices.DeleteFunc(slices.Clone(claims), func(c claim.Claim) bool {

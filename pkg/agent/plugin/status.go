@@ -33,8 +33,10 @@ const (
 type claimStatus struct {
 	claim   kubeletplugin.NamespacedObject
 	devices []deviceStatus
-	// createEvents creates the events that go with the status; nil without any.
+	// createEvents creates the events that go with the status, and can be repeated; nil without any.
 	createEvents func(context.Context) error
+	// applied is set once the status is written, while its events are not.
+	applied bool
 }
 
 type deviceStatus struct {

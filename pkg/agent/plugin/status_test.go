@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -208,6 +209,32 @@ func TestStatusIsWrittenAgainAfterAFailure(t *testing.T) {
 	if got := len(getClaim(t, client).Status.Devices); got != 2 {
 		t.Errorf("%d entries in status.devices, want 2", got)
 	}
+}
+
+// The status does not wait for its events, and is not written again for them.
+func TestEventsOfAStatusAreCreatedAfterAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset(statusClaim())
+		writes, calls := 0, 0
+		client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+			writes++
+			return false, nil, nil
+		})
+		w, stop := runWriter(t, client)
+		status := readyStatus(nameOf(statusClaim()), []claim.Device{statusDevice()}, testTime)
+		status.createEvents = func(context.Context) error {
+			if calls++; calls <= 2*statusAttempts {
+				return errRateLimit
+			}
+			return nil
+		}
+		w.Set(status)
+		time.Sleep(time.Hour)
+		stop()
+		if writes != 1 || calls != 2*statusAttempts+1 || len(w.wanted) > 0 {
+			t.Errorf("%d writes, %d attempts for events, still queued: %v", writes, calls, w.wanted)
+		}
+	})
 }
 
 func TestStatusOfAnUnpreparedClaimIsNotWritten(t *testing.T) {

@@ -120,13 +120,19 @@ func (w *statusWriter) next(ctx context.Context) bool {
 		return true
 	}
 	logger := klog.FromContext(ctx).WithValues("claim", status.claim)
+	var untold, err error
 	if status.createEvents != nil {
-		if err := status.createEvents(ctx); err != nil {
-			logger.V(2).Info("Cannot create an event about a claim", "err", err)
-		}
+		untold = status.createEvents(ctx)
 	}
-	err := w.write(ctx, status)
+	if !status.applied {
+		err = w.write(ctx, status)
+		status.applied = err == nil
+	}
 	switch {
+	case err == nil && untold != nil:
+		logger.V(2).Info("Cannot create an event about a claim, will try again", "err", untold)
+		w.queue.AddRateLimited(uid)
+		return true
 	case err == nil:
 		w.observer.StatusWritten("ok")
 		logger.V(4).Info("Wrote the claim's device status")

@@ -48,16 +48,13 @@ func (w *waiting) notify(err error) {
 	}
 	w.reported, w.isReported = err.Error(), true
 	status := failedStatus(w.object, p.DriverName, err, p.Clock.Now())
-	status.createEvents = func(ctx context.Context) error {
-		return p.createRefusalEvent(ctx, w.object, waitingAction, v1alpha1.ReasonPrepareRetried, "waits for its device", err)
-	}
+	status.createEvents = p.refusalEvents(w.object, waitingAction, v1alpha1.ReasonPrepareRetried, "waits for its device", err)
 	p.status.Set(status)
 }
 
-// createRefusalEvent creates the event on the claim and its pods. An object has one for each reason of
-// the error.
-func (p *Plugin) createRefusalEvent(ctx context.Context, object *resourceapi.ResourceClaim, action, reason, what string, err error) error {
-	return p.events.createOnUsers(ctx, object, event{
+// refusalEvents creates the event on the claim and its pods. An object has one for each reason of the error.
+func (p *Plugin) refusalEvents(object *resourceapi.ResourceClaim, action, reason, what string, err error) func(context.Context) error {
+	return p.events.onUsers(object, event{
 		action: action, kind: corev1.EventTypeWarning, reason: reason, device: object.Name, occasion: reason + " " + Reason(err),
 		note: fmt.Sprintf("Claim %s %s, and is tried again: %v", object.Name, what, err),
 	})
@@ -76,8 +73,6 @@ func (p *Plugin) notifyUnprepare(ctx context.Context, claim kubeletplugin.Namesp
 	for i := range status.devices {
 		status.devices[i].reason = v1alpha1.ReasonUnprepareRetried
 	}
-	status.createEvents = func(ctx context.Context) error {
-		return p.createRefusalEvent(ctx, object, leavingAction, v1alpha1.ReasonUnprepareRetried, "keeps its device", refusal)
-	}
+	status.createEvents = p.refusalEvents(object, leavingAction, v1alpha1.ReasonUnprepareRetried, "keeps its device", refusal)
 	p.setStatus(object, status)
 }
