@@ -166,7 +166,7 @@ func (o *options) addOutput(ctx context.Context, d *dump, v *view) {
 	})
 	explained := 0
 	for _, pod := range v.Objects.Pods {
-		if _, waits := rows.Unscheduled(pod); !waits || explained == mostExplained {
+		if !rows.Waits(pod) || explained == mostExplained {
 			continue
 		}
 		if claims, missing := v.ClaimsOf(pod); len(claims) == 0 && len(missing) == 0 {
@@ -174,11 +174,12 @@ func (o *options) addOutput(ctx context.Context, d *dump, v *view) {
 		}
 		explained++
 		add("explain-"+pod.Namespace+"-"+pod.Name, func(o *options) error {
-			var evidence rows.Evidence
-			if err := evidence.SetWarnings(v.Warnings(ctx, pod)); err != nil {
+			q := rows.Question{Namespace: pod.Namespace, Name: "pod/" + pod.Name, Nodes: 3, Limit: explainedFor}
+			evidence, err := o.evidence(ctx, v, q)
+			if err != nil {
 				return err
 			}
-			e, err := v.Explain(ctx, rows.Question{Namespace: pod.Namespace, Name: "pod/" + pod.Name, Nodes: 3, Limit: explainedFor}, evidence)
+			e, err := v.Explain(ctx, q, evidence)
 			_, _ = io.WriteString(o.Out, textOf(e, true))
 			return err
 		})
@@ -197,7 +198,8 @@ func (d *dump) driver(ctx context.Context, v *view, namespaces []string) {
 	for _, pod := range pods {
 		for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 			d.logs(ctx, v.client, pod, container.Name, false)
-			if slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == container.Name && s.RestartCount > 0 }) {
+			statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+			if slices.ContainsFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == container.Name && s.RestartCount > 0 }) {
 				d.logs(ctx, v.client, pod, container.Name, true)
 			}
 		}

@@ -73,7 +73,9 @@ func secretive(t *testing.T) *fleettest.World {
 }
 
 func TestSysdump(t *testing.T) {
-	client := server(secretive(t))
+	w := secretive(t)
+	w.Pods[0].Spec.NodeName, w.Pods[0].Status.Phase = "a", corev1.PodPending
+	client := server(w)
 	client.PrependReactor("list", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", nil)
 	})
@@ -94,6 +96,7 @@ func TestSysdump(t *testing.T) {
 		"driver/logs/agent-main-previous.log": "fake logs",
 		"output/get.txt":                      "gpu-3b-00",
 		"output/explain-default-pending.txt":  "2 of 9 devices",
+		"output/explain-default-whole.txt":    "claim whole has",
 		"output/doctor.yaml":                  "check: ",
 		"problems.txt":                        "Cannot list the configmaps",
 		"versions.yaml":                       "kubectlGPU:",

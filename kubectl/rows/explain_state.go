@@ -43,6 +43,11 @@ func stateOf(pod *corev1.Pod) State {
 	}
 }
 
+// Waits reports whether a pod waits for a node, for its start or for its end.
+func Waits(pod *corev1.Pod) bool {
+	return slices.Contains([]State{StatePending, StateCreating, StateTerminating}, stateOf(pod))
+}
+
 // Outcome is the result of an explanation in a word.
 type Outcome string
 
