@@ -9,5 +9,5 @@
 //	    cordon, doctor
 //	      fleet    holders, free devices and misses, by the scheduler's own allocator
 //
-// Of the driver it imports api, pkg/gpu, and pkg/catalog for the devices of models.
+// Of the driver it imports api, pkg/gpu, and pkg/catalog for models and the label of an offer.
 package kubectl

@@ -13,7 +13,7 @@
 //
 //	hardware → inventory ─┐
 //	cluster, node files ──┼→ state → controller → plugin → kubelet
-//	claims   → ledger ────┘
+//	claims   → ledger ────┘                            ↳ API server
 //
 // Next to them, attribution and usage find what containers use, and telemetry and viewers show it.
 //

@@ -122,7 +122,7 @@ func (c Catalog) Resources(node gpu.Node, held Held) resourceslice.DriverResourc
 		if !o.fixed && len(groups[i].fractions) > 0 && len(o.counters) == 0 {
 			o.counters = []counter{wholeCounter(len(o.parts))}
 		}
-		groups[i].consume(g, o.counters)
+		groups[i].setCounters(g, o.counters)
 	}
 	published := paginate(groups, c.nodeDevices(node, held))
 	c.order(published)

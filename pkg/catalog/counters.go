@@ -240,9 +240,9 @@ func wholeCounter(parts int) counter {
 	return counter{name: "gpu", total: 1, takes: make([]int, parts)}
 }
 
-// consume sets the counters of a GPU, and the consumption of its devices: the whole GPU and
-// devices of units all of them, each part its own.
-func (g *group) consume(of gpu.GPU, counters []counter) {
+// setCounters sets the counters of a GPU, and what each device consumes of them: the whole GPU and devices of
+// units everything, a part its own.
+func (g *group) setCounters(of gpu.GPU, counters []counter) {
 	if len(counters) == 0 {
 		return
 	}

@@ -61,7 +61,13 @@ func (r DriverRoot) Find(name string, stat func(string) (fs.FileInfo, error)) (s
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("find %s below driver root %s: %w: not in %v; install the NVIDIA driver or correct the driver root (--driver-root)", name, r, ErrNotReady, binaryDirs)
+	return "", NotBelow(string(r), name, binaryDirs)
+}
+
+// NotBelow returns the error that a file of the driver is in none of the folders below a driver root. It wraps
+// [ErrNotReady].
+func NotBelow(root, name string, dirs []string) error {
+	return fmt.Errorf("find %s below driver root %s: %w: not in %v; install the NVIDIA driver or correct the driver root (--driver-root)", name, root, ErrNotReady, dirs)
 }
 
 // Environment returns the variables by which the driver's programs find each other

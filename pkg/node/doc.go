@@ -12,5 +12,5 @@
 //	podresources     what the kubelet has given to containers
 //	containerlimits  the memory limits of containers; memoryhook sets them
 //
-// They import pkg/gpu, plain files, and each other. pkg/agent joins them to the packages that decide.
+// They import pkg/gpu, plain files, and each other, and nodefacts what api/agent/v1 says of a node. pkg/agent joins them to the packages that decide.
 package node

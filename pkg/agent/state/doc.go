@@ -5,7 +5,7 @@
 //	table          writer                 written
 //	Hardware       package inventory      after each scan
 //	Conditions     package inventory      after events, scans, repairs and reads of other programs
-//	Claimed        package ledger         when claims change, and before and after each scan
+//	Claimed        package ledger         when claims change, around each scan, and before another configuration
 //	Configuration  [cluster.NodeConfig]   when its inputs or the hardware change
 //	Features       [cluster.Features]     when the API server reports or drops something
 //

@@ -34,5 +34,5 @@ func FindLibrary(driverRoot string) (string, error) {
 	if filepath.Clean(driverRoot) == "/" {
 		return libraryName, nil
 	}
-	return "", fmt.Errorf("find %s below driver root %s: %w: not in %v; install the NVIDIA driver or correct the driver root (--driver-root)", libraryName, driverRoot, gpu.ErrNotReady, gpu.LibraryDirs())
+	return "", gpu.NotBelow(driverRoot, libraryName, gpu.LibraryDirs())
 }
