@@ -26,7 +26,7 @@ func Page[T any](load func(context.Context) T) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		loaded, err := serially(r.Context())
 		if err != nil {
-			return // nobody waits for it
+			return // the request has ended
 		}
 		w.Header().Set("Content-Type", "application/json")
 		encoder := json.NewEncoder(w)
