@@ -229,7 +229,7 @@ func TestEventsOfAStatusAreCreatedAfterAFailure(t *testing.T) {
 			return nil
 		}
 		w.Set(status)
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour) //nolint:forbidigo // of the bubble
 		stop()
 		if writes != 1 || calls != 2*statusAttempts+1 || len(w.wanted) > 0 {
 			t.Errorf("%d writes, %d attempts for events, still queued: %v", writes, calls, w.wanted)

@@ -24,12 +24,12 @@ func TestTheListenerOutlivesAnErrorOfItsSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	errs := make(chan error, 1)
+	failed := make(chan struct{}, 1)
 	var serving sync.WaitGroup
 	t.Cleanup(serving.Wait)
 	ctx := t.Context() // ends before the wait
 	serving.Go(func() {
-		l.Serve(ctx, nil, func(_ containerlimits.Limit, err error) { errs <- err })
+		l.Serve(ctx, nil, func(containerlimits.Limit, error) { failed <- struct{}{} })
 	})
 	fail := func(deadline time.Time) {
 		if err := l.socket.SetDeadline(deadline); err != nil {
@@ -37,7 +37,7 @@ func TestTheListenerOutlivesAnErrorOfItsSocket(t *testing.T) {
 		}
 	}
 	fail(time.Now())
-	<-errs
+	<-failed
 	fail(time.Time{})
 	conn, err := net.Dial("unix", path)
 	if err != nil {
