@@ -66,7 +66,7 @@ func look(ctx context.Context, namespace string, nodes []*harness.Cluster) sight
 		}
 	}
 	for file, text := range specsBefore {
-		if c, is := parseSpec(file.node, namespace, text); is && bytes.Equal(text, specsAfter[file]) {
+		if c, is := parseSpec(file.node, namespace, text); is && bytes.Equal(text, specsAfter[file]) && lives(filepath.Dir(file.path)) {
 			s.containers = append(s.containers, c)
 		}
 	}
@@ -79,20 +79,6 @@ func look(ctx context.Context, namespace string, nodes []*harness.Cluster) sight
 		}
 	}
 	return s
-}
-
-// moving returns the number of pods that start or end. One that fits nowhere does neither.
-func (s sight) moving() int {
-	n := 0
-	for _, pod := range s.pods {
-		waits := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-			return c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonUnschedulable
-		})
-		if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodPending && !waits {
-			n++
-		}
-	}
-	return n
 }
 
 // nodeFile is a file in the folder of a node.
@@ -170,6 +156,16 @@ func parseSpec(node, namespace string, text []byte) (_ container, is bool) {
 	return c, true
 }
 
+// lives reports whether the first process of a container has not ended. The name of the folder is the ID of the container.
+func lives(folder string) bool {
+	pid, err := os.ReadFile(filepath.Join(folder, "init.pid"))
+	if err != nil {
+		return false
+	}
+	groups, err := os.ReadFile(filepath.Join("/proc", string(pid), "cgroup"))
+	return err == nil && bytes.Contains(groups, []byte(filepath.Base(folder)))
+}
+
 // compare looks for devices of two claims, by each source, and compares each container with the record and allocation of its claim.
 func (l *load) compare(s sight) {
 	given, recorded, allocated := []use{}, map[string]use{}, []use{}
@@ -192,7 +188,7 @@ func (l *load) compare(s sight) {
 			continue
 		case !l.isPath(r, c.gpu), c.gpus != 1, (kindOf(c.claim) == "mig") != (c.device != ""):
 			l.find("a container of claim %s has %d GPUs, %s and %q, by the record of node %s it has %s", c.claim, c.gpus, c.gpu, c.device, c.node, r.device)
-		case s.err == nil && !(slices.Contains(allocated, r) && isReserved(s.claims[c.claim], c.pod)):
+		case s.err == nil && (!slices.Contains(allocated, r) || !isReserved(s.claims[c.claim], c.pod)):
 			l.find("a container of claim %s has %s of node %s, the claim is allocated %+v", c.claim, r.device, c.node, s.claims[c.claim].Status)
 		}
 		l.compared++

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// pace is the time of a turn, in which one claim is created: 100 a minute.
+	// pace is the time of a turn, in which at most one claim is created: at most 100 a minute.
 	pace = 600 * time.Millisecond
 	// most claims at a time. The nodes have 24 GPUs.
 	most = 60
@@ -46,11 +46,10 @@ type load struct {
 
 	mu                      sync.Mutex // guards the rest
 	open                    map[string]*unit
+	began, stoppedAt        time.Time
 	created, ended, evicted int
-	compared                int // containers with record and allocation
-	stopped                 bool
-	still                   bool                 // no pod starts or ends
-	moving                  int                  // pods that start or end
+	refused                 int                  // pods, see isRefused
+	compared                int                  // containers with record and allocation
 	excused                 map[string]time.Time // pods that were created before may end, by node
 	findings                []string
 }
@@ -70,7 +69,7 @@ func (u *unit) pod() string { return fmt.Sprintf("%s-%d", u.claim.Name, u.try) }
 func newLoad(namespace string, nodes []*harness.Cluster) *load {
 	return &load{
 		namespace: namespace, nodes: nodes, paths: map[string]string{}, failed: make(chan struct{}),
-		open: map[string]*unit{}, excused: map[string]time.Time{},
+		open: map[string]*unit{}, excused: map[string]time.Time{}, began: time.Now(),
 	}
 }
 
@@ -104,20 +103,16 @@ func (l *load) turn(ctx context.Context) (over bool) {
 	if seen.err != nil {
 		return false // the API server is away
 	}
-	l.moving = seen.moving()
-	if l.still {
-		return false
-	}
 	for name, u := range l.open {
 		if l.step(ctx, u, seen) {
 			delete(l.open, name)
 			l.ended++
 		}
 	}
-	if !l.stopped && len(l.open) < most {
+	if l.stoppedAt.IsZero() && len(l.open) < most {
 		l.create(ctx)
 	}
-	return l.stopped && len(l.open) == 0
+	return !l.stoppedAt.IsZero() && len(l.open) == 0
 }
 
 func (l *load) create(ctx context.Context) {
@@ -154,6 +149,9 @@ func (l *load) step(ctx context.Context, u *unit, seen sight) (ended bool) {
 		gone := func(err error) bool { return err == nil || apierrors.IsNotFound(err) }
 		u.ending = gone(pods.Delete(ctx, pod.Name, metav1.DeleteOptions{})) &&
 			gone(cluster.Client.ResourceV1().ResourceClaims(l.namespace).Delete(ctx, u.claim.Name, metav1.DeleteOptions{}))
+	case isRefused(pod):
+		l.refused++
+		_ = pods.Delete(ctx, pod.Name, metav1.DeleteOptions{}) // the next turn tries again
 	default:
 		if !pod.CreationTimestamp.Time.Before(l.excused[pod.Spec.NodeName]) {
 			l.find("pod %s of node %s ended by itself: %+v", pod.Name, pod.Spec.NodeName, pod.Status)
@@ -161,6 +159,15 @@ func (l *load) step(ctx context.Context, u *unit, seen sight) (ended bool) {
 		_ = pods.Delete(ctx, pod.Name, metav1.DeleteOptions{}) // the next turn tries again
 	}
 	return false
+}
+
+// isRefused reports whether runc has refused to start a container, because the simulator replaced a file while
+// runc mounted it. A real driver does not replace its firmware.
+func isRefused(pod corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+		end := c.State.Terminated
+		return end != nil && end.Reason == "StartError" && strings.Contains(end.Message, "/gsp_ga10x.bin (deleted)")
+	})
 }
 
 // find adds a finding once.
@@ -185,7 +192,7 @@ func (l *load) found() []string {
 func (l *load) stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.stopped = true
+	l.stoppedAt = time.Now()
 }
 
 // excuse lets pods of a node end that are created before something has happened.
@@ -201,29 +208,15 @@ func (l *load) excuse(node string, happens func() error) error {
 	return err
 }
 
-// hold lets something happen while pods run, and none starts or ends.
-func (l *load) hold(ctx context.Context, happens func() error) error {
-	set := func(still bool) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.still, l.moving = still, 1
-	}
-	set(true)
-	defer set(false)
-	if err := harness.Until(ctx, func(context.Context) (bool, string, error) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.moving == 0, fmt.Sprintf("%d pods start or end", l.moving), nil
-	}); err != nil {
-		return err
-	}
-	return happens()
-}
-
 func (l *load) summary() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return fmt.Sprintf("%d claims created, %d ended, %d pods evicted, %d times a container was compared", l.created, l.ended, l.evicted, l.compared)
+	until := l.stoppedAt
+	if until.IsZero() {
+		until = time.Now()
+	}
+	return fmt.Sprintf("%d claims created (%.0f a minute), %d ended, %d pods evicted, %d refused by runc, %d times a container was compared",
+		l.created, float64(l.created)/until.Sub(l.began).Minutes(), l.ended, l.evicted-l.refused, l.refused, l.compared)
 }
 
 // wait lets the load run for some time. It ends the test at a finding.
