@@ -140,7 +140,7 @@ test-nightly: need-root-cc-cxx-python-chromium ## What judges the driver by othe
 	$(MAKE) --no-print-directory -k images $(TOOLS) || failed=yes; \
 	$(MAKE) --no-print-directory -k $(BUILT) judges test-gpu-node || failed=yes; \
 	$(MAKE) --no-print-directory simulate LIVES=1000 || failed=yes; \
-	$(MAKE) --no-print-directory $(BUILT) on-cluster TESTS=walkthrough || failed=yes; \
+	$(MAKE) --no-print-directory $(BUILT) on-cluster TESTS="walkthrough nodes" || failed=yes; \
 	$(MAKE) --no-print-directory $(BUILT) e2e RUNTIME=cri-o || failed=yes; \
 	for release in 1.35 1.36; do $(MAKE) --no-print-directory $(BUILT) e2e KUBERNETES=$$release || failed=yes; done; \
 	[ -z "$$failed" ]
@@ -154,7 +154,7 @@ PURE_TESTS    := ./pkg/catalog ./cmd/gpu-kubelet-plugin
 # Property tests that make fewer random checks under the race detector.
 CHECK_TESTS   := ./pkg/claim
 # Tests that need a cluster or a browser.
-OTHER_TESTS := ./test/browser ./test/judges/foreign ./test/e2e $(addprefix ./test/e2e/,admission images rights scheduler walkthrough)
+OTHER_TESTS := ./test/browser ./test/judges/foreign ./test/e2e $(addprefix ./test/e2e/,admission images nodes rights scheduler walkthrough)
 
 .PHONY: unit
 unit: need-go-cc-python unit-plain unit-race ## Unit, golden and property tests with the race detector; needs no root
@@ -200,16 +200,18 @@ module-%: $(BIN)/golangci-lint
 ON_CLUSTER := go test -count=1 $(TEST_FLAGS) -timeout 2h -v -run '$(or $(RUN),.)'
 TESTS      ?= scheduler images rights admission readme gpu-node
 .PHONY: on-cluster
-on-cluster: need-root images $(BIN)/helm ## Tests on one cluster (TESTS="scheduler images rights admission walkthrough", RUN=regexp)
+on-cluster: CLUSTER ?= test
+on-cluster: need-root images $(BIN)/helm ## Tests on one cluster (TESTS="scheduler images rights admission walkthrough nodes", RUN=regexp, DURATION=2m for nodes)
 	$(say) "on one cluster: $(TESTS)"
-	@trap '$(BIN)/cluster down --name test' EXIT; trap 'exit 130' INT TERM; failed=; set -x; \
-	$(BIN)/cluster up --name test; \
+	@trap '$(BIN)/cluster down --name $(CLUSTER)' EXIT; trap 'exit 130' INT TERM; failed=; set -x; \
+	$(BIN)/cluster up --name $(CLUSTER); \
 	for test in $(TESTS); do case $$test in \
 	  scheduler) $(ON_CLUSTER) ./test/e2e/scheduler -bin $(abspath $(BUILD)/cluster) ;; \
-	  images) $(ON_CLUSTER) ./test/e2e/images -bin $(abspath $(BIN)) -images $(abspath $(BUILD)/images) -cluster test ;; \
-	  readme) $(ON_CLUSTER) ./test/e2e/walkthrough -bin $(abspath $(BIN)) -cluster test -run TestTheDocuments/README.md ;; \
+	  images) $(ON_CLUSTER) ./test/e2e/images -bin $(abspath $(BIN)) -images $(abspath $(BUILD)/images) -cluster $(CLUSTER) ;; \
+	  nodes) $(ON_CLUSTER) ./test/e2e/nodes -bin $(abspath $(BIN)) -cluster $(CLUSTER) -duration $(or $(DURATION),1h) ;; \
+	  readme) $(ON_CLUSTER) ./test/e2e/walkthrough -bin $(abspath $(BIN)) -cluster $(CLUSTER) -run TestTheDocuments/README.md ;; \
 	  gpu-node) $(MAKE) --no-print-directory $(BUILT) test-gpu-node STORIES='^(smoke|limits|fault|killed)$$' ;; \
-	  *) $(ON_CLUSTER) ./test/e2e/$$test -bin $(abspath $(BIN)) -cluster test ;; \
+	  *) $(ON_CLUSTER) ./test/e2e/$$test -bin $(abspath $(BIN)) -cluster $(CLUSTER) ;; \
 	esac || failed=yes; done; [ -z "$$failed" ]
 
 E2E := go test -count=1 $(TEST_FLAGS) -timeout 3h -v ./test/e2e -bin $(abspath $(BIN))

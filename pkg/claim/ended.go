@@ -67,11 +67,11 @@ func (m *Manager) checkPodsEnded(ctx context.Context, j *job, to absent) error {
 	if !m.SeesPods() {
 		return nil
 	}
-	if err := m.checkPods(j, slices.Concat(j.Pods, to.reserved)); err != nil {
+	if err := m.checkPods(ctx, j, to, slices.Concat(j.Pods, to.reserved)); err != nil {
 		return err
 	}
 	listed, unlisted := m.options.Occupancy.kubeletPods()
-	if err := m.checkPods(j, listed[j.Claim.UID]); err != nil {
+	if err := m.checkPods(ctx, j, to, listed[j.Claim.UID]); err != nil {
 		return err
 	}
 	if to.stopped && unlisted == nil && len(j.Pods) > 0 {
@@ -94,12 +94,12 @@ func (m *Manager) checkPodsEnded(ctx context.Context, j *job, to absent) error {
 			return h.Claim.Namespace == j.Claim.Namespace && h.Claim.Name == j.Claim.Name && slices.Contains(listed[h.Claim.UID], pod)
 		})
 	}
-	return m.checkPods(j, slices.DeleteFunc(slices.Clone(consumers[j.Claim.UID]), ofLater))
+	return m.checkPods(ctx, j, to, slices.DeleteFunc(slices.Clone(consumers[j.Claim.UID]), ofLater))
 }
 
 // checkPods returns an error unless all of the pods have ended. It wraps [gpu.ErrInUse] if one
-// lives.
-func (m *Manager) checkPods(j *job, pods []types.UID) error {
+// lives. If the kubelet has stopped them, it ends a process that has not started its container.
+func (m *Manager) checkPods(ctx context.Context, j *job, to absent, pods []types.UID) error {
 	for _, pod := range pods {
 		pid, lives, err := m.options.Occupancy.Lives(pod)
 		if err != nil {
@@ -109,6 +109,7 @@ func (m *Manager) checkPods(j *job, pods []types.UID) error {
 			process := "a process"
 			if pid != 0 {
 				process = fmt.Sprintf("process %d", pid)
+				m.endStub(ctx, to, pid, pod)
 			}
 			return plan.Refuse(
 				fmt.Errorf("devices %s: %w: %s of the claim's pod still lives, so the claim keeps them; see %s", j.Names(), gpu.ErrInUse, process, gpu.Page("docs/admin/operate.md#after-a-forced-deletion")),
@@ -116,6 +117,22 @@ func (m *Manager) checkPods(j *job, pods []types.UID) error {
 		}
 	}
 	return nil
+}
+
+// endStub ends a process of a pod that the kubelet has stopped, if the process only waits to start a
+// container. A runtime that restarts meanwhile forgets it. The kubelet kills what is left in the
+// cgroup of a pod only after it has unprepared the pod's claims, so nothing else would end it.
+func (m *Manager) endStub(ctx context.Context, to absent, pid int, pod types.UID) {
+	if !to.stopped || m.options.Occupancy.EndStub == nil {
+		return
+	}
+	log := klog.LoggerWithValues(klog.FromContext(ctx), "pid", pid, "podUID", pod)
+	switch ended, err := m.options.Occupancy.EndStub(pid, pod); {
+	case err != nil:
+		log.Error(err, "Cannot end a process of a stopped pod")
+	case ended:
+		log.Info("Ended a process that never started its container")
+	}
 }
 
 // checkNotComputing returns an error if the hardware lists a process on a device of the claim.

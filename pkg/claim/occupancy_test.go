@@ -51,6 +51,8 @@ type occupants struct {
 	// living are the pods with a living process; nil if the agent does not see them.
 	living    map[string]int
 	livingErr error
+	// stubs are the pods of processes that wait to start a container, by PID.
+	stubs map[int]types.UID
 	// lists and reads count the calls to the GPUs and to the API server.
 	lists, reads int
 }
@@ -69,7 +71,7 @@ func (w *world) occupied() *occupants {
 		options.Occupancy = &claim.Occupancy{Hardware: o, Task: o.task, Pods: o.podsOf, Consumers: o.consumersOf}
 		options.Occupancy.KubeletPods = o.kubeletPods
 		if o.living != nil {
-			options.Occupancy.Lives = o.lives
+			options.Occupancy.Lives, options.Occupancy.EndStub = o.lives, o.endStub
 		}
 	}
 	return o
@@ -80,6 +82,16 @@ func (o *occupants) lives(pod types.UID) (pid int, lives bool, err error) {
 	defer o.mu.Unlock()
 	pid, lives = o.living[string(pod)]
 	return pid, lives, o.livingErr
+}
+
+func (o *occupants) endStub(pid int, pod types.UID) (ended bool, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.stubs[pid] != pod {
+		return false, nil
+	}
+	delete(o.living, string(pod))
+	return true, nil
 }
 
 func (o *occupants) kubeletPods() (map[types.UID][]types.UID, error) {

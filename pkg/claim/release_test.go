@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -139,8 +140,11 @@ func TestAClaimIsKeptWhileAProcessOfItsPodsLives(t *testing.T) {
 		// succeed.
 		ends, released bool
 	}{
-		"its pod idles":                         {claim: whole, living: map[string]int{"pod-c": 7}},
-		"its pod idles, a MIG device":           {claim: mig, living: map[string]int{"pod-c": 7}},
+		"its pod idles":               {claim: whole, living: map[string]int{"pod-c": 7}},
+		"its pod idles, a MIG device": {claim: mig, living: map[string]int{"pod-c": 7}},
+		"a container of its pod never started": {claim: whole, living: map[string]int{"pod-c": 7}, ends: true, runs: func(o *occupants) {
+			o.stubs = map[int]types.UID{7: "pod-c"}
+		}},
 		"its pod has ended, another one lives":  {claim: whole, living: map[string]int{"pod-d": 7}, ends: true, released: true},
 		"a pod that joined it later idles":      {claim: whole, late: true, living: map[string]int{"pod-late": 7}},
 		"a pod that the API has for it idles":   {claim: whole, object: late, living: map[string]int{"pod-late": 7}, ends: true},
@@ -188,7 +192,7 @@ func TestAClaimIsKeptWhileAProcessOfItsPodsLives(t *testing.T) {
 					}
 					held := w.listed(t.Context(), m)
 					if c.living != nil {
-						o.living = c.living
+						o.living = maps.Clone(c.living)
 					}
 					if c.runs != nil {
 						c.runs(o)
@@ -211,6 +215,9 @@ func TestAClaimIsKeptWhileAProcessOfItsPodsLives(t *testing.T) {
 					}
 					if _, lives := o.living["pod-c"]; lives && !strings.Contains(fmt.Sprint(err), "of the claim's pod still lives") {
 						t.Errorf("got %v, which does not say that the pod lives", err)
+					}
+					if by != "the kubelet" && len(o.living) != len(c.living) {
+						t.Error("a process of a pod that runs was ended")
 					}
 					if o.living["pod-c"] != 0 && (!errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "process 7 of the claim's pod still lives")) {
 						t.Errorf("got %v, want %v that names the process", err, gpu.ErrInUse)

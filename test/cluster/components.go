@@ -36,8 +36,17 @@ func componentsWith(containerRuntime string) []string {
 	return []string{etcd, containerRuntime, kubeAPIServer, kubeControllerManager, kubeScheduler, kubeProxy, kubelet}
 }
 
-// components lists the daemons of this cluster.
-func (l Layout) components() []string { return componentsWith(l.containerRuntime()) }
+// controlPlane lists the daemons that only the first node of a cluster has.
+func controlPlane() []string {
+	return []string{etcd, kubeAPIServer, kubeControllerManager, kubeScheduler}
+}
+
+// components lists the daemons of this node.
+func (l Layout) components() []string {
+	return slices.DeleteFunc(componentsWith(l.containerRuntime()), func(name string) bool {
+		return !l.isFirst() && slices.Contains(controlPlane(), name)
+	})
+}
 
 // isComponent reports whether a daemon of any cluster has the name.
 func isComponent(name string) bool { return name == crio || slices.Contains(Components(), name) }
@@ -157,11 +166,27 @@ func formatFeatureGates(gates map[string]bool) string {
 // daemon and all its descendants are then known as the cluster's.
 const joinCgroup = `echo $$ >"$0/cgroup.procs" && exec "$@"`
 
-// ownDevicePlugins mounts the folder $0 at the path $1 for the kubelet alone. All kubelets have the
-// same path, and no flag for it. The mount that has the path becomes a slave, so that the machine does
-// not see the new one. The container runtime sees the mounts of volumes: they are below the state
-// directory, which is a shared mount.
-const ownDevicePlugins = `at=$1 && shift && mkdir -p "$at" && mount --make-slave "$(stat -c %m "$at")" && mount --bind "$0" "$at" && exec "$@"`
+// ownFolders mounts folders at other paths for one daemon alone. The arguments are pairs of both, and the daemon
+// after "--". The mount that has the path becomes a slave, so that the machine does not see the new one.
+// stat does not see a mount whose file system is that of the folder around it, which the path itself may be.
+// The container runtime sees the mounts of volumes: they are below the state directory, which is a shared mount.
+const ownFolders = `while [ "$1" != -- ]; do
+  mkdir -p "$2" && { mount --make-slave "$2" 2>/dev/null || mount --make-slave "$(stat -c %m "$2")"; } &&
+    mount --bind "$1" "$2" && shift 2 || exit
+done; shift; exec "$@"`
+
+// folders returns pairs of a folder and the path at which a daemon has it.
+func folders(component string, l Layout) []string {
+	var pairs []string
+	if component == kubelet {
+		// All kubelets have the same path, and no flag for it.
+		pairs = append(pairs, l.DevicePluginsDir(), host.DevicePluginDir)
+	}
+	if !l.isFirst() && (component == kubelet || component == l.containerRuntime()) {
+		pairs = append(pairs, l.State, l.first().State, l.socketsDir(), socketsDir)
+	}
+	return pairs
+}
 
 // daemon returns a component as a process in the cluster's cgroup and network
 // namespace. It uses nsenter, because "ip netns exec" mounts a new /sys, which hides
@@ -171,10 +196,9 @@ func daemon(component string, args []string, l Layout, programs programs, cgroup
 		programs.shell, "-c", joinCgroup, cgroup,
 		programs.nsenter, "--net=" + l.NetNS(), "--",
 	}
-	if component == kubelet {
-		command = append(command,
-			programs.unshare, "--mount", "--propagation", "unchanged", "--",
-			programs.shell, "-c", ownDevicePlugins, l.DevicePluginsDir(), host.DevicePluginDir)
+	if pairs := folders(component, l); len(pairs) > 0 {
+		command = append(command, programs.unshare, "--mount", "--propagation", "unchanged", "--", programs.shell, "-c", ownFolders, component)
+		command = append(append(command, pairs...), "--")
 	}
 	return process.Spec{
 		Name: component,

@@ -36,7 +36,7 @@ func renderConfig(l Layout, n network, o Options, p programs) (map[string][]byte
 	cni, err := renderTemplate("cni.conflist", map[string]string{
 		"Name":    l.cniNetwork(),
 		"DataDir": l.path("cni-addresses"),
-		"Subnet":  podCIDR,
+		"Subnet":  l.podRange().String(),
 	})
 	if err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ import (
 )
 
 func testNetwork() network {
-	return network{Host: netip.MustParseAddr("198.18.1.1"), Node: netip.MustParseAddr("198.18.1.2")}
+	return network{Host: netip.MustParseAddr("198.18.1.1"), Node: netip.MustParseAddr("198.18.1.2"), Server: netip.MustParseAddr("198.18.1.2")}
 }
 
 func rendered(t *testing.T, gates map[string]bool) (Layout, map[string][]byte) {
@@ -109,13 +109,32 @@ func paths(value any) []string {
 }
 
 func TestEachFileInTheArgumentsOfADaemonIsWritten(t *testing.T) {
-	l, files := rendered(t, nil)
-	credentials, err := newCredentials(l, testNetwork(), time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC))
+	now := time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
+	first := Layout{Name: "a", State: filepath.Join(t.TempDir(), "a"), Bin: "/opt/bin"}
+	for _, l := range []Layout{first, first.node(2)} {
+		assertFilesWritten(t, l, now)
+	}
+}
+
+func assertFilesWritten(t *testing.T, l Layout, now time.Time) {
+	t.Helper()
+	n := testNetwork()
+	if !l.isFirst() {
+		n = furtherNetwork(l, n.Server)
+	}
+	files, err := renderConfig(l, n, Options{}, programs{runtime: "/usr/sbin/runc"})
 	if err != nil {
 		t.Fatal(err)
 	}
+	credentials, err := newCredentials(l, n, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writeFiles(credentials); err != nil {
+		t.Fatal(err)
+	}
 	for _, component := range l.components() {
-		for _, arg := range arguments(component, l, testNetwork(), nil, nil) {
+		for _, arg := range arguments(component, l, n, nil, nil) {
 			flag, value, _ := strings.Cut(arg, "=")
 			if flag == "--runtime-config" { // versions of the API
 				continue
@@ -124,7 +143,7 @@ func TestEachFileInTheArgumentsOfADaemonIsWritten(t *testing.T) {
 				continue
 			}
 			if files[value] == nil && credentials[value] == nil {
-				t.Errorf("%s %s: the file is not written", component, arg)
+				t.Errorf("%s of %s: %s: the file is not written", component, l.Name, arg)
 			}
 		}
 	}

@@ -47,6 +47,11 @@ func Down(ctx context.Context, l Layout, say func(format string, args ...any)) e
 
 // takeDown needs the lock of the machine.
 func takeDown(ctx context.Context, l Layout, say func(format string, args ...any)) error {
+	for _, node := range l.further() {
+		if err := takeDown(ctx, node, say); err != nil {
+			return err
+		}
+	}
 	unlock, err := lockDaemons(ctx, l, say)
 	if err == nil {
 		defer unlock()
@@ -183,7 +188,8 @@ func restoreMachine() error {
 	if err != nil || len(others) > 0 {
 		return err
 	}
-	// The folders of kubelets were mounted here.
+	// Folders of nodes were mounted here.
 	host.RemoveIfEmpty(host.DevicePluginDir, filepath.Dir(host.DevicePluginDir))
+	host.RemoveIfEmpty(socketsDir)
 	return host.RestoreSysctls(sysctlsFile())
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 )
 
 const (
@@ -22,9 +23,12 @@ const (
 	// vethPrefix marks the network interfaces of all clusters.
 	vethPrefix = "gpudra-"
 
-	// Pods and services live inside the cluster's network namespace, so every
-	// cluster can use the same ranges.
-	podCIDR            = "10.244.0.0/24"
+	// socketsDir is a short path for the sockets of pods. Each further node has a folder of its own there.
+	socketsDir = "/run/mps"
+
+	// Pods and services live inside the cluster's network namespaces, so every
+	// cluster can use the same ranges. Each node has a 256th of podCIDR.
+	podCIDR            = "10.244.0.0/16"
 	serviceCIDR        = "10.96.0.0/16"
 	apiserverClusterIP = "10.96.0.1"
 	apiserverPort      = 6443
@@ -35,9 +39,13 @@ const (
 // bytes of a Unix socket's path.
 const maxStateDir = 40
 
-var clusterName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?$`)
+var (
+	clusterName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?$`)
+	furtherNode = regexp.MustCompile(`^\.[2-9]$`)
+)
 
-// Layout says where one cluster keeps its things. It is a pure function of
+// Layout says where one node of a cluster keeps its things: the first, which has the name of the cluster
+// and its control plane, or a further one. It is a pure function of
 // name and directories, so that a cluster can be taken down with nothing but
 // its name.
 type Layout struct {
@@ -49,15 +57,19 @@ type Layout struct {
 }
 
 // NewLayout checks the name and the length of the paths. An empty state means
-// StateRoot/name. It fails where a name or path cannot work.
+// StateRoot/NAME. It fails where a name or path cannot work.
 func NewLayout(name, state, bin string) (Layout, error) {
-	if !clusterName.MatchString(name) {
-		return Layout{}, fmt.Errorf("cluster name %q: want 1 to 15 lower-case letters, digits and inner dashes", name)
+	of, suffix := name, filepath.Ext(name)
+	if furtherNode.MatchString(suffix) {
+		of = strings.TrimSuffix(name, suffix)
+	}
+	if !clusterName.MatchString(of) {
+		return Layout{}, fmt.Errorf("cluster name %q: want 1 to 15 lower-case letters, digits and inner dashes, and .2 to .9 for a further node", name)
 	}
 	if state == "" {
-		state = filepath.Join(StateRoot, name)
+		state = filepath.Join(StateRoot, of)
 	}
-	state, err := filepath.Abs(state)
+	state, err := filepath.Abs(state + suffix)
 	if err != nil {
 		return Layout{}, fmt.Errorf("state directory: %w", err)
 	}
@@ -74,21 +86,55 @@ func (l Layout) path(elem ...string) string {
 	return filepath.Join(append([]string{l.State}, elem...)...)
 }
 
+// node returns the layout of the node with that number. The first has number 1.
+func (l Layout) node(number int) Layout {
+	suffix := filepath.Ext(l.Name)
+	l.Name, l.State = strings.TrimSuffix(l.Name, suffix), strings.TrimSuffix(l.State, suffix)
+	if number > 1 {
+		suffix = fmt.Sprintf(".%d", number)
+		l.Name, l.State = l.Name+suffix, l.State+suffix
+	}
+	return l
+}
+
+func (l Layout) first() Layout { return l.node(1) }
+
+// number of the node in its cluster.
+func (l Layout) number() int {
+	if suffix := filepath.Ext(l.Name); suffix != "" {
+		return int(suffix[1] - '0')
+	}
+	return 1
+}
+
+func (l Layout) isFirst() bool { return l.number() == 1 }
+
+// further returns the further nodes of a cluster, whole or in pieces. A further node has none.
+func (l Layout) further() []Layout {
+	var nodes []Layout
+	for n := 2; n <= 9 && l.isFirst(); n++ {
+		if _, err := os.Stat(l.node(n).State); err == nil {
+			nodes = append(nodes, l.node(n))
+		}
+	}
+	return nodes
+}
+
 // NetNS is the file that the network namespace is mounted on.
 func (l Layout) NetNS() string { return l.path("netns") }
 
-// Cgroup is the cluster's cgroup in every hierarchy. Two kubelets that shared
+// Cgroup is the node's cgroup in every hierarchy. Two kubelets that shared
 // one would delete each other's pods.
 func (l Layout) Cgroup() string { return "/gpu-dra-" + l.Name }
 
-// Veth is the host's end of the pair that joins the namespace to the host. It
-// is a digest because an interface's name has at most 15 characters.
+// Veth is the far end of the pair that joins the namespace to the host, or to the
+// namespace of the first node. It is a digest because an interface's name has at most 15 characters.
 func (l Layout) Veth() string {
 	sum := sha256.Sum256([]byte(l.Name))
 	return fmt.Sprintf("%s%x", vethPrefix, sum[:4])
 }
 
-// NodeName is the name of the cluster's only node.
+// NodeName is the node's name in Kubernetes.
 func (l Layout) NodeName() string { return "gpu-dra-" + l.Name }
 
 // KubeletRoot is the kubelet's --root-dir.
@@ -104,7 +150,7 @@ func (l Layout) CDIDir() string { return l.path("cdi") }
 func (l Layout) LogsDir() string { return l.path("logs") }
 
 // Kubeconfig is the administrator's.
-func (l Layout) Kubeconfig() string { return l.path("admin.kubeconfig") }
+func (l Layout) Kubeconfig() string { return l.first().path("admin.kubeconfig") }
 
 // ContainerdSocket is containerd's gRPC address, a path.
 func (l Layout) ContainerdSocket() string { return l.path("containerd.sock") }
@@ -112,6 +158,7 @@ func (l Layout) ContainerdSocket() string { return l.path("containerd.sock") }
 // InfoFile describes the running cluster to other programs; see [Info].
 func (l Layout) InfoFile() string { return l.path("cluster.json") }
 
+func (l Layout) socketsDir() string   { return l.path("sockets") }
 func (l Layout) pkiDir() string       { return l.path("pki") }
 func (l Layout) configDir() string    { return l.path("config") }
 func (l Layout) processesDir() string { return l.path("processes") }

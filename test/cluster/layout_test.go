@@ -19,12 +19,12 @@ func testLayout(t *testing.T, name string) Layout {
 }
 
 func TestNamesThatCannotWorkAreRefused(t *testing.T) {
-	for _, name := range []string{"", "-a", "a-", "A", "a_b", "a/b", "a.b", "sixteen-letters-"} {
+	for _, name := range []string{"", "-a", "a-", "A", "a_b", "a/b", "a.b", "a.1", "a.10", "a.2.3", ".2", "sixteen-letters-"} {
 		if _, err := NewLayout(name, "", "bin"); err == nil {
 			t.Errorf("name %q was accepted", name)
 		}
 	}
-	for _, name := range []string{"a", "default", "e2e", "0", "fifteen-letters"} {
+	for _, name := range []string{"a", "default", "e2e", "0", "fifteen-letters", "a.2", "thirteen-name.9"} {
 		if _, err := NewLayout(name, "", "bin"); err != nil {
 			t.Error(err)
 		}
@@ -45,6 +45,33 @@ func TestSocketsFitTheirLimits(t *testing.T) {
 	}
 	if len(l.Veth()) > 15 {
 		t.Errorf("interface name %s has %d characters, want at most 15", l.Veth(), len(l.Veth()))
+	}
+}
+
+func TestNodesOfAClusterShareNothingButTheirServer(t *testing.T) {
+	first := testLayout(t, "e2e")
+	second, third := first.node(2), first.node(3)
+	if second != testLayout(t, "e2e.2") || second.first() != first || second.node(3) != third {
+		t.Errorf("the second node is %+v", second)
+	}
+	server := testNetwork().Server
+	ours := func(l Layout) []string {
+		n := furtherNetwork(l, server)
+		return []string{
+			l.State, l.NetNS(), l.Cgroup(), l.NodeName(), l.Veth(), l.CDIDir(), l.KubeletRoot(), l.cniNetwork(),
+			n.Host.String(), n.Node.String(), l.podRange().String(),
+		}
+	}
+	for i, value := range ours(second) {
+		if value == ours(first)[i] || value == ours(third)[i] {
+			t.Errorf("two nodes have %s", value)
+		}
+	}
+	if second.Kubeconfig() != first.Kubeconfig() {
+		t.Errorf("kubeconfigs %s and %s", first.Kubeconfig(), second.Kubeconfig())
+	}
+	if got, want := furtherNetwork(third, server), netip.MustParseAddr("198.18.1.10"); got.Node != want || got.Server != server {
+		t.Errorf("the third node has %+v, want the address %s", got, want)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,13 +33,15 @@ type Options struct {
 	Runtime string
 	// FeatureGates of all Kubernetes components.
 	FeatureGates map[string]bool
+	// Nodes is the number of nodes that the cluster has at least, 9 at most.
+	Nodes int
 	// Say reports progress, a line at a time.
 	Say func(format string, args ...any)
 }
 
 // Up brings the cluster up and returns when a pod can be created in it. A
 // healthy cluster is left alone; a broken one is taken down first. Where Up
-// fails, everything is taken down again but the logs.
+// fails, everything is taken down again but the logs. With the layout of a further node it brings up that node.
 func Up(ctx context.Context, l Layout, o Options) (Info, error) {
 	o.FeatureGates = withDefaults(o.Release.FeatureGates, o.FeatureGates)
 	unlock, err := lockMachine(ctx, o.Say)
@@ -46,6 +49,15 @@ func Up(ctx context.Context, l Layout, o Options) (Info, error) {
 		return Info{}, err
 	}
 	defer unlock()
+	info, err := upNode(ctx, l, o)
+	for n := 2; n <= o.Nodes && l.isFirst() && err == nil; n++ {
+		_, err = upNode(ctx, l.node(n), o)
+	}
+	return info, err
+}
+
+// upNode needs the lock of the machine.
+func upNode(ctx context.Context, l Layout, o Options) (Info, error) {
 	info, err := ReadInfo(l)
 	if err == nil {
 		err = healthy(ctx, l, info, time.Time{})
@@ -121,15 +133,12 @@ func prepareMachine(ctx context.Context, l Layout, o Options) error {
 
 // bringUp starts everything on a machine that holds nothing of the cluster.
 func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
+	began := time.Now().Truncate(time.Second) // as the API server has times
 	programs, err := findPrograms(o)
 	if err != nil {
 		return Info{}, err
 	}
-	used, err := addressesInUse()
-	if err != nil {
-		return Info{}, err
-	}
-	n, err := freeNetwork(l.Name, used)
+	n, err := newNetwork(l)
 	if err != nil {
 		return Info{}, err
 	}
@@ -139,7 +148,7 @@ func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
 	if err := host.ShareMount(l.State); err != nil {
 		return Info{}, err
 	}
-	for _, dir := range []string{l.LogsDir(), l.processesDir(), l.CDIDir(), l.KubeletRoot(), l.DevicePluginsDir(), l.path("s")} {
+	for _, dir := range []string{l.LogsDir(), l.processesDir(), l.CDIDir(), l.KubeletRoot(), l.DevicePluginsDir(), l.socketsDir(), l.path("s")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return Info{}, err
 		}
@@ -170,6 +179,7 @@ func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
 		return Info{}, err
 	}
 	start := func(components ...string) error {
+		components = slices.DeleteFunc(components, func(c string) bool { return !slices.Contains(l.components(), c) })
 		o.Say("starting %s", strings.Join(components, ", "))
 		for _, c := range components {
 			spec := daemon(c, arguments(c, l, n, o.Release.Serve, o.FeatureGates), l, programs, daemons)
@@ -191,7 +201,8 @@ func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	if err := await(ctx, l, 90*time.Second, kubeAPIServer, []string{etcd, containerRuntime, kubeAPIServer}, func(ctx context.Context) error {
+	first := l.first()
+	if err := await(ctx, first, 90*time.Second, kubeAPIServer, []string{etcd, containerRuntime, kubeAPIServer}, func(ctx context.Context) error {
 		return apiserverReady(ctx, client)
 	}); err != nil {
 		return Info{}, err
@@ -199,7 +210,7 @@ func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
 	if err := start(kubeControllerManager, kubeScheduler, kubeProxy, kubelet); err != nil {
 		return Info{}, err
 	}
-	if err := awaitNode(ctx, l, client); err != nil {
+	if err := awaitNode(ctx, l, client, began); err != nil {
 		return Info{}, err
 	}
 	info := l.info(n, o)
@@ -233,13 +244,14 @@ func loadImages(ctx context.Context, l Layout) error {
 	return nil
 }
 
-func awaitNode(ctx context.Context, l Layout, client kubernetes.Interface) error {
+// awaitNode ignores what a node of that name has reported before.
+func awaitNode(ctx context.Context, l Layout, client kubernetes.Interface, began time.Time) error {
 	if err := await(ctx, l, 60*time.Second, kubelet, l.components(), func(ctx context.Context) error {
-		return nodeReady(ctx, client, l.NodeName(), time.Time{})
+		return nodeReady(ctx, client, l.NodeName(), began)
 	}); err != nil {
 		return err
 	}
-	return await(ctx, l, 30*time.Second, kubeControllerManager, l.components(), func(ctx context.Context) error {
+	return await(ctx, l.first(), 30*time.Second, kubeControllerManager, l.first().components(), func(ctx context.Context) error {
 		return serviceAccountExists(ctx, client)
 	})
 }

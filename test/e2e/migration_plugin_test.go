@@ -69,7 +69,7 @@ func TestMigrationWhileTheDevicePluginsPodsRunOn(t *testing.T) {
 	plugin.offers(t, map[corev1.ResourceName]int64{shared: 0})
 	// A kubelet that has just started lists no pods. The taint stays all the same, and the
 	// claim that waits for the GPU is not allocated it.
-	must(t, cluster.RestartKubelet(t.Context()))
+	must(t, cluster.Restart(t.Context(), "kubelet"))
 	apply(t, ns, pod("moved", "", "nvidia.com/gpu: 7"))
 	ready(t, ns, "moved")
 	rows, err := cluster.Report(t.Context(), ns)

@@ -156,7 +156,7 @@ func forgetDevicePlugins(t *testing.T) {
 	for _, file := range files {
 		must(t, os.Remove(file))
 	}
-	must(t, cluster.RestartKubelet(t.Context()))
+	must(t, cluster.Restart(t.Context(), "kubelet"))
 	must(t, harness.Until(t.Context(), func(context.Context) (bool, string, error) {
 		_, err := os.Stat(filepath.Join(cluster.DevicePluginsDir, filepath.Base(deviceplugin.KubeletSocket)))
 		return err == nil, "the kubelet serves no device plugins", nil

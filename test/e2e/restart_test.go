@@ -110,7 +110,7 @@ func TestRunningPodsOutliveTheKubelet(t *testing.T) {
 	ready(t, ns, "shared-claim")
 	before := report(t, ns)
 
-	must(t, cluster.RestartKubelet(t.Context()))
+	must(t, cluster.Restart(t.Context(), "kubelet"))
 	ready(t, ns, "shared-claim")
 
 	if diff := cmp.Diff(before, report(t, ns)); diff != "" {

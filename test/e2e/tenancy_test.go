@@ -222,7 +222,7 @@ func testMonitoring(t *testing.T) {
 	files := cdiFiles(t)
 	must(t, agent.Kill(t.Context()))
 	must(t, agent.Start(t.Context()))
-	must(t, cluster.RestartKubelet(t.Context()))
+	must(t, cluster.Restart(t.Context(), "kubelet"))
 	ready(t, ns, monitor, "second")
 	if diff := cmp.Diff(files, cdiFiles(t)); diff != "" {
 		t.Errorf("the CDI files after restarts (-before +after):\n%s", diff)

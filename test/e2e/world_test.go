@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -107,44 +106,14 @@ func withoutPolicies(t *testing.T) {
 	}))
 }
 
-// nothingLeft waits until the node holds nothing for any claim: no CDI file, no
-// record, nothing in the upstream helper's metadata folder, no process and no
-// partition on the simulated GPUs.
+// nothingLeft waits until the node holds nothing for any claim.
 func nothingLeft(t *testing.T) {
 	t.Helper()
 	// It runs at a test's end too, when the test's own context is over.
 	must(t, harness.Until(context.WithoutCancel(t.Context()), func(ctx context.Context) (bool, string, error) {
-		left, err := leftovers(ctx)
+		left, err := agent.Leftovers(ctx)
 		return len(left) == 0, "left behind: " + strings.Join(left, ", "), err
 	}))
-}
-
-func leftovers(ctx context.Context) ([]string, error) {
-	var left []string
-	for _, dir := range []string{cluster.CDIDir, filepath.Join(agent.Home(), "claims"), filepath.Join(cluster.DriverDir(), "dra-device-metadata")} {
-		err := filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
-			if os.IsNotExist(err) {
-				return nil
-			}
-			if err == nil && !entry.IsDir() {
-				left = append(left, path)
-			}
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	state, err := agent.Sim(ctx, "show", "-o", "yaml")
-	if err != nil {
-		return nil, err
-	}
-	for _, kind := range []string{"processes:", "instances:"} {
-		if strings.Contains(state, kind+"\n") {
-			left = append(left, fmt.Sprintf("%s in the simulator:\n%s", kind, state))
-		}
-	}
-	return left, nil
 }
 
 func must(t *testing.T, err error) {

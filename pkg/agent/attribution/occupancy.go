@@ -41,6 +41,7 @@ func Occupancy(ctx context.Context, driver hardware, client kubernetes.Interface
 		return o
 	}
 	o.Lives = consumers.Lives
+	o.EndStub = func(pid int, pod types.UID) (bool, error) { return consumers.Proc.EndStub(pid, string(pod)) }
 	return o
 }
 

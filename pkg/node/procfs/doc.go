@@ -5,5 +5,5 @@
 // a file mounted. It reads only files that need no privilege.
 //
 // Out of scope: which GPU a process uses (package nvml), whether a pod lives (package cgroup),
-// and ending processes.
+// and ending processes that run a program.
 package procfs

@@ -108,7 +108,7 @@ func mustRun(t *testing.T, name string, args ...string) string {
 }
 
 // up brings a cluster up and makes sure that it goes with the test.
-func up(t *testing.T, name string) {
+func up(t *testing.T, name string, flags ...string) {
 	t.Helper()
 	t.Cleanup(func() {
 		// The test's context has ended by now.
@@ -116,7 +116,7 @@ func up(t *testing.T, name string) {
 			t.Errorf("down: %v\n%s", err, out)
 		}
 	})
-	mustRun(t, name, "up")
+	mustRun(t, name, append([]string{"up"}, flags...)...)
 }
 
 func status(t *testing.T, name string) cluster.Status {
@@ -133,6 +133,8 @@ func kubectl(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	return mustRun(t, name, append([]string{"kubectl", "--"}, args...)...)
 }
+
+const askAPIServer = "nc -w 5 10.96.0.1 443 </dev/null && echo reached"
 
 const podManifest = `
 apiVersion: v1
@@ -192,8 +194,7 @@ func TestAClusterComesUpAndGoesTwice(t *testing.T) {
 			if err := json.Unmarshal([]byte(kubectl(t, name, "logs", "probe")), &report); err != nil || report.Hostname != "probe" {
 				t.Errorf("the probe printed %+v (%v), want one document from the pod", report, err)
 			}
-			const ask = "nc -w 5 10.96.0.1 443 </dev/null && echo reached"
-			if out := kubectl(t, name, "exec", "probe", "--", "sh", "-c", ask); !strings.Contains(out, "reached") {
+			if out := kubectl(t, name, "exec", "probe", "--", "sh", "-c", askAPIServer); !strings.Contains(out, "reached") {
 				t.Errorf("the pod does not reach the API server's service: %q", out)
 			}
 			restartKubelet(t, name)
@@ -242,6 +243,38 @@ func restartKubelet(t *testing.T, name string) {
 	if got := kubectl(t, name, "get", "pod", "probe", "-o", id); got != container {
 		t.Errorf("the pod's container was %s and is %s", container, got)
 	}
+}
+
+func TestANodeIsReplaced(t *testing.T) {
+	name := clusterName("n")
+	before := lookAtMachine(t, name)
+	up(t, name, "--nodes", "2")
+	second := name + ".2"
+	at := "--overrides={\"spec\": {\"nodeName\": \"gpu-dra-" + second + "\"}}"
+	for _, round := range []string{"first", "second"} {
+		if s := status(t, second); !s.Healthy || len(s.Components) != 3 {
+			t.Fatalf("%s: %s, components %+v, want three healthy ones", second, s.Problem, s.Components)
+		}
+		kubectl(t, name, "run", round, "--image=localhost/gpu-dra/probe:test", "--image-pull-policy=Never", at)
+		kubectl(t, name, "wait", "--for=condition=Ready", "pod/"+round, "--timeout=60s")
+		if out := kubectl(t, name, "exec", round, "--", "sh", "-c", askAPIServer); !strings.Contains(out, "reached") {
+			t.Errorf("a pod of the second node does not reach the API server's service: %q", out)
+		}
+		assertMountsInItsFolder(t, before, name)
+		if round == "second" {
+			break
+		}
+		mustRun(t, second, "down")
+		assertNothingLeft(t, before, second)
+		kubectl(t, name, "delete", "node", "gpu-dra-"+second)
+		if s := status(t, name); !s.Healthy {
+			t.Errorf("without its second node: %s", s.Problem)
+		}
+		mustRun(t, second, "up")
+	}
+	// The pod of the second node is still there.
+	mustRun(t, name, "down")
+	assertNothingLeft(t, before, name)
 }
 
 func TestABrokenClusterIsMadeAnew(t *testing.T) {

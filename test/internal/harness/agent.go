@@ -127,6 +127,7 @@ func (a *Agent) values() (values, error) {
 // WaitReady waits until agent and supervisor are ready, and otherwise returns an
 // error with their output.
 func (a *Agent) WaitReady(ctx context.Context) error {
+	nodes := int32(len(a.cluster.Nodes()))
 	sets := []string{agentDaemonSet, supervisorDaemonSet}
 	if a.supervised {
 		sets = sets[:1]
@@ -138,7 +139,7 @@ func (a *Agent) WaitReady(ctx context.Context) error {
 				return false, err.Error(), ignoreNotFound(err)
 			}
 			s := d.Status
-			if s.ObservedGeneration != d.Generation || s.DesiredNumberScheduled != 1 {
+			if s.ObservedGeneration != d.Generation || s.DesiredNumberScheduled != nodes {
 				return false, set + " is not looked at yet", nil
 			}
 			if s.UpdatedNumberScheduled == 0 && d.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
@@ -146,7 +147,7 @@ func (a *Agent) WaitReady(ctx context.Context) error {
 				_, err := a.cluster.Kubectl(ctx, "delete", "pod", "-n", Namespace, "-l", "app.kubernetes.io/component=supervisor")
 				return false, "the supervisor is replaced", err
 			}
-			return s.NumberReady == 1 && s.UpdatedNumberScheduled == 1, fmt.Sprintf("%d of 1 pods of %s are ready", s.NumberReady, set), nil
+			return s.NumberReady == nodes && s.UpdatedNumberScheduled == nodes, fmt.Sprintf("%d of %d pods of %s are ready", s.NumberReady, nodes, set), nil
 		})
 		if err != nil {
 			return fmt.Errorf("the release is not ready: %w\n%s", err, a.LogTail(ctx))
@@ -167,6 +168,36 @@ func (a *Agent) Kill(ctx context.Context) error {
 		return err
 	}
 	return a.Stop(ctx)
+}
+
+// Leftovers names what the node still holds for claims: CDI files, records, files in the upstream
+// helper's metadata folder, processes and partitions on the simulated GPUs.
+func (a *Agent) Leftovers(ctx context.Context) ([]string, error) {
+	var left []string
+	for _, dir := range []string{a.cluster.CDIDir, filepath.Join(a.Home(), "claims"), filepath.Join(a.cluster.DriverDir(), "dra-device-metadata")} {
+		err := filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+			if os.IsNotExist(err) {
+				return nil
+			}
+			if err == nil && !entry.IsDir() {
+				left = append(left, path)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	state, err := a.Sim(ctx, "show", "-o", "yaml")
+	if err != nil {
+		return nil, err
+	}
+	for _, kind := range []string{"processes:", "instances:"} {
+		if strings.Contains(state, kind+"\n") {
+			left = append(left, fmt.Sprintf("%s in the simulator:\n%s", kind, state))
+		}
+	}
+	return left, nil
 }
 
 // LogTail is the end of the agent's log, for a failure's message.

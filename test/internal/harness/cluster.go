@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -48,6 +50,8 @@ type Cluster struct {
 	// Root is the top of the repository.
 	Root   string               `json:"-"`
 	Client kubernetes.Interface `json:"-"`
+	// Further are the nodes besides the first, each with its own folders and daemons.
+	Further []*Cluster `json:"-"`
 
 	config *rest.Config
 	// found is what a cluster had that was up before, nil for one that was not.
@@ -70,20 +74,13 @@ func Up(ctx context.Context, bin, name string) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	status := func() ([]byte, error) {
-		return exec.CommandContext(ctx, filepath.Join(bin, "cluster"), "status", "--name", name, "-o", "json").Output()
-	}
-	_, down := status()
-	if err := run(ctx, filepath.Join(bin, "cluster"), "up", "--name", name); err != nil {
+	c := &Cluster{Name: name, Bin: bin, Images: filepath.Join(filepath.Dir(bin), "images")}
+	down := c.status(ctx, &struct{}{})
+	if err := c.tool(ctx, "up"); err != nil {
 		return nil, fmt.Errorf("bring the cluster %s up: %w", name, err)
 	}
-	out, err := status()
-	if err != nil {
-		return nil, fmt.Errorf("describe the cluster %s: %w", name, err)
-	}
-	c := &Cluster{Bin: bin, Images: filepath.Join(filepath.Dir(bin), "images")}
-	if err := json.Unmarshal(out, c); err != nil {
-		return nil, fmt.Errorf("describe the cluster %s: %w", name, err)
+	if err := c.status(ctx, c); err != nil {
+		return nil, err
 	}
 	if c.Root, err = repositoryRoot(ctx); err != nil {
 		return nil, err
@@ -101,7 +98,39 @@ func Up(ctx context.Context, bin, name string) (*Cluster, error) {
 	return c, err
 }
 
-// Down takes the cluster down and leaves nothing behind.
+// AddNodes brings up further nodes until the cluster has that many. It replaces one that is down.
+func (c *Cluster) AddNodes(ctx context.Context, count int) error {
+	if err := c.tool(ctx, "up", "--nodes", strconv.Itoa(count)); err != nil {
+		return fmt.Errorf("add nodes to the cluster %s: %w", c.Name, err)
+	}
+	c.Further = nil
+	for n := 2; n <= count; n++ {
+		node := *c
+		node.Name, node.Further = fmt.Sprintf("%s.%d", c.Name, n), nil
+		if err := node.status(ctx, &node); err != nil {
+			return err
+		}
+		c.Further = append(c.Further, &node)
+	}
+	return nil
+}
+
+// Nodes returns the nodes of the cluster. The first one is the cluster itself.
+func (c *Cluster) Nodes() []*Cluster { return append([]*Cluster{c}, c.Further...) }
+
+// status reads what the cluster's tool prints of a healthy node into a pointer.
+func (c *Cluster) status(ctx context.Context, into any) error {
+	out, err := exec.CommandContext(ctx, filepath.Join(c.Bin, "cluster"), "status", "--name", c.Name, "-o", "json").Output()
+	if err == nil {
+		err = json.Unmarshal(out, into)
+	}
+	if err != nil {
+		return fmt.Errorf("describe the cluster %s: %w", c.Name, err)
+	}
+	return nil
+}
+
+// Down takes the cluster down and leaves nothing behind. For a further node it takes down that node.
 func (c *Cluster) Down(ctx context.Context) error {
 	if err := c.tool(ctx, "down"); err != nil {
 		return err
@@ -118,9 +147,28 @@ func (c *Cluster) Down(ctx context.Context) error {
 	return nil
 }
 
-// RestartKubelet restarts the kubelet, with the pods running.
-func (c *Cluster) RestartKubelet(ctx context.Context) error {
-	return c.tool(ctx, "restart", "kubelet")
+// Restart restarts a daemon of the node, such as the kubelet, with the pods running.
+func (c *Cluster) Restart(ctx context.Context, component string) error {
+	return c.tool(ctx, "restart", component)
+}
+
+// Kill ends a daemon of the node at once. [Cluster.Restart] starts it again.
+func (c *Cluster) Kill(ctx context.Context, component string) error {
+	var is struct {
+		Components []struct {
+			Name string `json:"name"`
+			PID  int    `json:"pid"`
+		} `json:"components"`
+	}
+	if err := c.status(ctx, &is); err != nil {
+		return err
+	}
+	for _, found := range is.Components {
+		if found.Name == component {
+			return syscall.Kill(found.PID, syscall.SIGKILL)
+		}
+	}
+	return fmt.Errorf("kill %s: the node %s has no such daemon", component, c.Name)
 }
 
 // tool runs the cluster's own tool.

@@ -4,6 +4,7 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -41,7 +42,11 @@ func (c *Cluster) End(ctx context.Context, keep bool, err *error) {
 	if c.found != nil {
 		end = c.found.Restore
 	}
-	if endErr := end(ctx); *err == nil {
+	endErr := end(ctx)
+	for _, node := range c.Further {
+		endErr = errors.Join(endErr, node.Down(ctx))
+	}
+	if *err == nil {
 		*err = endErr
 	}
 }

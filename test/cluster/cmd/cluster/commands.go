@@ -54,6 +54,7 @@ After "up", other programs read the paths of the cluster from STATE/cluster.json
 func (o *options) up() *cobra.Command {
 	gates := map[string]bool{}
 	var containerRuntime, ociRuntime string
+	var nodes int
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Bring the cluster up; a healthy one is left alone, a broken one made anew",
@@ -70,10 +71,15 @@ func (o *options) up() *cobra.Command {
 			if !slices.Contains(cluster.Runtimes(), ociRuntime) {
 				return fmt.Errorf("unknown OCI runtime %q: want one of %s", ociRuntime, strings.Join(cluster.Runtimes(), ", "))
 			}
+			if nodes < 1 || nodes > 9 {
+				return fmt.Errorf("%d nodes: want 1 to 9", nodes)
+			}
 			if !slices.Contains(build.ContainerRuntimes(), containerRuntime) {
 				return fmt.Errorf("unknown container runtime %q: want one of %s", containerRuntime, strings.Join(build.ContainerRuntimes(), ", "))
 			}
-			info, err := cluster.Up(cmd.Context(), l, cluster.Options{Source: source, Release: release, ContainerRuntime: containerRuntime, Runtime: ociRuntime, FeatureGates: gates, Say: o.say})
+			info, err := cluster.Up(cmd.Context(), l, cluster.Options{
+				Source: source, Release: release, ContainerRuntime: containerRuntime, Runtime: ociRuntime, FeatureGates: gates, Nodes: nodes, Say: o.say,
+			})
 			if err != nil {
 				return err
 			}
@@ -82,6 +88,7 @@ func (o *options) up() *cobra.Command {
 		},
 	}
 	cmd.Flags().Var(flag.NewMapStringBool(&gates), "feature-gates", "feature gates of all Kubernetes components, as NAME=true|false,...")
+	cmd.Flags().IntVar(&nodes, "nodes", 1, "number of nodes, 1 to 9; commands name the second one NAME.2")
 	cmd.Flags().StringVar(&containerRuntime, "container-runtime", cmp.Or(os.Getenv("CLUSTER_CONTAINER_RUNTIME"), build.Containerd), "container runtime: "+strings.Join(build.ContainerRuntimes(), " or ")+" (default $CLUSTER_CONTAINER_RUNTIME, or "+build.Containerd+")")
 	cmd.Flags().StringVar(&ociRuntime, "oci-runtime", cmp.Or(os.Getenv("CLUSTER_OCI_RUNTIME"), "runc"), "OCI runtime: "+strings.Join(cluster.Runtimes(), " or ")+" (default $CLUSTER_OCI_RUNTIME, or runc)")
 	return cmd

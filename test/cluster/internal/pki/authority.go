@@ -7,6 +7,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -23,8 +24,8 @@ type Authority struct {
 	cert *x509.Certificate
 	key  crypto.Signer
 	now  time.Time
-	// CertPEM is the certificate with which peers verify others.
-	CertPEM []byte
+	// Pair has the certificate with which peers verify others.
+	Pair
 }
 
 // Pair is a certificate and its private key, as PEM.
@@ -48,11 +49,20 @@ func NewAuthority(commonName string, now time.Time) (*Authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("authority %s: %w", commonName, err)
 	}
-	cert, err := x509.ParseCertificate(der)
+	private, err := privatePEM(key)
 	if err != nil {
 		return nil, fmt.Errorf("authority %s: %w", commonName, err)
 	}
-	return &Authority{cert: cert, key: key, now: now, CertPEM: pemBlock("CERTIFICATE", der)}, nil
+	return LoadAuthority(Pair{CertPEM: pemBlock("CERTIFICATE", der), KeyPEM: private}, now)
+}
+
+// LoadAuthority returns the authority of a pair that [NewAuthority] has made.
+func LoadAuthority(pair Pair, now time.Time) (*Authority, error) {
+	loaded, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("load authority: %w", err)
+	}
+	return &Authority{cert: loaded.Leaf, key: loaded.PrivateKey.(crypto.Signer), now: now, Pair: pair}, nil
 }
 
 // Client makes a client certificate for a Kubernetes user and its groups.
