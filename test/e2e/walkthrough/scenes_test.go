@@ -112,8 +112,6 @@ var scenes = map[string]scene{
 		"gpu-9d-00 NV18 NV18 NV18 NV18 X NV18 NV18 NV18 1 pci0000:97 demo/four-numa-gpus-",
 		"whole-node waits:",
 		"gpu-df-00 NV18 NV18 NV18 NV18 NV18 NV18 NV18 X 1 pci0000:d9 demo/whole-node-gpus-",
-		"gpu-cpu 16 of cpudevnuma001 1 - - - gpu-cpu gpu-9d-00 1 pci0000:97 1b-00 -",
-		"gpu-nic gpu-43-00 0 pci0000:3d 1b-00 - gpu-nic pci-0000-40-00-0 - pci0000:3d - -",
 		"GPU_CPUS_43_00=0-55,112-167 GPU_NICS_43_00=0000:40:00.0 GPU_NUMA_NODE_43_00=0 GPU_RDMA_DEVICES_43_00=mlx5_3",
 		"gpu-43-00 NV18 X NV18 NV18 NV18 NV18 NV18 NV18 0 pci0000:3d demo/gpu-nic-",
 	}},
