@@ -179,7 +179,7 @@ func (o *options) addOutput(ctx context.Context, d *dump, v *view) {
 				return err
 			}
 			e, err := v.Explain(ctx, rows.Question{Namespace: pod.Namespace, Name: "pod/" + pod.Name, Nodes: 3, Limit: explainedFor}, evidence)
-			_, _ = io.WriteString(o.Out, textOf(e, true))
+			_, _ = io.WriteString(o.Out, textOf(e.Sections(true)))
 			return err
 		})
 	}
