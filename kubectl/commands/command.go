@@ -114,7 +114,7 @@ func newCommand(streams genericiooptions.IOStreams, connect connectFunc) *cobra.
 	flags.StringVar(&o.driverNamespace, "driver-namespace", "", "namespace of the driver (default: the one that its admission policies name)")
 	flags.StringVarP(&o.output, "output", "o", "", "output format: "+formats+" (default: a table)")
 	root.AddCommand(get, o.newWho(), o.newFree(), o.newExplain(), o.newTopo(), o.newUsage(), o.newPlan(), o.newSysdump(), o.newUI(), o.newDoctor())
-	root.AddCommand(o.newCordon(), o.newUncordon(), o.newDrain(), o.newRepaired())
+	root.AddCommand(o.newCordon(), o.newUncordon(), o.newDrain(), o.newRepaired(), o.newRoom())
 	root.CompletionOptions.HiddenDefaultCmd = true // kubectl completes by kubectl_complete-gpu
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.checkOutput() }
 	return root

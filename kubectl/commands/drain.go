@@ -162,7 +162,7 @@ func (d *drain) round(ctx context.Context, plan cordon.Drain) error {
 		d.seen[p.UID] = true
 		tasks.Go(func() error {
 			if p.Fate == cordon.Evict {
-				if err := d.evict(taskCtx, p); err != nil {
+				if err := d.evict(taskCtx, p, false); err != nil {
 					return err
 				}
 			}
@@ -200,9 +200,13 @@ func (d *drain) checkReplaced(plan cordon.Drain) error {
 	return nil
 }
 
-// evict evicts a pod. It repeats the request while a PodDisruptionBudget refuses it.
-func (d *drain) evict(ctx context.Context, p cordon.Pod) error {
+// evict evicts a pod. It repeats the request while a PodDisruptionBudget refuses it. With tryOnly, the API
+// server only checks whether it would.
+func (d *drain) evict(ctx context.Context, p cordon.Pod, tryOnly bool) error {
 	options := &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID))}
+	if tryOnly {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
 	if d.gracePeriod >= 0 {
 		options.GracePeriodSeconds = &d.gracePeriod
 	}
@@ -211,6 +215,8 @@ func (d *drain) evict(ctx context.Context, p cordon.Pod) error {
 	for said := ""; ; {
 		err := d.client.PolicyV1().Evictions(p.Namespace).Evict(ctx, eviction)
 		switch {
+		case err == nil && tryOnly:
+			return nil
 		case err == nil:
 			d.say("pod %s evicted", p)
 			return nil

@@ -65,7 +65,7 @@ func (o *options) newExplain() *cobra.Command {
 			if !o.isTable() {
 				err = o.printValue(explanation{headerOf("Explanation"), e})
 			} else {
-				_, err = io.WriteString(o.Out, textOf(e, o.output == "wide"))
+				_, err = io.WriteString(o.Out, textOf(e.Sections(o.output == "wide")))
 			}
 			return cmp.Or(err, statusOf(e.Outcome))
 		},
@@ -94,10 +94,10 @@ func (r reader) Warnings(ctx context.Context, pod *corev1.Pod) ([]corev1.Event, 
 	return list.Items, nil
 }
 
-// textOf returns the explanation for printing. A message cannot add lines to it.
-func textOf(e rows.Explanation, wide bool) string {
+// textOf returns sections for printing. A message cannot add lines to them.
+func textOf(sections []rows.Section) string {
 	var b strings.Builder
-	for i, section := range e.Sections(wide) {
+	for i, section := range sections {
 		if i > 0 {
 			b.WriteString("\n")
 		}

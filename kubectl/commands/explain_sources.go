@@ -4,6 +4,7 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -15,6 +16,7 @@ import (
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // exitStatus is a result of a command besides success and errors. It is not printed.
@@ -55,6 +57,13 @@ func (o *options) evidence(ctx context.Context, v *view, q rows.Question) (rows.
 	}
 	if err := all.SetWarnings(v.Warnings(ctx, pod)); err != nil {
 		return all, err
+	}
+	if pod.Spec.NodeName == "" && !v.IsPartial() {
+		var err error
+		all.Budgets, err = readBudgets(ctx, v.client)
+		if all.BudgetsRead = err == nil; err != nil && !errors.Is(err, gpu.ErrPermission) {
+			return all, err
+		}
 	}
 	nodes := v.NodesOf(pod)
 	if len(nodes) == 0 {

@@ -180,7 +180,7 @@ func (o *options) addOutput(ctx context.Context, d *dump, v *view) {
 				return err
 			}
 			e, err := v.Explain(ctx, q, evidence)
-			_, _ = io.WriteString(o.Out, textOf(e, true))
+			_, _ = io.WriteString(o.Out, textOf(e.Sections(true)))
 			return err
 		})
 	}

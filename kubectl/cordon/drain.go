@@ -79,7 +79,7 @@ func NewDrain(t Target, o Options) Drain {
 			p := pods[user.UID]
 			if p == nil {
 				p = &Pod{Pod: user}
-				p.Fate, p.Reason = fateOf(user, o)
+				p.Fate, p.Reason = FateOf(user, o)
 				pods[user.UID] = p
 			}
 			p.Claims = append(p.Claims, h.Claim.Name)
@@ -102,9 +102,9 @@ func NewDrain(t Target, o Options) Drain {
 	return d
 }
 
-// fateOf returns what the drain does with a pod, and why it does not evict it. It
+// FateOf returns what a drain does with a pod, and why it does not evict it. It
 // follows the rules of kubectl drain.
-func fateOf(pod *corev1.Pod, o Options) (Fate, string) {
+func FateOf(pod *corev1.Pod, o Options) (Fate, string) {
 	owner := metav1.GetControllerOf(pod)
 	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	switch daemon := owner != nil && owner.Kind == "DaemonSet"; {

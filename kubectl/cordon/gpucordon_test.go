@@ -25,7 +25,7 @@ func TestNamesOfRulesAreValidAndOfOneDevice(t *testing.T) {
 		{"gpu.example.com", "a", "gpu-1b-00"},
 	} {
 		for _, device := range []string{"gpu-1b-00", "gpu-1b-00-mig-1g-10gb-me-3"} {
-			name := ruleName(of, device)
+			name := ruleName(prefix, of, device)
 			if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
 				t.Errorf("%s: %v", name, problems)
 			}

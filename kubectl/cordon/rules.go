@@ -84,7 +84,7 @@ func NewCordon(t Target, existing []*resourceapi.DeviceTaintRule, reason string)
 func newRule(of Name, device, reason string) *resourceapi.DeviceTaintRule {
 	rule := &resourceapi.DeviceTaintRule{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:   ruleName(of, device),
+			Name:   ruleName(prefix, of, device),
 			Labels: map[string]string{managedBy: manager, v1alpha1.LabelCordon: of.GPU},
 		},
 		Spec: resourceapi.DeviceTaintRuleSpec{
@@ -100,7 +100,7 @@ func newRule(of Name, device, reason string) *resourceapi.DeviceTaintRule {
 
 // ruleName returns the name of the rule for a device, which is the same for each cordon. A
 // long name, or one for another driver, ends with a hash.
-func ruleName(of Name, device string) string {
+func ruleName(prefix string, of Name, device string) string {
 	name := prefix + "." + device + "." + of.Node
 	if of.Driver == v1alpha1.DriverName && len(name) <= validation.DNS1123SubdomainMaxLength {
 		return name

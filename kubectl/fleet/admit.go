@@ -29,6 +29,12 @@ func (f *Fleet) Excludes(name string, pod *corev1.Pod) []string {
 	if pod == nil || node == nil {
 		return nil
 	}
+	return append(f.excludesForGood(name, pod), f.short(node, pod, nil)...)
+}
+
+// excludesForGood returns the reasons of [Fleet.Excludes] that do not end with other pods.
+func (f *Fleet) excludesForGood(name string, pod *corev1.Pod) []string {
+	node := f.nodes[name]
 	var all []string
 	if f.isCordoned(node, pod) {
 		all = append(all, Cordoned)
@@ -40,7 +46,7 @@ func (f *Fleet) Excludes(name string, pod *corev1.Pod) []string {
 	if match, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !match {
 		all = append(all, "it does not match the node selector or node affinity of the pod")
 	}
-	return append(all, f.short(node, pod)...)
+	return all
 }
 
 // isCordoned reports whether a node is cordoned for a pod. The node controller adds the taint some
@@ -64,13 +70,19 @@ func tolerates(pod *corev1.Pod, taint corev1.Taint) bool {
 	return schedulinghelper.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations, &taint, true)
 }
 
-// short returns a sentence for each resource of which too little is free for the pod.
-func (f *Fleet) short(node *corev1.Node, pod *corev1.Pod) []string {
+// short returns a sentence for each resource of which too little is free for the pod, once some
+// others are gone.
+func (f *Fleet) short(node *corev1.Node, pod *corev1.Pod, gone []*corev1.Pod) []string {
 	if pod.Spec.NodeName != "" {
 		return nil
 	}
 	var all []string
-	wanted := requested(pod)
+	wanted, freed := requested(pod), corev1.ResourceList{}
+	for _, other := range gone {
+		if other.Spec.NodeName == node.Name {
+			addRequested(freed, other)
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
 		want, free := wanted[name], node.Status.Allocatable[name].DeepCopy()
 		// The kubelet keeps the resources of a device plugin that has gone, with none of them. The
@@ -79,6 +91,7 @@ func (f *Fleet) short(node *corev1.Node, pod *corev1.Pod) []string {
 			continue
 		}
 		free.Sub(f.requested[node.Name][name])
+		free.Add(freed[name])
 		if !want.IsZero() && want.Cmp(free) > 0 {
 			all = append(all, fmt.Sprintf("it has %s of %s free, less than %s", &free, name, &want))
 		}
@@ -95,16 +108,24 @@ func requested(pod *corev1.Pod) corev1.ResourceList {
 
 // addPod counts the resources of a pod on its node.
 func (f *Fleet) addPod(node string, pod *corev1.Pod) {
-	if node == "" || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	if node == "" {
 		return
 	}
 	if f.requested[node] == nil {
 		f.requested[node] = corev1.ResourceList{}
 	}
+	addRequested(f.requested[node], pod)
+}
+
+// addRequested adds the resources of a pod, unless it has ended.
+func addRequested(sum corev1.ResourceList, pod *corev1.Pod) {
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return
+	}
 	for name, amount := range requested(pod) {
-		sum := f.requested[node][name]
-		sum.Add(amount)
-		f.requested[node][name] = sum
+		all := sum[name]
+		all.Add(amount)
+		sum[name] = all
 	}
 }
 

@@ -3,12 +3,14 @@
 package rows
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
@@ -19,6 +21,18 @@ import (
 func (e *explaining) addNothingPublished() {
 	e.Causes = append(e.Causes, "no node publishes devices")
 	e.advise("the administrator finds the reason: kubectl gpu doctor")
+}
+
+// addRoom adds that the end of other pods lets the pod run, if that is proven.
+func (e *explaining) addRoom(ctx context.Context, pod *corev1.Pod, nearest fleet.Verdict, claims []*resourceapi.ResourceClaim) error {
+	if pod == nil || !e.BudgetsRead || len(nearest.Missing) == 0 || nearest.Missing[0] != fleet.ConditionHolders {
+		return nil
+	}
+	r, err := e.cluster.Room(ctx, e.search, pod, fleet.RoomRules{Budgets: e.Budgets}, claims...)
+	if r.Outcome == RoomFound {
+		e.advise(fmt.Sprintf("kubectl gpu room %s --namespace %s shows %s whose end lets it run", pod.Name, pod.Namespace, fleet.Number(len(r.Pods), "pod")))
+	}
+	return err
 }
 
 // addMiss adds why claims fit on no node, by the nearest miss, and the remedy.

@@ -286,6 +286,9 @@ func (e *explaining) add(ctx context.Context, pod *corev1.Pod, claims []*resourc
 		if len(names) > 0 {
 			e.advise(names[0])
 		}
+		if err := e.addRoom(ctx, pod, verdicts[0], claims); err != nil {
+			return err
+		}
 		e.addMiss(verdicts, checks, open)
 	}
 	return ctx.Err()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -77,6 +78,9 @@ type Evidence struct {
 	Uses Uses
 	// Repairer is true if the user may repair nodes.
 	Repairer bool
+	// Budgets are the PodDisruptionBudgets of the cluster, if they were read.
+	Budgets     []*policyv1.PodDisruptionBudget
+	BudgetsRead bool
 	// Now is the time; the zero value means now.
 	Now time.Time
 }

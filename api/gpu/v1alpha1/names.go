@@ -230,6 +230,8 @@ const (
 	// TaintCordoned marks a device that an administrator has taken out of use with
 	// "kubectl gpu cordon". A DeviceTaintRule sets it; the agent never does.
 	TaintCordoned = GroupName + "/cordoned" // [CordonedByAdministrator]
+	// TaintRoom marks a device that "kubectl gpu room" keeps for a pod whose claims tolerate it.
+	TaintRoom = GroupName + "/room" // the value that the claims name, or the UID of the pod
 )
 
 // The values of taints.
@@ -313,6 +315,12 @@ const LabelCordon = GroupName + "/cordon" // DeviceTaintRule
 // AnnotationCordonReason is the reason for which an administrator has taken a GPU out of
 // use, in words.
 const AnnotationCordonReason = GroupName + "/cordon-reason" // DeviceTaintRule
+
+// LabelRoom is the UID of the pod for which a rule of "kubectl gpu room" keeps a device.
+const LabelRoom = GroupName + "/room-for" // DeviceTaintRule
+
+// AnnotationRoomUntil is the time at which a rule of "kubectl gpu room" is obsolete.
+const AnnotationRoomUntil = GroupName + "/room-until" // DeviceTaintRule
 
 // ConditionReady is the condition of a device in status.devices of a claim: whether the device
 // is prepared. Its reason is a word of the event texts.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -112,7 +113,8 @@ func Claim(name, words string) *resourceapi.ResourceClaim {
 func (w *World) Hold(node, name, words string) {
 	w.t.Helper()
 	c := Claim(name, words)
-	found, err := w.Fleet().Fit(w.t.Context(), node, c)
+	// A busy machine may need longer than the limit of a search.
+	found, err := fleet.New(w.Objects, fleet.Options{Driver: v1alpha1.DriverName, Features: fleet.FeaturesOf(w.Objects), SearchLimit: time.Hour}).Fit(w.t.Context(), node, c)
 	must(w.t, err)
 	if found == nil {
 		w.t.Fatalf("%s does not fit on %s", name, node)

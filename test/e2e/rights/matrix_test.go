@@ -265,6 +265,14 @@ func otherAttempts() []attempt {
 			_, err := world.clients[as].CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 			return err
 		}},
+		{"list", "poddisruptionbudgets", "of all namespaces", []who{viewer}, "", func(ctx context.Context, as who) error {
+			_, err := world.clients[as].PolicyV1().PodDisruptionBudgets("").List(ctx, metav1.ListOptions{})
+			return err
+		}},
+		{"list", "priorityclasses", "of the cluster", []who{viewer}, "", func(ctx context.Context, as who) error {
+			_, err := world.clients[as].SchedulingV1().PriorityClasses().List(ctx, metav1.ListOptions{})
+			return err
+		}},
 		{"create", "pods", "in the driver's namespace", nil, "", func(ctx context.Context, as who) error { return world.createPod(ctx, as, driverNamespace) }},
 		{"create", "pods", "in a user's namespace", nil, "", func(ctx context.Context, as who) error { return world.createPod(ctx, as, tenant) }},
 		{"delete", "pods", "of the driver's namespace", nil, "", func(ctx context.Context, as who) error {

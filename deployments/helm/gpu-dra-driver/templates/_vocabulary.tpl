@@ -68,7 +68,7 @@ gpu.nvidia.com
 
 {{/* The names of the labels, in JSON. */}}
 {{- define "gpu-dra-driver.labelNames" -}}
-{"config": "gpu.nvidia.com/config", "offer": "gpu.nvidia.com/offer", "mIGConfig": "nvidia.com/mig.config", "type": "gpu.nvidia.com/type", "shares": "gpu.nvidia.com/shares", "maxMemory": "gpu.nvidia.com/max-memory", "maxCompute": "gpu.nvidia.com/max-compute", "strategies": "gpu.nvidia.com/strategies", "cordon": "gpu.nvidia.com/cordon"}
+{"config": "gpu.nvidia.com/config", "offer": "gpu.nvidia.com/offer", "mIGConfig": "nvidia.com/mig.config", "type": "gpu.nvidia.com/type", "shares": "gpu.nvidia.com/shares", "maxMemory": "gpu.nvidia.com/max-memory", "maxCompute": "gpu.nvidia.com/max-compute", "strategies": "gpu.nvidia.com/strategies", "cordon": "gpu.nvidia.com/cordon", "room": "gpu.nvidia.com/room-for"}
 {{- end -}}
 
 {{/* The annotation with the viewers' account. */}}

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package commands
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/cordon"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+)
+
+// roomLists are all lists without which an answer would be wrong.
+var roomLists = []doctor.List{doctor.Nodes, doctor.Pods, doctor.Claims, doctor.Slices, doctor.Classes, doctor.Rules}
+
+// roomObject is an answer in JSON and YAML.
+type roomObject struct {
+	header
+	rows.Room
+}
+
+// room makes room for a pod.
+type room struct {
+	*verb
+	cordon.Options
+	rules   fleet.RoomRules
+	file    string
+	evicts  bool
+	limit   time.Duration
+	timeout time.Duration
+}
+
+func (o *options) newRoom() *cobra.Command {
+	r := &room{}
+	var dryRun string
+	cmd := &cobra.Command{
+		Use: "room POD | -f MANIFEST",
+		Example: `  # Which pods must end so that the pod train runs
+  kubectl gpu room train -n team-a
+
+  # End them, and wait until train has its node
+  kubectl gpu room train -n team-a --evict`,
+		Short: "The fewest pods whose end lets a pod run, and their eviction",
+		Long: "Finds the fewest pods of a lower priority whose end lets a waiting pod run, proven by the scheduler's own\n" +
+			"allocator: of several sets the one of the lowest priority, then the youngest. PodDisruptionBudgets, groups of pods and\n" +
+			"the other resources of the node are respected. It changes nothing without --evict.\n" +
+			"The exit status is 2 if no pods suffice.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case dryRun != "none" && dryRun != "client":
+				return fmt.Errorf("--dry-run %s: %w: want none or client", dryRun, gpu.ErrInvalid)
+			case (len(args) == 1) == (r.file != ""):
+				return fmt.Errorf("room: %w: want a pod, or --filename", gpu.ErrInvalid)
+			case r.evicts && (r.file != "" || !o.isTable()):
+				return fmt.Errorf("--evict: %w: it is for a pod of the cluster, and prints its steps only", gpu.ErrInvalid)
+			}
+			reader, err := o.dial()
+			if err != nil {
+				return err
+			}
+			own := *r
+			own.verb = &verb{options: o, reader: reader, dryRun: dryRun == "client"}
+			return own.run(cmd.Context(), strings.TrimPrefix(strings.Join(args, ""), "pod/"))
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&r.file, "filename", "f", "", "file with one workload, of which a pod is not yet created; - for standard input")
+	flags.BoolVar(&r.rules.AnyPriority, "any-priority", false, "end also pods of the same or a higher priority, and for a pod with preemptionPolicy Never")
+	flags.DurationVar(&r.limit, "limit", 20*time.Second, "time for the search")
+	flags.BoolVar(&r.evicts, "evict", false, "evict the pods, and wait until the pod has its node")
+	flags.BoolVar(&r.Force, "force", false, "evict also pods that no controller creates again")
+	flags.BoolVar(&r.DeleteEmptyDirData, "delete-emptydir-data", false, "evict also pods with emptyDir volumes, whose data are lost")
+	flags.DurationVar(&r.timeout, "timeout", 2*time.Minute, "time to wait before --evict gives up, during which the devices are kept for the pod")
+	flags.StringVar(&dryRun, "dry-run", "none", "none, or client to print the steps of --evict and change nothing")
+	flags.Lookup("dry-run").NoOptDefVal = "client"
+	return cmd
+}
+
+func (r *room) run(ctx context.Context, name string) error {
+	cluster, err := r.read(ctx)
+	if err != nil {
+		return err
+	}
+	if r.rules.Budgets, err = readBudgets(ctx, r.client); err != nil {
+		return err
+	}
+	pod, claims, missing := (*corev1.Pod)(nil), []*resourceapi.ResourceClaim(nil), ""
+	if r.file != "" {
+		pod, claims, missing, err = r.planned(ctx, cluster)
+	} else if pod, err = r.podOf(cluster, name); err == nil {
+		var all []string
+		claims, all = cluster.ClaimsOf(pod)
+		missing = strings.Join(all, "; ")
+	}
+	if err != nil {
+		return err
+	}
+	if left := cordon.LeftRooms(cluster.Objects.TaintRules, pod, time.Now()); r.evicts && !r.dryRun && len(left) > 0 {
+		if err := r.remove(ctx, left); err != nil {
+			return err
+		}
+		r.say("removed what an earlier run had left (DeviceTaintRules: %d)", len(left))
+		if cluster, err = r.read(ctx); err != nil {
+			return err
+		}
+	}
+	answer := rows.Room{Namespace: pod.Namespace, Pod: pod.Name, Outcome: rows.RoomNone, Reason: missing}
+	if missing == "" {
+		if answer, err = cluster.Room(ctx, cluster.NewSearch(r.limit), pod, r.rules, claims...); err != nil {
+			return err
+		}
+	}
+	switch {
+	case answer.Outcome == rows.RoomFound && r.evicts:
+		return r.make(ctx, cluster, pod, claims, answer)
+	case !r.isTable():
+		err = r.printValue(roomObject{headerOf("Room"), answer})
+	default:
+		err = r.print(answer)
+	}
+	if answer.Outcome == rows.RoomNone {
+		return cmp.Or(err, error(exitStatus(2)))
+	}
+	return err
+}
+
+// read reads the cluster. A list that the user may not read as a whole is an error.
+func (r *room) read(ctx context.Context) (*rows.Cluster, error) {
+	objects, err := r.objects(ctx, roomLists...)
+	if err != nil {
+		return nil, err
+	}
+	return rows.New(objects, r.reader.driver, nil), nil
+}
+
+func (r *room) print(answer rows.Room) error {
+	sections := answer.Sections()
+	if answer.Outcome == rows.RoomFound && r.file == "" {
+		sections = append(sections, rows.Section{Heading: "What to do", Lines: []string{fmt.Sprintf("kubectl gpu room %s --namespace %s --evict", answer.Pod, answer.Namespace)}})
+	}
+	_, err := io.WriteString(r.Out, textOf(sections))
+	return err
+}
+
+// readBudgets reads the PodDisruptionBudgets of the cluster.
+func readBudgets(ctx context.Context, client kubernetes.Interface) ([]*policyv1.PodDisruptionBudget, error) {
+	var all []*policyv1.PodDisruptionBudget
+	if err := listInto(ctx, &all, lister(client.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List)); err != nil {
+		return nil, failed("list poddisruptionbudgets", err)
+	}
+	return all, nil
+}
+
+func (r *room) podOf(c *rows.Cluster, name string) (*corev1.Pod, error) {
+	pod, _ := c.Find(rows.Question{Namespace: r.namespace, Name: name})
+	if pod == nil {
+		return nil, fmt.Errorf("pod %s/%s: %w", r.namespace, name, gpu.ErrNotFound)
+	}
+	return pod, nil
+}
+
+// planned returns a pod of the workload in the file, with its claims.
+func (r *room) planned(ctx context.Context, c *rows.Cluster) (*corev1.Pod, []*resourceapi.ResourceClaim, string, error) {
+	m, err := readManifests([]string{r.file}, r.In, r.namespace)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	if len(m.workloads) != 1 {
+		return nil, nil, "", fmt.Errorf("%s: %w: it has %s, want 1", r.file, gpu.ErrInvalid, fleet.Number(len(m.workloads), "workload"))
+	}
+	if err := m.addTemplates(ctx, r.client); err != nil {
+		return nil, nil, "", err
+	}
+	pods := m.workloads[0].pods(c.Fleet)
+	if len(pods) == 0 {
+		return nil, nil, "", fmt.Errorf("%s: %w: it has no pods", r.file, gpu.ErrInvalid)
+	}
+	named := map[types.NamespacedName]*resourceapi.ResourceClaim{}
+	for _, claim := range slices.Concat(c.Objects.Claims, m.claims) {
+		named[types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}] = claim
+	}
+	claims, missing := m.claimsOf(c, pods[0], named)
+	return pods[0], claims, missing, r.setPriority(ctx, pods[0])
+}
+
+// setPriority sets the priority of a pod as the API server does.
+func (r *room) setPriority(ctx context.Context, pod *corev1.Pod) error {
+	var classes []*schedulingv1.PriorityClass
+	if err := listInto(ctx, &classes, lister(r.client.SchedulingV1().PriorityClasses().List)); err != nil {
+		return failed("list priorityclasses.scheduling.k8s.io", err)
+	}
+	i := slices.IndexFunc(classes, func(c *schedulingv1.PriorityClass) bool {
+		return c.Name == pod.Spec.PriorityClassName || pod.Spec.PriorityClassName == "" && c.GlobalDefault
+	})
+	switch {
+	case i >= 0:
+		pod.Spec.Priority = &classes[i].Value
+		pod.Spec.PreemptionPolicy = cmp.Or(pod.Spec.PreemptionPolicy, classes[i].PreemptionPolicy)
+	case pod.Spec.PriorityClassName != "":
+		return fmt.Errorf("PriorityClass %s: %w", pod.Spec.PriorityClassName, gpu.ErrNotFound)
+	}
+	return nil
+}
+
+// make evicts the pods of the answer, and waits until the pod has its node.
+func (r *room) make(ctx context.Context, c *rows.Cluster, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, answer rows.Room) (err error) {
+	found := answer.Found()
+	d := &drain{verb: r.verb, gracePeriod: -1}
+	var pods []cordon.Pod
+	var refused []string
+	for _, p := range found.Pods {
+		if fate, why := cordon.FateOf(p, r.Options); fate == cordon.Refuse {
+			refused = append(refused, withReason(cordon.Pod{Pod: p, Reason: why}))
+		}
+		pods = append(pods, cordon.Pod{Pod: p, Fate: cordon.Evict})
+	}
+	subject := fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name)
+	if len(refused) > 0 {
+		return fmt.Errorf("room for %s: %w: nothing is changed: %s", subject, gpu.ErrInUse, strings.Join(refused, "; "))
+	}
+	for _, section := range answer.Sections() {
+		r.say("%s", section.Heading)
+		for _, line := range section.Lines {
+			r.say("  %s", line)
+		}
+	}
+	open := slices.DeleteFunc(slices.Clone(claims), func(c *resourceapi.ResourceClaim) bool { return c.Status.Allocation != nil })
+	kept := cordon.NewRoom(pod, open, found.Allocations, c.Nodes(), time.Now().Add(r.timeout))
+	if len(kept) == 0 {
+		r.say("the devices are not kept for %s, whose claims do not tolerate the taint %s: it gets them first only if its priority is the highest of all pods that wait", subject, v1alpha1.TaintRoom)
+	} else {
+		r.say("keep %s of node %s for %s: taint %s", rows.List(each(kept, deviceOf)), answer.Node, subject, v1alpha1.TaintRoom)
+	}
+	if r.dryRun {
+		return nil
+	}
+	defer func() {
+		// An interrupt ends the room, too.
+		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		err = errors.Join(err, r.remove(cleanup, kept))
+	}()
+	limited, cancel := context.WithTimeoutCause(ctx, r.timeout, fmt.Errorf("%w after %s (--timeout)", gpu.ErrTimeout, r.timeout))
+	defer cancel()
+	ended, err := r.evictAll(limited, d, pods, kept)
+	if err == nil {
+		err = r.waitForNode(limited, d, pod, found, pods)
+	}
+	switch {
+	case err != nil && len(ended) > 0:
+		return fmt.Errorf("room for %s: %w; pods that were evicted: %s", subject, err, rows.List(ended))
+	case err != nil:
+		return fmt.Errorf("room for %s: no pod was evicted: %w", subject, err)
+	}
+	return nil
+}
+
+// evictAll keeps the devices, and evicts the pods. It begins when the API server would evict each of them. It
+// returns the evicted pods, also with an error.
+func (r *room) evictAll(ctx context.Context, d *drain, pods []cordon.Pod, kept []*resourceapi.DeviceTaintRule) (ended []string, err error) {
+	if err := r.create(ctx, kept); err != nil {
+		return nil, err
+	}
+	for _, p := range pods {
+		if err := d.evict(ctx, p, true); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range pods {
+		if err := d.evict(ctx, p, false); err != nil {
+			return ended, err
+		}
+		ended = append(ended, p.String())
+	}
+	return ended, nil
+}
+
+// create creates the rules that keep devices. A room for another pod can have one of them.
+func (r *room) create(ctx context.Context, kept []*resourceapi.DeviceTaintRule) error {
+	return requestEach(ctx, kept, func(ctx context.Context, rule *resourceapi.DeviceTaintRule) error {
+		_, err := r.client.ResourceV1().DeviceTaintRules().Create(ctx, rule, metav1.CreateOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			r.say("the API server does not serve DeviceTaintRules, so device %s is not kept", deviceOf(rule))
+			return nil
+		case apierrors.IsAlreadyExists(err):
+			return fmt.Errorf("device %s: %w: it is kept for another pod: %w", deviceOf(rule), gpu.ErrInUse, err)
+		case err != nil:
+			return failed("create devicetaintrules.resource.k8s.io", err)
+		}
+		return nil
+	})
+}
+
+// remove removes rules that keep devices. It leaves those of another room.
+func (r *room) remove(ctx context.Context, kept []*resourceapi.DeviceTaintRule) error {
+	rules := r.client.ResourceV1().DeviceTaintRules()
+	return requestEach(ctx, kept, func(ctx context.Context, rule *resourceapi.DeviceTaintRule) error {
+		now, err := rules.Get(ctx, rule.Name, metav1.GetOptions{})
+		if err == nil && now.Labels[v1alpha1.LabelRoom] == rule.Labels[v1alpha1.LabelRoom] {
+			err = rules.Delete(ctx, rule.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(now.UID))})
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("DeviceTaintRule %s stays: %w", rule.Name, failed("delete devicetaintrules.resource.k8s.io", err))
+		}
+		return nil
+	})
+}
+
+// waitForNode waits until the pods and their claims are gone and the waiting pod has a node.
+func (r *room) waitForNode(ctx context.Context, d *drain, pod *corev1.Pod, found fleet.Room, pods []cordon.Pod) error {
+	for _, p := range found.Ending {
+		pods = append(pods, cordon.Pod{Pod: p, Fate: cordon.Ends})
+	}
+	for _, p := range pods {
+		if err := d.waitForPod(ctx, p); err != nil {
+			return err
+		}
+	}
+	r.nominate(ctx, pod, found.Node)
+	held, said := len(found.Released), ""
+	err := until(ctx, func() (bool, error) {
+		now, err := r.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+		switch {
+		case err != nil:
+			return false, failed("get pods", err)
+		case now.UID != pod.UID || fleet.Ends(now):
+			return false, fmt.Errorf("%w: the pod has ended or was replaced", gpu.ErrNotFound)
+		case now.Spec.NodeName != "":
+			r.say("pod %s/%s has its node: %s", pod.Namespace, pod.Name, now.Spec.NodeName)
+			return true, nil
+		}
+		if held > 0 {
+			if held, err = r.held(ctx, found.Released); err != nil {
+				return false, err
+			}
+		}
+		said = "its devices are free, and the scheduler has not placed it"
+		if held > 0 {
+			said = fmt.Sprintf("%s not released yet", fleet.NumberVerb(held, "claim", "is", "are"))
+		}
+		return false, nil
+	})
+	if err != nil && said != "" {
+		return fmt.Errorf("%s: %w", said, err)
+	}
+	return err
+}
+
+// held returns the number of claims that still have an allocation.
+func (r *room) held(ctx context.Context, claims []*resourceapi.ResourceClaim) (n int, err error) {
+	for _, claim := range claims {
+		now, err := r.client.ResourceV1().ResourceClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return n, failed("get resourceclaims.resource.k8s.io", err)
+		case now.UID == claim.UID && now.Status.Allocation != nil:
+			n++
+		}
+	}
+	return n, nil
+}
+
+// nominate has the scheduler try the node first, and count the pod's cpu and memory there for pods of the
+// same or a lower priority. The pod gets its devices without that, too.
+func (r *room) nominate(ctx context.Context, pod *corev1.Pod, node string) {
+	patch := fmt.Sprintf(`{"metadata":{"uid":%q},"status":{"nominatedNodeName":%q}}`, pod.UID, node)
+	if _, err := r.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err == nil {
+		r.say("node %s is nominated for pod %s/%s", node, pod.Namespace, pod.Name)
+	}
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cordon
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
+)
+
+// roomPrefix begins the names of rules that keep devices for a pod.
+const roomPrefix = "gpu-room"
+
+// NewRoom returns the rules that keep the allocated devices for a pod, and all devices of their GPUs. It
+// returns none if a request of its claims does not tolerate the taint: the pod could not get them either.
+func NewRoom(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, allocations []resourceapi.AllocationResult, nodes []fleet.Node, until time.Time) []*resourceapi.DeviceTaintRule {
+	taint := resourceapi.DeviceTaint{Key: v1alpha1.TaintRoom, Value: string(pod.UID), Effect: resourceapi.DeviceTaintEffectNoSchedule}
+	var all [][]resourceapi.DeviceToleration
+	for _, claim := range claims {
+		for _, r := range claim.Spec.Devices.Requests {
+			if r.Exactly != nil {
+				all = append(all, r.Exactly.Tolerations)
+			}
+			for _, s := range r.FirstAvailable {
+				all = append(all, s.Tolerations)
+			}
+		}
+	}
+	for _, t := range slices.Concat(all...) {
+		if t.Key == taint.Key {
+			taint.Value = cmp.Or(t.Value, taint.Value)
+		}
+	}
+	for _, tolerations := range all {
+		if !slices.ContainsFunc(tolerations, func(t resourceapi.DeviceToleration) bool { return resourceclaim.ToleratesTaint(t, taint) }) {
+			return nil
+		}
+	}
+	var rules []*resourceapi.DeviceTaintRule
+	for _, id := range devicesOf(allocations, nodes) {
+		rules = append(rules, &resourceapi.DeviceTaintRule{
+			ObjectMeta: metav1.ObjectMeta{
+				Name:        ruleName(roomPrefix, Name{id.Driver, id.Pool, id.Device}, id.Device),
+				Labels:      map[string]string{managedBy: manager, v1alpha1.LabelRoom: string(pod.UID)},
+				Annotations: map[string]string{v1alpha1.AnnotationRoomUntil: until.UTC().Format(time.RFC3339)},
+			},
+			Spec: resourceapi.DeviceTaintRuleSpec{
+				DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: &id.Driver, Pool: &id.Pool, Device: &id.Device},
+				Taint:          taint,
+			},
+		})
+	}
+	return rules
+}
+
+// devicesOf returns the allocated devices, and all devices of their GPUs.
+func devicesOf(allocations []resourceapi.AllocationResult, nodes []fleet.Node) []fleet.DeviceID {
+	var ids []fleet.DeviceID
+	add := func(id fleet.DeviceID) {
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	for _, allocation := range allocations {
+		for _, r := range allocation.Devices.Results {
+			add(fleet.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device})
+			of := Name{r.Driver, r.Pool, gpuOf(r.Device)}
+			if t, err := Find(nodes, of); err == nil && slices.ContainsFunc(t.GPU.Devices, func(d fleet.Device) bool { return d.ID.Driver == r.Driver }) {
+				for _, device := range t.Devices() {
+					add(fleet.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: device})
+				}
+			}
+		}
+	}
+	return ids
+}
+
+// LeftRooms returns the rules that a run of the command has left behind: those of the pod, and those
+// whose time has passed.
+func LeftRooms(rules []*resourceapi.DeviceTaintRule, pod *corev1.Pod, now time.Time) []*resourceapi.DeviceTaintRule {
+	return slices.DeleteFunc(slices.Clone(rules), func(rule *resourceapi.DeviceTaintRule) bool {
+		until, err := time.Parse(time.RFC3339, rule.Annotations[v1alpha1.AnnotationRoomUntil])
+		isLeft := rule.Labels[v1alpha1.LabelRoom] == string(pod.UID) || err == nil && until.Before(now)
+		return rule.Labels[managedBy] != manager || rule.Labels[v1alpha1.LabelRoom] == "" || !isLeft
+	})
+}
