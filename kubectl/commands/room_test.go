@@ -327,7 +327,7 @@ func TestAnInterruptEndsTheRoom(t *testing.T) {
 		if want := "pod default/half has not ended: context canceled; pods that were evicted: default/half"; !strings.Contains(stderr.String(), want) || len(rulesOf(t, client)) > 0 {
 			t.Errorf("got %s, rules %v; want %s", stderr, rulesOf(t, client), want)
 		}
-		time.Sleep(2 * time.Minute) // until the timers have ended
+		time.Sleep(2 * time.Minute) //nolint:forbidigo // of the bubble: until the timers have ended
 	})
 }
 

@@ -260,7 +260,7 @@ func (r releases) of(h Holder) []*corev1.Pod {
 	}
 	users := slices.Clone(h.Pods)
 	for _, pod := range r.named[types.NamespacedName{Namespace: h.Claim.Namespace, Name: h.Claim.Name}] {
-		if !slices.Contains(users, pod) && !(Ends(pod) && pod.DeletionTimestamp == nil) {
+		if !slices.Contains(users, pod) && (!Ends(pod) || pod.DeletionTimestamp != nil) {
 			users = append(users, pod)
 		}
 	}
