@@ -174,8 +174,8 @@ unit-plain: need-cc-python
 	go -C dra-sanity test -count=1 $(TEST_FLAGS) -parallel 8 ./...
 
 .PHONY: simulate
-simulate: need-go-cc ## Lives of a simulated node until a promise breaks (LIVES=n, SEED=n, see docs/dev/simulation.md)
-	CGO_ENABLED=1 go test -count=1 $(TEST_FLAGS) -timeout 0 -run '^TestSimulation$$' ./pkg/agent -rapid.checks=$(or $(LIVES),100000000) -rapid.seed=$(or $(SEED),0)
+simulate: need-go-cc ## Lives of a simulated node until a promise breaks (LIVES=n, EVENTS=n in each, SEED=n, see docs/dev/simulation.md)
+	CGO_ENABLED=1 GOGC=400 EVENTS=$(EVENTS) go test -v -count=1 $(TEST_FLAGS) -timeout 0 -run '^TestSimulation$$' ./pkg/agent -rapid.checks=$(or $(LIVES),100000000) -rapid.seed=$(or $(SEED),0)
 
 .PHONY: unit-race
 unit-race: need-cc

@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/migconfig"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/procfs"
@@ -95,6 +96,8 @@ type Config struct {
 	network place.Network
 	// kernel shows the processes; empty is the machine's.
 	kernel procfs.Root
+	// disks wrap the disk of the records.
+	disks []func(store.FS) store.FS
 }
 
 // driverDir returns the driver's folder among the kubelet's plugins.

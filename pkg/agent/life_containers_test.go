@@ -99,10 +99,11 @@ func (s *life) reserve(c *livingClaim) {
 
 // run starts a container of the last pod of a prepared claim.
 func (s *life) run(which, how int) error {
-	if c := s.claim(which); c != nil && c.prepared {
-		return s.startContainer(c, how%2 == 0)
+	c, err := s.preparedClaim(which, how)
+	if c == nil || err != nil {
+		return err
 	}
-	return nil
+	return s.startContainer(c, how%2 == 0)
 }
 
 func (s *life) startContainer(c *livingClaim, computes bool) error {
@@ -128,9 +129,9 @@ func (s *life) startContainer(c *livingClaim, computes bool) error {
 
 // join lets another pod use a prepared claim, about which the node is not told.
 func (s *life) join(which, how int) error {
-	c := s.claim(which)
-	if c == nil || !c.prepared {
-		return nil
+	c, err := s.preparedClaim(which, how)
+	if c == nil || err != nil {
+		return err
 	}
 	s.reserve(c)
 	if _, err := s.n.client.ResourceV1().ResourceClaims("team").UpdateStatus(s.t.Context(), c.ResourceClaim, metav1.UpdateOptions{}); err != nil {
@@ -231,7 +232,7 @@ func (s *life) mayUse(name string) bool {
 // it, and that the node holds the claim of each.
 func (s *life) checkContainers(held []claim.Claim) error {
 	for i, a := range s.containers {
-		if !slices.ContainsFunc(held, func(h claim.Claim) bool { return h.UID == a.claim.UID && h.Phase == claim.Prepared }) {
+		if !slices.ContainsFunc(held, func(h claim.Claim) bool { return h.UID == a.claim.UID && s.isKept(h) }) {
 			return fmt.Errorf("process %d has %s %s, which the node does not hold", a.pid, a.claim.Name, a.claim.UID)
 		}
 		for _, b := range s.containers[:i] {

@@ -27,17 +27,39 @@ import (
 
 // claim returns one of the claims in the API, or nil.
 func (s *life) claim(which int) *livingClaim {
-	names := slices.Sorted(maps.Keys(s.claims))
-	if len(names) == 0 {
-		return nil
-	}
-	return s.claims[names[which%len(names)]]
+	return s.oneOf(which, func(*livingClaim) bool { return true })
 }
 
-func (s *life) create(which, how int) error { return s.createNamed(fmt.Sprintf("c%d", which), how) }
+// preparedClaim returns one of the claims that the kubelet has prepared. If there is none, it
+// creates and prepares one. It returns nil if the node cannot.
+func (s *life) preparedClaim(which, how int) (*livingClaim, error) {
+	isPrepared := func(c *livingClaim) bool { return c.prepared }
+	if c := s.oneOf(which, isPrepared); c != nil {
+		return c, nil
+	}
+	err := s.prepare(which, how)
+	return s.oneOf(which, isPrepared), err
+}
+
+func (s *life) oneOf(which int, is func(*livingClaim) bool) *livingClaim {
+	var all []*livingClaim
+	for _, name := range slices.Sorted(maps.Keys(s.claims)) {
+		if is(s.claims[name]) {
+			all = append(all, s.claims[name])
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all[which%len(all)]
+}
+
+func (s *life) create(which, how int) error {
+	return s.createNamed(fmt.Sprintf("c%d", which), requests()[(s.created+how)%len(requests())])
+}
 
 // createNamed creates a claim and allocates it, if the scheduler finds devices.
-func (s *life) createNamed(name string, how int) error {
+func (s *life) createNamed(name string, request resourceapi.DeviceClaim) error {
 	if s.claims[name] != nil {
 		return nil
 	}
@@ -46,7 +68,6 @@ func (s *life) createNamed(name string, how int) error {
 		pool.Slices = append(pool.Slices, resourceslice.Slice{Devices: slice.Spec.Devices, SharedCounters: slice.Spec.SharedCounters})
 	}
 	s.scheduler.Publish(resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{s.n.NodeName: pool}})
-	request := requests()[(s.created+how)%len(requests())]
 	results, err := s.scheduler.Allocate(s.t.Context(), name, request)
 	if errors.Is(err, allocatortest.ErrNoFit) {
 		return nil
@@ -101,7 +122,12 @@ func requests() []resourceapi.DeviceClaim {
 }
 
 // prepare prepares a claim as the kubelet does. The node refuses only what it cannot do now.
-func (s *life) prepare(which, _ int) error {
+func (s *life) prepare(which, how int) error {
+	if len(s.claims) == 0 {
+		if err := s.create(which, how); err != nil {
+			return err
+		}
+	}
 	if c := s.claim(which); c != nil {
 		return s.prepareIn(c)
 	}
@@ -125,7 +151,9 @@ func (s *life) prepareIn(claims ...*livingClaim) error {
 	ctx, cancel := context.WithTimeout(s.t.Context(), kubeletPatience)
 	defer cancel()
 	var objects []*resourceapi.ResourceClaim
+	prepared, unsure := map[*livingClaim]bool{}, map[*livingClaim]bool{}
 	for _, c := range claims {
+		prepared[c], unsure[c] = c.prepared, c.unsure
 		c.unsure = true
 		objects = append(objects, c.ResourceClaim)
 	}
@@ -140,10 +168,17 @@ func (s *life) prepareIn(claims ...*livingClaim) error {
 		}
 		s.note("prepare %s: %v", c.Name, err)
 		if err != nil {
-			if !s.mayRefuse() {
+			if !s.mayRefuse(c) {
 				return fmt.Errorf("%s is refused: %w", c.Name, err)
 			}
 			continue
+		}
+		if s.damaged[c.UID] && prepared[c] {
+			return fmt.Errorf("%s is prepared again without its record", c.Name)
+		}
+		delete(s.damaged, c.UID)
+		if s.isOnFaulty(c) && !prepared[c] && !unsure[c] {
+			return fmt.Errorf("%s gets a device of a GPU with a fault", c.Name)
 		}
 		var got []string
 		for _, d := range answer.Devices {
@@ -162,13 +197,15 @@ func (s *life) prepareIn(claims ...*livingClaim) error {
 	return nil
 }
 
-// mayRefuse reports whether the node may refuse claims now: something that it needs fails, or a
-// claim that was deleted may hold the devices.
-func (s *life) mayRefuse() bool { return s.fails() || len(s.forgotten) > 0 }
+// mayRefuse reports whether the node may refuse a claim now: something that it needs fails, a
+// claim that was deleted may hold the devices, a GPU has a fault, or the record was lost.
+func (s *life) mayRefuse(c *livingClaim) bool {
+	return s.fails() || len(s.forgotten) > 0 || s.isOnFaulty(c) || s.damaged[c.UID]
+}
 
 // fails reports whether something that the node needs fails.
 func (s *life) fails() bool {
-	return s.apiFails.Load() || s.supervisorFails.Load() || s.lost || time.Now().Before(s.slowUntil)
+	return s.apiFails.Load() || s.supervisorFails.Load() || s.disk.fails() || s.lost || time.Now().Before(s.slowUntil)
 }
 
 // loseAnswer prepares a claim, and the kubelet does not get the answer.
@@ -218,6 +255,7 @@ func (s *life) unprepare(which, _ int) error {
 		return nil
 	}
 	c.prepared, c.unsure = false, false
+	delete(s.damaged, c.UID)
 	return s.writeCheckpoint()
 }
 
@@ -259,13 +297,17 @@ func (s *life) force(which, _ int) error {
 	return s.remove(c)
 }
 
-// recreate deletes a claim by force and creates another of its name.
+// recreate deletes a claim by force and creates another of its name, also with the same request.
 func (s *life) recreate(which, how int) error {
 	c := s.claim(which)
 	if c == nil {
 		return nil
 	}
-	return errors.Join(s.force(which, how), s.createNamed(c.Name, how))
+	request := c.Spec.Devices
+	if how%2 == 0 {
+		request = requests()[how%len(requests())]
+	}
+	return errors.Join(s.force(which, how), s.createNamed(c.Name, request))
 }
 
 func (s *life) stop(int, int) error {
@@ -321,12 +363,26 @@ func (s *life) disturbSupervisor(_, how int) error {
 	return nil
 }
 
+// mend ends what keeps the node from its work.
+func (s *life) mend(int, int) error {
+	s.note("all works again")
+	s.apiFails.Store(false)
+	s.supervisorFails.Store(false)
+	if err := errors.Join(s.disturbDisk(0, 3), s.lose(0, 1)); err != nil || s.agent != nil {
+		return err
+	}
+	return s.start()
+}
+
 // lose makes a GPU go without a word, and all come back.
 func (s *life) lose(which, how int) error {
+	if !s.lost && how%3 != 0 {
+		return nil
+	}
 	s.disturbed = time.Now()
 	if s.lost = how%3 == 0; !s.lost {
 		s.note("every GPU answers")
-		s.slowUntil = time.Now().Add(scanTime)
+		s.endFaults()
 		return s.sim().ClearFaults()
 	}
 	view, err := s.sim().View()
@@ -354,6 +410,10 @@ func (s *life) cleanCDI(int, int) error {
 	s.disturbed = time.Now()
 	s.note("cleaned the CDI folder")
 	for _, name := range files.List(s.t, s.n.CDIDir) {
+		// Nothing else shows the devices of a claim whose record was lost.
+		if slices.ContainsFunc(slices.Collect(maps.Keys(s.damaged)), func(uid types.UID) bool { return strings.Contains(name, string(uid)) }) {
+			continue
+		}
 		if err := os.Remove(filepath.Join(s.n.CDIDir, name)); err != nil {
 			return err
 		}
@@ -372,11 +432,13 @@ func (s *life) reboot(_, how int) error {
 		return err
 	}
 	s.note("rebooted")
+	s.endFaults()
 	clear(s.supervisor.daemons)
 	for _, c := range s.claims {
 		c.unsure, c.prepared = c.unsure || c.prepared, false
 	}
 	if how%2 == 0 {
+		clear(s.damaged)
 		if err := s.cleanCDI(0, 0); err != nil {
 			return err
 		}
@@ -392,15 +454,24 @@ func (s *life) sim() *nvmlsim.Sim {
 	return sim
 }
 
-// offer changes what the node offers, by its label.
+// unknown is an offer that the node may not have recorded.
+const unknown = "unknown"
+
+// offer changes what the node offers, by its labels, and ends mistakes.
 func (s *life) offer(_, how int) error {
 	labels := map[string]string{}
-	if offers := []string{"", "share", "mig", "share.mig", "share.mig.timeslice"}; how >= 0 && how < len(offers) {
+	if offers := []string{"", "share", "mig", "share.mig.timeslice"}; how >= 0 && how < len(offers) {
 		labels[v1alpha1.LabelOffer] = offers[how]
 	}
+	if how == 4 || how == 5 {
+		labels[v1alpha1.LabelConfig] = []string{"halves", "slots"}[how-4]
+	}
 	s.note("labels %v", labels)
+	s.n.setConfigs(s.t, configs)
 	s.n.setLabels(s.t, labels)
-	s.relabeled = len(labels) > 0
+	if s.told = fmt.Sprint(labels); s.disk.fails() {
+		s.told = unknown
+	}
 	return nil
 }
 

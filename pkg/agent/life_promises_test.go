@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -32,15 +33,89 @@ func (s *life) check() error {
 	return errors.Join(s.checkPromises(held), s.checkTenants(held), s.checkContainers(held), s.checkMachine(held), s.checkOffer(held))
 }
 
-// checkOffer checks what a node without claims offers, a minute after the last change: no device
-// that is withdrawn, and without labels what it first did.
+// isKept reports whether the node holds the devices of a claim whose containers may run.
+func (s *life) isKept(h claim.Claim) bool {
+	return h.Phase == claim.Prepared || h.Phase == claim.Unrecorded && s.damaged[h.UID]
+}
+
+// checkOffer checks what a node publishes, a minute after the last change: what it did under the
+// same labels before, and no withdrawn device unless a claim holds it.
 func (s *life) checkOffer(held []claim.Claim) error {
-	if len(held) > 0 || len(s.claims) > 0 || s.fails() || time.Since(s.changed) <= time.Minute {
+	if err := errors.Join(s.checkTaints(), s.checkHeld(held)); err != nil {
+		return err
+	}
+	if len(held) > 0 || len(s.claims) > 0 || s.fails() || len(s.faulty)+len(s.cordoned) > 0 || s.told == unknown || time.Since(s.changed) <= time.Minute {
 		return nil
 	}
 	now := s.published()
-	if strings.Contains(now, v1alpha1.TaintWithdrawn) || !s.relabeled && now != s.fresh {
-		return fmt.Errorf("the node publishes\n%s\nwant\n%s", now, s.fresh)
+	if s.offers[s.told] == "" {
+		s.offers[s.told] = now
+	}
+	if want := s.offers[s.told]; strings.Contains(now, v1alpha1.TaintWithdrawn) || now != want {
+		return fmt.Errorf("with the labels %s the node publishes\n%s\nwant\n%s", s.told, now, want)
+	}
+	s.took["offer checked"]++
+	return nil
+}
+
+// checkHeld checks that the node publishes each device that a claim holds, and knows no other as
+// held. A minute after the last change it publishes, besides them, what it offers.
+func (s *life) checkHeld(held []claim.Claim) error {
+	if !s.answers() || s.disk.fails() || time.Since(s.marked) < soon {
+		return nil
+	}
+	devices := map[string]bool{}
+	for _, h := range held {
+		for _, d := range h.Devices {
+			devices[d.Name.String()] = true
+		}
+	}
+	known, published := map[string]bool{}, map[string]bool{}
+	for name := range s.agent.known.state.Snapshot().Claimed.Held {
+		known[name.String()] = true
+	}
+	for line := range strings.Lines(s.published()) {
+		published[strings.Fields(line)[0]] = true
+	}
+	if !maps.Equal(known, devices) {
+		return fmt.Errorf("claims hold %v, and the node knows %v", devices, known)
+	}
+	for name := range devices {
+		if !published[name] {
+			return fmt.Errorf("the node does not publish %s, which a claim holds", name)
+		}
+	}
+	if s.offers[s.told] == "" || s.fails() || time.Since(s.changed) <= time.Minute {
+		return nil
+	}
+	for line := range strings.Lines(s.offers[s.told]) {
+		devices[strings.Fields(line)[0]] = true
+	}
+	if !maps.Equal(devices, published) {
+		return fmt.Errorf("with the labels %s the node publishes %v, want %v", s.told, published, devices)
+	}
+	s.took["offer beside claims checked"]++
+	return nil
+}
+
+// checkTaints checks that exactly the devices of faulty and cordoned GPUs have these taints.
+func (s *life) checkTaints() error {
+	if !s.answers() || time.Since(s.marked) < soon {
+		return nil
+	}
+	for _, slice := range s.slices() {
+		for _, d := range slice.Spec.Devices {
+			name, err := kind.Parse(d.Name)
+			if err != nil {
+				return err
+			}
+			whole := kind.Whole(name.Address).String()
+			for key, want := range map[string]bool{v1alpha1.TaintUnhealthy: s.faulty[whole], v1alpha1.TaintCordoned: s.cordoned[whole]} {
+				if got := slices.ContainsFunc(d.Taints, func(taint resourceapi.DeviceTaint) bool { return taint.Key == key }); got != want {
+					return fmt.Errorf("%s has the taint %s: %t, want %t", d.Name, key, got, want)
+				}
+			}
+		}
 	}
 	return nil
 }
@@ -59,7 +134,7 @@ func (s *life) checkPromises(held []claim.Claim) error {
 			continue
 		}
 		at := slices.IndexFunc(held, func(h claim.Claim) bool { return h.UID == c.UID })
-		if at < 0 || held[at].Phase != claim.Prepared {
+		if at < 0 || !s.isKept(held[at]) {
 			return fmt.Errorf("the node does not hold %s, which the kubelet has prepared", name)
 		}
 		for _, spec := range []string{claimSpec, metadataSpec} {
@@ -108,7 +183,7 @@ func (s *life) checkMachine(held []claim.Claim) error {
 			if d.Name.IsPartition() {
 				want[fmt.Sprintf("%s %s@%d", d.Name.Address, d.Name.Profile, d.Name.Start)] = true
 			}
-			if d.Strategy() == v1alpha1.StrategyMPS {
+			if d.Strategy() == v1alpha1.StrategyMPS || h.Phase == claim.Unrecorded && d.ShareID != nil {
 				daemons[d.Name.MPSDaemon().String()] = true
 			}
 		}
@@ -138,22 +213,12 @@ func (s *life) checkMachine(held []claim.Claim) error {
 
 // calm ends all disturbances and claims, and checks that nothing of them is left.
 func (s *life) calm() error {
-	s.note("all disturbances end")
-	s.apiFails.Store(false)
-	s.supervisorFails.Store(false)
-	if err := s.lose(0, 1); err != nil {
+	clear(s.cordoned)
+	if err := errors.Join(s.mend(0, 0), s.repair(0, 1), s.annotate(v1alpha1.AnnotationCordoned, ""), s.offer(0, -1)); err != nil {
 		return err
-	}
-	if err := s.offer(0, -1); err != nil {
-		return err
-	}
-	if s.agent == nil {
-		if err := s.start(); err != nil {
-			return err
-		}
 	}
 	s.pass(repairTime + time.Minute)
-	if err := errors.Join(s.check(), s.kill(func(*container) bool { return true })); err != nil {
+	if err := errors.Join(s.check(), s.checkMetrics(), s.checkRestart(), s.kill(func(*container) bool { return true })); err != nil {
 		return err
 	}
 	for which := range claimNames {
@@ -165,10 +230,39 @@ func (s *life) calm() error {
 	if err := s.check(); err != nil {
 		return err
 	}
+	if err := s.readQuarantine(); err != nil {
+		return err
+	}
 	if left := append(s.n.left(s.t), files.List(s.t, s.n.CDIDir)...); len(left) > 0 {
 		return fmt.Errorf("files are left: %q", left)
 	}
 	return s.uninstall()
+}
+
+// checkMetrics checks that the metrics count the claims that the node holds.
+func (s *life) checkMetrics() error {
+	held, err := s.agent.claims.Held(s.t.Context())
+	if err != nil {
+		return err
+	}
+	_, metrics := get(s.t, s.agent.agent, "/metrics")
+	if want := fmt.Sprintf("gpu_dra_claims_held %d\n", len(held)); !strings.Contains(metrics, want) {
+		return fmt.Errorf("the metrics lack %s", want)
+	}
+	return nil
+}
+
+// checkRestart checks that an agent that is started again publishes the same after its first round.
+func (s *life) checkRestart() error {
+	before := s.published()
+	if err := s.restart(0, 0); err != nil {
+		return err
+	}
+	s.pass(s.n.ReconcileInterval + time.Minute)
+	if now := s.published(); now != before {
+		return fmt.Errorf("after a restart the node publishes\n%s\nwant\n%s", now, before)
+	}
+	return s.check()
 }
 
 // uninstall ends the last agent of a release, which leaves nothing.
@@ -182,6 +276,19 @@ func (s *life) uninstall() error {
 	left := append(files.List(s.t, s.n.KubeletPluginsDir), files.List(s.t, s.n.CDIDir)...)
 	if len(left) > 0 {
 		return fmt.Errorf("the driver leaves files: %q", left)
+	}
+	return nil
+}
+
+// readQuarantine removes damaged records after a look, as an administrator does.
+func (s *life) readQuarantine() error {
+	folder := filepath.Join(s.n.driverDir(), "agent/claims/quarantine")
+	names := files.List(s.t, folder)
+	s.took["file in quarantine"] += len(names)
+	for _, name := range names {
+		if err := os.Remove(filepath.Join(folder, name)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	ktesting "k8s.io/client-go/testing"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
@@ -27,6 +28,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin/kubelettest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/mpsv1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/procfs"
@@ -61,9 +63,19 @@ type life struct {
 	lost                      bool
 	// slowUntil is when each GPU answers, and the node has seen it.
 	slowUntil time.Time
-	// changed is when something last happened. relabeled is set while the node has labels.
-	changed   time.Time
-	relabeled bool
+	disk      disk
+	// changed is when something last happened, and marked when the taints of GPUs last changed.
+	changed, marked time.Time
+	// told is what the node was last told to offer, and offers the devices of each such offer. An
+	// offer that the node may not have understood is unknown.
+	told   string
+	offers map[string]string
+	// damaged are the claims whose record was lost.
+	damaged map[types.UID]bool
+	// faulty and cordoned are the GPUs of which the node was told, by the names of their devices.
+	faulty, cordoned map[string]bool
+	// took counts how often each kind of event took effect.
+	took map[string]int
 
 	// agent is the one that the kubelet calls; nil if none runs. started counts them.
 	agent   *living
@@ -76,8 +88,6 @@ type life struct {
 	// disturbed is when something last happened that keeps the node from all that it promises,
 	// until its next rounds.
 	disturbed time.Time
-	// fresh are the devices of the node without claims, as it first published them.
-	fresh string
 	// partitions are the possible ones of each GPU.
 	partitions map[gpu.PCIAddress]gpu.MIG
 	// containers are those that live, in the order in which they started. pods counts pods.
@@ -120,9 +130,14 @@ type livingClaim struct {
 	prepared, unsure bool
 }
 
-func newLife(t *testing.T, model string) *life {
+func newLife(t *testing.T, model string, took map[string]int) *life {
 	t.Helper()
-	s := &life{t: t, n: newNode(t), model: model, pipes: newPipes(), claims: map[string]*livingClaim{}, partitions: map[gpu.PCIAddress]gpu.MIG{}, disturbed: time.Now().Add(-24 * time.Hour)}
+	s := &life{
+		t: t, n: newNode(t), model: model, pipes: newPipes(), claims: map[string]*livingClaim{}, partitions: map[gpu.PCIAddress]gpu.MIG{},
+		disturbed: time.Now().Add(-24 * time.Hour), offers: map[string]string{}, damaged: map[types.UID]bool{}, faulty: map[string]bool{}, cordoned: map[string]bool{}, took: took,
+	}
+	s.n.disks = append(s.n.disks, func(fs store.FS) store.FS { return &failingDisk{fs, &s.disk} })
+	s.n.setConfigs(t, configs)
 	s.n.nameSlices(t)
 	s.n.installed(t)
 	// The agent's sockets for hooks would wait for the kernel; the name of this one is too long.
@@ -143,7 +158,8 @@ func newLife(t *testing.T, model string) *life {
 		t.Fatal(err)
 	}
 	s.pass(soon)
-	s.fresh = s.published()
+	s.told = fmt.Sprint(map[string]string{})
+	s.offers[s.told] = s.published()
 	for _, g := range s.agent.known.state.Snapshot().Node().GPUs {
 		s.partitions[g.Address] = g.MIG
 	}
@@ -223,6 +239,7 @@ func (s *life) pass(d time.Duration) {
 // start starts an agent, which the kubelet calls from then on.
 func (s *life) start() error {
 	s.started++
+	s.marked = time.Now()
 	c := *s.n.Config
 	c.PodUID = fmt.Sprintf("%08x-0000", s.started)
 	hw := open(s.t, &c, s.model, s.n.SimState)
@@ -265,7 +282,7 @@ func (s *life) published() string {
 	var lines []string
 	for _, slice := range s.slices() {
 		for _, d := range slice.Spec.Devices {
-			line := d.Name
+			line := fmt.Sprintf("%s shared=%t", d.Name, d.AllowMultipleAllocations != nil)
 			for _, taint := range d.Taints {
 				line += fmt.Sprintf(" %s=%s", taint.Key, taint.Value)
 			}

@@ -29,7 +29,7 @@ func open(t testing.TB, c *Config, model, folder string) *hardware {
 		t.Fatal(err)
 	}
 	if c.network != nil {
-		sim.PollEvents(time.Second)
+		sim.PollEvents(2 * time.Second)
 	}
 	options := []nvml.Option{nvml.OwnCgroup(ownCgroup())}
 	if c.MIG.AllowReset {

@@ -4,7 +4,9 @@ package agent
 
 import (
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,14 +15,35 @@ import (
 	"pgregory.net/rapid"
 )
 
+// eventsInALife returns the number of events in a life: of the variable EVENTS, or 40.
+func eventsInALife() int {
+	if n, err := strconv.Atoi(os.Getenv("EVENTS")); err == nil {
+		return n
+	}
+	return 40
+}
+
+// enoughEvents are events in which each kind takes effect.
+const enoughEvents = 10_000
+
 // TestSimulation lives the life of a node: what a machine draws happens in any order, on a clock
 // of its own, and after each step the promises of the driver hold. See docs/dev/simulation.md.
 func TestSimulation(t *testing.T) {
+	inALife, all, took := eventsInALife(), 0, map[string]int{}
+	defer func() {
+		t.Logf("%d events, of which took effect: %v", all, took)
+		for _, h := range happenings[1:] {
+			if all >= enoughEvents && took[h.name] == 0 {
+				t.Errorf("%s never took effect", h.name)
+			}
+		}
+	}()
 	rapid.Check(t, func(rt *rapid.T) {
 		model := rapid.SampledFrom([]string{"1-h200", "a30-bridge"}).Draw(rt, "model")
-		events := rapid.SliceOfN(rapid.Custom(drawEvent), 40, 40).Draw(rt, "events")
+		events := rapid.SliceOfN(rapid.Custom(drawEvent), inALife, inALife).Draw(rt, "events")
+		all += inALife
 		var broken error
-		synctest.Test(t, func(t *testing.T) { broken = simulate(t, model, events) })
+		synctest.Test(t, func(t *testing.T) { broken = simulate(t, model, events, took) })
 		if broken != nil {
 			rt.Fatal(broken)
 		}
@@ -41,48 +64,74 @@ func drawEvent(t *rapid.T) event {
 		choices = append(choices, slices.Repeat([]int{what}, h.often)...)
 	}
 	return event{
-		rapid.SampledFrom(choices).Draw(t, "what"),
-		rapid.IntRange(0, claimNames-1).Draw(t, "which"), rapid.IntRange(0, 7).Draw(t, "how"),
+		choices[drawBits(t, "what", 6)], rapid.IntRange(0, claimNames-1).Draw(t, "which"), drawBits(t, "how", 3),
 		rapid.SampledFrom([]time.Duration{soon, 0, 200 * time.Millisecond}).Draw(t, "pause"),
 	}
 }
 
-// happenings are the events. The first takes the place of events without which a failure is the
-// same. rapid draws those at the front more often than their share.
+// drawBits draws a number of some bits, each as often as any other. rapid prefers small numbers.
+func drawBits(t *rapid.T, label string, bits int) (n int) {
+	for _, bit := range rapid.SliceOfN(rapid.Bool(), bits, bits).Draw(t, label) {
+		n *= 2
+		if bit {
+			n++
+		}
+	}
+	return n
+}
+
+// happenings are the events, 64 with their repetitions. The first takes the place of events
+// without which a failure is the same.
 var happenings = []struct {
+	name  string
 	often int
 	do    func(s *life, which, how int) error
 }{
-	{1, func(*life, int, int) error { return nil }},
-	{6, (*life).create},
-	{6, (*life).prepare},
-	{3, (*life).prepareAll},
-	{4, (*life).finish},
-	{2, (*life).unprepare},
-	{1, (*life).run},
-	{1, (*life).join},
-	{2, (*life).exit},
-	{2, (*life).force},
-	{2, (*life).recreate},
-	{2, (*life).wait},
-	{1, (*life).loseAnswer},
-	{1, (*life).restart},
-	{1, (*life).update},
-	{1, (*life).stop},
-	{1, (*life).reboot},
-	{1, (*life).cleanCDI},
-	{1, (*life).offer},
-	{1, (*life).lose},
-	{1, (*life).slow},
-	{1, (*life).disturb},
-	{1, (*life).disturbSupervisor},
+	{"nothing", 1, func(*life, int, int) error { return nil }},
+	{"create", 9, (*life).create},
+	{"prepare", 6, (*life).prepare},
+	{"prepareAll", 3, (*life).prepareAll},
+	{"finish", 4, (*life).finish},
+	{"unprepare", 2, (*life).unprepare},
+	{"run", 1, (*life).run},
+	{"join", 2, (*life).join},
+	{"exit", 2, (*life).exit},
+	{"force", 2, (*life).force},
+	{"recreate", 3, (*life).recreate},
+	{"wait", 3, (*life).wait},
+	{"loseAnswer", 1, (*life).loseAnswer},
+	{"restart", 2, (*life).restart},
+	{"update", 1, (*life).update},
+	{"stop", 1, (*life).stop},
+	{"reboot", 1, (*life).reboot},
+	{"cleanCDI", 1, (*life).cleanCDI},
+	{"offer", 2, (*life).offer},
+	{"lose", 1, (*life).lose},
+	{"slow", 1, (*life).slow},
+	{"disturb", 1, (*life).disturb},
+	{"disturbSupervisor", 1, (*life).disturbSupervisor},
+	{"disturbDisk", 2, (*life).disturbDisk},
+	{"damage", 3, (*life).damage},
+	{"report", 2, (*life).report},
+	{"repair", 1, (*life).repair},
+	{"cordon", 1, (*life).cordon},
+	{"mistake", 1, (*life).mistake},
+	{"mend", 3, (*life).mend},
 }
 
-func simulate(t *testing.T, model string, events []event) (broken error) {
-	s := newLife(t, model)
+func simulate(t *testing.T, model string, events []event, took map[string]int) (broken error) {
+	s := newLife(t, model, took)
 	defer s.end()
+	defer func() {
+		took["record refused"] += int(s.disk.refused.Load())
+		took["record slow"] += int(s.disk.waited.Load())
+	}()
 	for i, e := range events {
+		before := len(s.story)
 		err := happenings[e.what].do(s, e.which, e.how)
+		if len(s.story) > before {
+			took[happenings[e.what].name]++
+		}
 		s.pass(e.pause)
 		if err == nil && e.pause == soon {
 			err = s.check()

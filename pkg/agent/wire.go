@@ -60,7 +60,7 @@ func openNode(ctx context.Context, c *Config, hw *hardware, client kubernetes.In
 	if err != nil {
 		return host{}, err
 	}
-	if h.home, err = home.Enter(ctx, c.driverDir(), func() { removeLeftovers(context.WithoutCancel(ctx), c) }); err != nil {
+	if h.home, err = home.Enter(ctx, c.driverDir(), func() { removeLeftovers(context.WithoutCancel(ctx), c) }, c.disks...); err != nil {
 		return host{}, err
 	}
 	defer func() {

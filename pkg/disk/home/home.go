@@ -71,7 +71,9 @@ func (h *Home) records() []records {
 // while the last agent removes it. The first agent that enters and the last one that
 // leaves call alone, and no other agent can enter during that call. It may remove
 // files that killed agents have left in other places.
-func Enter(ctx context.Context, driverDir string, alone func()) (*Home, error) {
+//
+// Each function of disks wraps the disk of the records, and may make it fail.
+func Enter(ctx context.Context, driverDir string, alone func(), disks ...func(store.FS) store.FS) (*Home, error) {
 	h := &Home{driverDir: driverDir, dir: filepath.Join(driverDir, name), alone: alone}
 	own, first, err := folder.Own(h.dir, mode)
 	if err != nil {
@@ -87,7 +89,11 @@ func Enter(ctx context.Context, driverDir string, alone func()) (*Home, error) {
 		return nil, fmt.Errorf("enter the agent's folder: %w", err)
 	}
 	for _, r := range h.records() {
-		if *r.store, err = store.Open(filepath.Join(h.dir, r.dir), r.fs); err != nil {
+		disk := r.fs
+		for _, wrap := range disks {
+			disk = wrap(disk)
+		}
+		if *r.store, err = store.Open(filepath.Join(h.dir, r.dir), disk); err != nil {
 			return nil, errors.Join(fmt.Errorf("enter the agent's folder: %w", err), h.Close())
 		}
 	}
