@@ -140,6 +140,7 @@ test-nightly: need-root-cc-cxx-python-chromium ## What judges the driver by othe
 	$(MAKE) --no-print-directory -k images $(TOOLS) || failed=yes; \
 	$(MAKE) --no-print-directory -k $(BUILT) judges test-gpu-node || failed=yes; \
 	$(MAKE) --no-print-directory simulate LIVES=1000 || failed=yes; \
+	go test -count=1 $(TEST_FLAGS) -timeout 0 -run '^TestRoomInRandomFleets$$' ./kubectl/fleet -room-fleets 10000 -room-seed $$RANDOM || failed=yes; \
 	$(MAKE) --no-print-directory $(BUILT) on-cluster TESTS="walkthrough nodes" || failed=yes; \
 	$(MAKE) --no-print-directory $(BUILT) e2e RUNTIME=cri-o || failed=yes; \
 	for release in 1.35 1.36; do $(MAKE) --no-print-directory $(BUILT) e2e KUBERNETES=$$release || failed=yes; done; \

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
@@ -112,7 +113,7 @@ func TestASelectorThatFailsEndsTheSchedulingOfTheClaim(t *testing.T) {
 
 func TestSelectorsOfOtherPartiesAreBounded(t *testing.T) {
 	w := fleettest.New(t, "a=t4 share")
-	names := w.Fleet().NewSearch(0).Names()
+	names := w.Fleet().NewSearch(time.Hour).Names()
 	for i := range 2100 {
 		expression := fmt.Sprintf("device.driver == 'd%d'", i)
 		names.Selectors(t.Context(), []string{expression})
