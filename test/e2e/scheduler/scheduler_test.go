@@ -69,6 +69,9 @@ func TestVerdictsAreTheDecisionsOfTheScheduler(t *testing.T) {
 			t.Errorf("%d claims of which the decision is %q", counts[outcome], outcome)
 		}
 	}
+	if *rounds >= 5 && counts["room is made"] == 0 {
+		t.Error("room is made for no claim")
+	}
 }
 
 // round is one random cluster.
@@ -77,6 +80,8 @@ type round struct {
 	client kubernetes.Interface
 	random *rand.Rand
 	counts map[string]int
+	// held are the names of the pods that have devices.
+	held []string
 }
 
 func pick[T any](r *round, all ...T) T { return all[r.random.IntN(len(all))] }
@@ -90,17 +95,16 @@ func (r *round) run() {
 	w := fleettest.New(r, nodes...)
 	r.create(w)
 	defer r.remove()
-	var held []string
 	for i := range 16 {
-		if len(held) > 0 && r.random.IntN(5) == 0 {
-			j := r.random.IntN(len(held))
-			r.removePod(held[j])
-			held = slices.Delete(held, j, j+1)
+		if len(r.held) > 0 && r.random.IntN(5) == 0 {
+			j := r.random.IntN(len(r.held))
+			r.removePod(r.held[j])
+			r.held = slices.Delete(r.held, j, j+1)
 			continue
 		}
 		name := fmt.Sprintf("pod-%d", i)
 		if r.decide(name, r.claim(name)) {
-			held = append(held, name)
+			r.held = append(r.held, name)
 		} else {
 			r.removePod(name)
 		}
@@ -161,9 +165,30 @@ func (r *round) decide(name string, claim *resourceapi.ResourceClaim) bool {
 		r.Errorf("%s: the scheduler: %s, and the verdicts: %+v", name, reason, verdicts)
 	case node == "":
 		r.counts["does not fit"]++
+		return r.makeRoom(name, pod, found, claim)
 	default:
 		r.counts["fits"]++
 		r.same(name, node, verdicts)
+	}
+	return node != ""
+}
+
+// makeRoom ends the pods whose end is proven to let the pod run. It reports whether the scheduler then
+// places the pod, which it must.
+func (r *round) makeRoom(name string, pod *corev1.Pod, found *fleet.Fleet, claim *resourceapi.ResourceClaim) bool {
+	room, err := found.NewSearch(0).Room(r.Context(), pod, fleet.RoomRules{AnyPriority: true}, claim)
+	must(r, err)
+	if !room.Found() {
+		return false
+	}
+	for _, victim := range room.Pods {
+		r.removePod(victim.Name)
+		r.held = slices.DeleteFunc(r.held, func(name string) bool { return name == victim.Name })
+	}
+	node, reason := r.decision(name, true)
+	r.counts["room is made"]++
+	if node == "" {
+		r.Errorf("%s: the scheduler: %s, after the end of pods that was to let it run on %s: %v", name, reason, room.Node, room.Pods)
 	}
 	return node != ""
 }

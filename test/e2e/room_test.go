@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// A pod of a high priority waits for a GPU whose memory a tenant of a low priority holds in shares. The
+// command names the pod to end, ends exactly it, and the waiting pod runs, not the next pod of the tenant.
+func TestRoomIsMadeForAPodOfAHigherPriority(t *testing.T) {
+	needsKubernetes(t, "1.37", "DeviceTaintRules")
+	nothingLeft(t)
+	apply(t, "", roomPriorities)
+	t.Cleanup(func() {
+		_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "priorityclass", "room-low", "room-high")
+		must(t, err)
+	})
+	low, high := namespaceFor(t, "room-low"), namespaceFor(t, "room-high")
+	apply(t, low, claim("seven", "count: 7", "")+pod("seven", "seven", ""))
+	ready(t, low, "seven")
+	apply(t, low, roomShares)
+	must(t, cluster.WaitCount(t.Context(), low, 3))
+	tolerant := strings.Replace(share("urgent", "45Gi", ""), "deviceClassName:", "tolerations: [{key: gpu.nvidia.com/room, operator: Equal, value: room-high}]\n        deviceClassName:", 1)
+	apply(t, high, tolerant+strings.Replace(pod("urgent", "urgent", ""), "spec:", "spec:\n  priorityClassName: room-high", 1))
+	if _, err := cluster.Unschedulable(t.Context(), high, "urgent"); err != nil {
+		t.Error(err)
+	}
+	out, err := cluster.GPU(t.Context(), "room", "urgent", "--namespace", high)
+	if err != nil || !strings.Contains(out, fmt.Sprintf("pod %s/urgent would run on node %s after the end of 1 pod\n  %s/shares-", high, cluster.NodeName, low)) {
+		t.Fatalf("room: %v\n%s", err, out)
+	}
+	waitExplained(t, high, "urgent", 2, "kubectl gpu room urgent --namespace "+high+" shows 1 pod whose end lets it run")
+	out, err = cluster.GPU(t.Context(), "room", "urgent", "--namespace", high, "--evict")
+	if err != nil || strings.Count(out, " evicted\n") != 1 || !strings.Contains(out, "taint gpu.nvidia.com/room\n") || !strings.Contains(out, fmt.Sprintf("pod %s/urgent has its node: %s", high, cluster.NodeName)) {
+		t.Fatalf("room --evict: %v\n%s", err, out)
+	}
+	t.Log(out)
+	ready(t, high, "urgent")
+	ready(t, low, "seven")
+	if rules, err := cluster.Kubectl(t.Context(), "get", "devicetaintrules", "--output", "name"); err != nil || strings.TrimSpace(rules) != "" {
+		t.Errorf("rules are left: %s, %v", rules, err)
+	}
+}
+
+const roomPriorities = `
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: room-low}
+value: -10
+---
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: room-high}
+value: 1000
+`
+
+// roomShares are two pods that share a GPU, and are created again.
+const roomShares = `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: share}
+spec:
+  spec:
+    devices:
+      requests:
+      - name: gpu
+        exactly: {deviceClassName: mps.nvidia.com, capacity: {requests: {memory: 30Gi}}}
+---
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata: {name: shares}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: shares}}
+  template:
+    metadata: {labels: {app: shares}}
+    spec:
+      priorityClassName: room-low
+      terminationGracePeriodSeconds: 1
+      resourceClaims: [{name: gpu, resourceClaimTemplateName: share}]
+      containers:
+      - name: main
+        image: localhost/gpu-dra-driver/gpu-probe:demo
+        imagePullPolicy: IfNotPresent
+        resources: {claims: [{name: gpu}]}
+`
