@@ -103,9 +103,16 @@ func (s *life) damage(which, how int) error {
 		return err
 	}
 	file := filepath.Join(s.n.driverDir(), "agent/claims", string(c.UID)+".record")
-	content, err := os.ReadFile(file)
-	if _, noSpec := os.Stat(filepath.Join(s.n.CDIDir, fmt.Sprintf(claimSpec, c.UID))); err != nil || noSpec != nil {
+	exists := func(path string) bool {
+		_, err := os.Stat(path)
+		return err == nil
+	}
+	if !exists(file) || !exists(filepath.Join(s.n.CDIDir, fmt.Sprintf(claimSpec, c.UID))) {
 		return nil
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return err
 	}
 	ways := []string{"is truncated", "is empty", "has another byte", "is gone"}
 	switch how % len(ways) {
