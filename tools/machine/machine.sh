@@ -30,7 +30,7 @@ compare)
   for _ in 0 1 2 3 4 5 6 7 8 9; do
     now=$(list)
     left=$(comm -13 "$2" - <<<"$now")
-    gone=$(comm -23 "$2" - <<<"$now" | grep -Ev '^process |gpu-dra-' || true)
+    gone=$(comm -23 "$2" - <<<"$now" | grep -Ev '^process |gpu-?dra-' || true)
     if [ -z "$left$gone" ]; then exit 0; fi
     sleep 1
   done
