@@ -109,7 +109,11 @@ func (m *Manager) checkPods(ctx context.Context, j *job, to absent, pods []types
 			process := "a process"
 			if pid != 0 {
 				process = fmt.Sprintf("process %d", pid)
-				m.endStub(ctx, to, pid, pod)
+				if to.stopped && m.options.Occupancy.EndStub != nil {
+					// A runtime that restarts forgets the process, and the kubelet kills what is left in the cgroup
+					// of a pod only after it has unprepared the pod's claims.
+					m.options.Occupancy.EndStub(ctx, pid, pod)
+				}
 			}
 			return plan.Refuse(
 				fmt.Errorf("devices %s: %w: %s of the claim's pod still lives, so the claim keeps them; see %s", j.Names(), gpu.ErrInUse, process, gpu.Page("docs/admin/operate.md#after-a-forced-deletion")),
@@ -117,22 +121,6 @@ func (m *Manager) checkPods(ctx context.Context, j *job, to absent, pods []types
 		}
 	}
 	return nil
-}
-
-// endStub ends a process of a pod that the kubelet has stopped, if the process only waits to start a
-// container. A runtime that restarts meanwhile forgets it. The kubelet kills what is left in the
-// cgroup of a pod only after it has unprepared the pod's claims, so nothing else would end it.
-func (m *Manager) endStub(ctx context.Context, to absent, pid int, pod types.UID) {
-	if !to.stopped || m.options.Occupancy.EndStub == nil {
-		return
-	}
-	log := klog.LoggerWithValues(klog.FromContext(ctx), "pid", pid, "podUID", pod)
-	switch ended, err := m.options.Occupancy.EndStub(pid, pod); {
-	case err != nil:
-		log.Error(err, "Cannot end a process of a stopped pod")
-	case ended:
-		log.Info("Ended a process that never started its container")
-	}
 }
 
 // checkNotComputing returns an error if the hardware lists a process on a device of the claim.

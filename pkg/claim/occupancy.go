@@ -48,9 +48,8 @@ type Occupancy struct {
 	// of a pod that it knows or has known: after an error the pod may live. pid is one of the
 	// processes, for messages, or 0. It is nil if this process does not see pods.
 	Lives func(pod types.UID) (pid int, lives bool, err error)
-	// EndStub kills a process of a pod if it is the runtime's and waits to start a container. ended
-	// reports whether it did. It may be nil.
-	EndStub func(pid int, pod types.UID) (ended bool, err error)
+	// EndStub kills a process of a pod if it is the runtime's and waits to start a container. It may be nil.
+	EndStub func(ctx context.Context, pid int, pod types.UID)
 	// KubeletPods returns the pods that use each claim on the node, by claim UID. The source is
 	// the kubelet, which knows them before it starts their containers. It may be nil.
 	KubeletPods func() (map[types.UID][]types.UID, error)

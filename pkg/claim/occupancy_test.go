@@ -84,14 +84,12 @@ func (o *occupants) lives(pod types.UID) (pid int, lives bool, err error) {
 	return pid, lives, o.livingErr
 }
 
-func (o *occupants) endStub(pid int, pod types.UID) (ended bool, err error) {
+func (o *occupants) endStub(_ context.Context, pid int, pod types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.stubs[pid] != pod {
-		return false, nil
+	if o.stubs[pid] == pod {
+		delete(o.living, string(pod))
 	}
-	delete(o.living, string(pod))
-	return true, nil
 }
 
 func (o *occupants) kubeletPods() (map[types.UID][]types.UID, error) {

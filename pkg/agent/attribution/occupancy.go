@@ -41,7 +41,14 @@ func Occupancy(ctx context.Context, driver hardware, client kubernetes.Interface
 		return o
 	}
 	o.Lives = consumers.Lives
-	o.EndStub = func(pid int, pod types.UID) (bool, error) { return consumers.Proc.EndStub(pid, string(pod)) }
+	o.EndStub = func(ctx context.Context, pid int, pod types.UID) {
+		logger := klog.FromContext(ctx).WithValues("pid", pid, "podUID", pod)
+		if ended, err := consumers.Proc.EndStub(pid, string(pod)); err != nil {
+			logger.Error(err, "Cannot end a process of a stopped pod")
+		} else if ended {
+			logger.Info("Ended a process that never started its container")
+		}
+	}
 	return o
 }
 
