@@ -69,9 +69,12 @@ func (o *options) evidence(ctx context.Context, v *view, q rows.Question) (rows.
 	if len(nodes) == 0 {
 		return all, nil
 	}
-	c, err := o.driverPods(ctx, v.client)
-	if err != nil {
-		return all, err
+	c := v.pods
+	if c == nil {
+		var err error
+		if c, err = o.driverPods(ctx, v.client); err != nil {
+			return all, err
+		}
 	}
 	all.Drivers, all.Uses = map[string]rows.DriverPods{}, rows.Uses{}
 	for _, node := range nodes {

@@ -196,9 +196,9 @@ func (d *dump) driver(ctx context.Context, v *view, namespaces []string) {
 	}
 	d.yaml("driver/pods.yaml", cleaned(v.Driver, pods, reduceDriverPod))
 	for _, pod := range pods {
+		statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 		for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 			d.logs(ctx, v.client, pod, container.Name, false)
-			statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 			if slices.ContainsFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == container.Name && s.RestartCount > 0 }) {
 				d.logs(ctx, v.client, pod, container.Name, true)
 			}

@@ -108,7 +108,7 @@ func FateOf(pod *corev1.Pod, o Options) (Fate, string) {
 	owner := metav1.GetControllerOf(pod)
 	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	switch daemon := owner != nil && owner.Kind == "DaemonSet"; {
-	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
+	case fleet.HasEnded(pod):
 		return Ends, "it has ended"
 	case mirror:
 		return Leave, "its node runs it from a file, so it cannot be evicted"

@@ -46,13 +46,13 @@ func (c *Cluster) notReady(pods []*corev1.Pod, code, meaning string) []Finding {
 	byNode := map[string]*corev1.Pod{}
 	for _, pod := range pods {
 		// In an update a node has two.
-		if known := byNode[pod.Spec.NodeName]; known == nil || !IsReady(known) {
+		if known := byNode[pod.Spec.NodeName]; known == nil || !fleet.IsReady(known) {
 			byNode[pod.Spec.NodeName] = pod
 		}
 	}
 	var findings []Finding
 	for _, node := range slices.Sorted(maps.Keys(byNode)) {
-		if pod := byNode[node]; !IsReady(pod) {
+		if pod := byNode[node]; !fleet.IsReady(pod) {
 			findings = append(findings, Finding{
 				Object: onNode(cmp.Or(node, "?")), Code: code, State: Problem, Found: fmt.Sprintf("pod %s is not ready%s: %s", pod.Name, c.since(NotReadySince(pod)), WhyNotReady(pod)), Meaning: meaning,
 				Remedy: fmt.Sprintf("run kubectl --namespace %s describe pod %s, and kubectl logs of it; /readyz of an agent lists the checks that fail", pod.Namespace, pod.Name),
@@ -82,13 +82,6 @@ func (c *Cluster) since(begin time.Time) string {
 
 // age returns a duration as kubectl prints ages.
 func age(d time.Duration) string { return duration.HumanDuration(max(d, 0)) }
-
-// IsReady reports whether the kubelet says that a pod is ready.
-func IsReady(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
-}
 
 // WhyNotReady returns a clause about a pod that is not ready.
 func WhyNotReady(pod *corev1.Pod) string {
@@ -166,7 +159,7 @@ func checkSlices(c *Cluster) []Finding {
 		}
 	}
 	for _, agent := range c.Agents {
-		if node := agent.Spec.NodeName; IsReady(agent) && !slices.Contains(published, node) {
+		if node := agent.Spec.NodeName; fleet.IsReady(agent) && !slices.Contains(published, node) {
 			findings = append(findings, Finding{
 				Object: onNode(node), Code: "node-without-devices", State: Problem, Found: "its agent is ready, and it publishes no devices", Meaning: "no claim gets a GPU of the node",
 				Remedy: fmt.Sprintf("load the NVIDIA driver on the node; if it is loaded, driver.root of the chart is wrong: kubectl --namespace %s logs %s names the folders that were searched", agent.Namespace, agent.Name),

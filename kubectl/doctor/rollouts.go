@@ -87,7 +87,7 @@ func (c *Cluster) rollout(set *appsv1.DaemonSet) []Finding {
 // returns "" if none is.
 func (c *Cluster) servedOnBy(set *appsv1.DaemonSet, stuck *corev1.Pod) string {
 	node := stuck.Spec.NodeName
-	if node == "" || !slices.ContainsFunc(c.podsOf(set), func(p *corev1.Pod) bool { return p.Spec.NodeName == node && IsReady(p) }) {
+	if node == "" || !slices.ContainsFunc(c.podsOf(set), func(p *corev1.Pod) bool { return p.Spec.NodeName == node && fleet.IsReady(p) }) {
 		return ""
 	}
 	return node
@@ -155,7 +155,7 @@ var notCreated = []string{"ErrImageNeverPull", "InvalidImageName", "ErrImagePull
 func (c *Cluster) notReadyOf(set *appsv1.DaemonSet) []string {
 	var names []string
 	for _, pod := range c.podsOf(set) {
-		if !IsReady(pod) {
+		if !fleet.IsReady(pod) {
 			names = append(names, pod.Name)
 		}
 	}

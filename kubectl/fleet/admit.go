@@ -119,7 +119,7 @@ func (f *Fleet) addPod(node string, pod *corev1.Pod) {
 
 // addRequested adds the resources of a pod, unless it has ended.
 func addRequested(sum corev1.ResourceList, pod *corev1.Pod) {
-	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	if HasEnded(pod) {
 		return
 	}
 	for name, amount := range requested(pod) {

@@ -66,10 +66,13 @@ func GroupOf(pod *corev1.Pod) string {
 	return ""
 }
 
-// Ends reports whether a pod has ended, or is being deleted.
-func Ends(pod *corev1.Pod) bool {
-	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+// HasEnded reports whether all containers of a pod have ended for good.
+func HasEnded(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
+
+// Ends reports whether a pod has ended, or is being deleted.
+func Ends(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil || HasEnded(pod) }
 
 // Started returns the time since which a pod has its node.
 func Started(pod *corev1.Pod) time.Time {
@@ -184,7 +187,7 @@ func (b budgets) of(pod *corev1.Pod) (_ *policyv1.PodDisruptionBudget, ok bool) 
 		}
 		own = pdb.PodDisruptionBudget
 	}
-	if own != nil && !isReady(pod) {
+	if own != nil && !IsReady(pod) {
 		if policy := own.Spec.UnhealthyPodEvictionPolicy; policy != nil && *policy == policyv1.AlwaysAllow {
 			return nil, true
 		}
@@ -195,7 +198,8 @@ func (b budgets) of(pod *corev1.Pod) (_ *policyv1.PodDisruptionBudget, ok bool) 
 	return own, true
 }
 
-func isReady(pod *corev1.Pod) bool {
+// IsReady reports whether the kubelet says that a pod is ready.
+func IsReady(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
@@ -260,7 +264,7 @@ func (r releases) of(h Holder) []*corev1.Pod {
 	}
 	users := slices.Clone(h.Pods)
 	for _, pod := range r.named[types.NamespacedName{Namespace: h.Claim.Namespace, Name: h.Claim.Name}] {
-		if !slices.Contains(users, pod) && (!Ends(pod) || pod.DeletionTimestamp != nil) {
+		if !slices.Contains(users, pod) && (!HasEnded(pod) || pod.DeletionTimestamp != nil) {
 			users = append(users, pod)
 		}
 	}

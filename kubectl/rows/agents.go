@@ -71,7 +71,7 @@ func selects(s *appsv1.DaemonSet, node *corev1.Node) bool {
 }
 
 func agentOf(pod *corev1.Pod) Agent {
-	return Agent{doctor.IsReady(pod), Reason{CodeAgentNotReady, known(metav1.NewTime(doctor.NotReadySince(pod)))}}
+	return Agent{fleet.IsReady(pod), Reason{CodeAgentNotReady, known(metav1.NewTime(doctor.NotReadySince(pod)))}}
 }
 
 // notReadySince reports whether a node is not ready. A node without the condition may be.

@@ -135,7 +135,7 @@ func (e *explaining) addDriverPod(node, program string, pods []*corev1.Pod, mean
 	}
 	pod := pods[0]
 	for _, other := range pods[1:] {
-		if doctor.IsReady(other) {
+		if fleet.IsReady(other) {
 			pod = other
 		}
 	}
@@ -143,7 +143,7 @@ func (e *explaining) addDriverPod(node, program string, pods []*corev1.Pod, mean
 	if pod.CreationTimestamp.IsZero() {
 		age = "unknown"
 	}
-	if doctor.IsReady(pod) {
+	if fleet.IsReady(pod) {
 		e.Facts = append(e.Facts, fmt.Sprintf("%s of node %s: pod %s is ready, age %s", program, node, pod.Name, age))
 		return
 	}
@@ -157,7 +157,7 @@ func (e *explaining) addAgentOfRunning(node string) {
 	if !known || e.addNodeNotReady(node) || driver.Unread != "" {
 		return
 	}
-	if !slices.ContainsFunc(driver.Agents, doctor.IsReady) {
+	if !slices.ContainsFunc(driver.Agents, fleet.IsReady) {
 		e.addUnknown(fmt.Sprintf("no agent is ready on node %s: the health of its GPUs is not watched, and this output may be old", node),
 			"the administrator finds the reason: kubectl gpu doctor "+node)
 	}
