@@ -76,7 +76,7 @@ func TestTheTableOfCommandsAndRoles(t *testing.T) {
 		for i, user := range commandUsers() {
 			t.Run(strings.ReplaceAll(row[0], "/", ".")+" as "+user.name, func(t *testing.T) {
 				status, out := runCommand(t, kubeconfigs[i], slices.Concat(strings.Fields(row[0]), map[string][]string{
-					"free": {"gpu.nvidia.com"}, "explain": {"waits"}, "topo": {world.nodeA},
+					"free": {"gpu.nvidia.com"}, "explain": {"waits"}, "room": {"waits"}, "topo": {world.nodeA},
 					"plan": {"--filename", "../../../demo/whole-gpu"},
 				}[row[0]]))
 				if got := cellOf(out); got != row[i+1] {
