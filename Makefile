@@ -220,11 +220,13 @@ E2E := go test -count=1 $(TEST_FLAGS) -timeout 3h -v ./test/e2e -bin $(abspath $
 # Kueue's module has its chart.
 KUEUE := $(BUILD)/kueue
 .PHONY: judges
-judges: need-root images $(BIN)/helm $(BIN)/foreign/built ## NVIDIA's DRA driver, compute domains and Kueue with simulated machines, on a real cluster
+judges: need-root images $(BIN)/helm $(BIN)/foreign/built ## NVIDIA's DRA driver, compute domains, Karpenter and Kueue with simulated machines, on a real cluster
 	$(say) "NVIDIA's programs on simulated machines"
 	go test -count=1 $(TEST_FLAGS) -v ./test/judges/foreign -bin $(abspath $(BIN))
 	$(say) "what Kueue charges for claims"
-	$(CLUSTER_ENV) go -C test/cluster/pins test -modfile kueue.mod -count=1 $(TEST_FLAGS) ./kueue
+	$(CLUSTER_ENV) go -C $(PINS) test -modfile kueue.mod -count=1 $(TEST_FLAGS) ./kueue
+	$(say) "which claims make Karpenter add a node"
+	$(CLUSTER_ENV) go -C $(PINS) test -modfile karpenter.mod -count=1 $(TEST_FLAGS) ./karpenter
 	$(say) "building Kueue into $(KUEUE)"
 	@mkdir -p $(KUEUE)
 	$(CLUSTER_ENV) go -C $(PINS) build -modfile kueue.mod -ldflags '-s -w' -o $(abspath $(KUEUE))/manager sigs.k8s.io/kueue/cmd/kueue

@@ -9,7 +9,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,6 +24,8 @@ import (
 	"sigs.k8s.io/kueue/pkg/dra"
 	"sigs.k8s.io/kueue/pkg/features"
 	"sigs.k8s.io/yaml"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/cluster/pins/published"
 )
 
 const (
@@ -33,7 +34,7 @@ const (
 )
 
 func TestKueueChargesMemoryForOurDevices(t *testing.T) {
-	slices, config := slicesOfEachModelAndOffer(t), configuration(t)
+	slices, config := published.Slices(t, root), configuration(t)
 	features.SetFeatureGateDuringTest(t, features.KueueDRAIntegrationConsumableCapacity, config.FeatureGates["KueueDRAIntegrationConsumableCapacity"])
 	mapper := mapperOf(t, config)
 	t.Run("each way to claim", func(t *testing.T) { testClaims(t, mapper, slices) })
@@ -259,35 +260,6 @@ func profile(name string) string {
 
 func selector(expression string) string {
 	return `selectors: [{cel: {expression: "` + expression + `"}}]`
-}
-
-// slicesOfEachModelAndOffer returns the golden slices of the catalog by name, which its own
-// test writes.
-func slicesOfEachModelAndOffer(t *testing.T) map[string][]resourceapi.ResourceSlice {
-	t.Helper()
-	folder := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "go", "-C", root, "test", "-count=1", "-run=^TestSlicesOfEachModelAndOffer$", "./pkg/catalog")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=1", "WRITE_SLICES="+folder)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", cmd, err, out)
-	}
-	files, err := filepath.Glob(filepath.Join(folder, "*.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	slices := map[string][]resourceapi.ResourceSlice{}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var list resourceapi.ResourceSliceList
-		if err := yaml.Unmarshal(text, &list); err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
-		slices[strings.TrimSuffix(filepath.Base(file), ".json")] = list.Items
-	}
-	return slices
 }
 
 // find reads the first object of a kind in a manifest. A field that its type does not have

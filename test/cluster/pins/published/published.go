@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package published makes the ResourceSlices that the driver publishes, for tests of programs that read them.
+package published
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// Slices returns the slices of one node, by the name of their golden file in pkg/catalog/testdata. The root is
+// the folder of the repository.
+func Slices(t testing.TB, root string) map[string][]resourceapi.ResourceSlice {
+	t.Helper()
+	folder := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "go", "-C", root, "test", "-count=1", "-run=^TestSlicesOfEachModelAndOffer$", "./pkg/catalog")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1", "WRITE_SLICES="+folder)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatal(fmt.Errorf("%v: %w\n%s", cmd, err, out))
+	}
+	files, err := filepath.Glob(filepath.Join(folder, "*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices := map[string][]resourceapi.ResourceSlice{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list resourceapi.ResourceSliceList
+		if err := yaml.Unmarshal(text, &list); err != nil {
+			t.Fatal(fmt.Errorf("%s: %w", file, err))
+		}
+		slices[strings.TrimSuffix(filepath.Base(file), ".json")] = list.Items
+	}
+	return slices
+}
