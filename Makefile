@@ -44,8 +44,8 @@ image-programs: need-cc
 	@# go-nvml loads libnvidia-ml.so with dlopen and so needs cgo. Without gRPC's
 	@# traces the linker can drop unused methods, a third of the agent.
 	CGO_ENABLED=1 go build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gpu-kubelet-plugin ./cmd/gpu-memory-limit ./cmd/gpu-mps-supervisor
-	@# Static, because it runs on the host, and because each container with a share waits for it.
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gpu-memory-hook
+	@# Static, because the hook runs on the host, and because each container with a share waits for it.
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gpu-memory-hook ./cmd/gpu-room
 	$(MAKE) --no-print-directory -C simulator driver BIN=$(abspath $(BIN)/sim)
 	@# The hook runs on hosts with any C library or none, so it is static. It needs
 	@# cgo for the sake of one subcommand that opens NVML, which the linker warns

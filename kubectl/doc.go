@@ -5,6 +5,7 @@
 //
 //	commands   reads with the rights of the user, and prints
 //	  pages    the same for a browser
+//	  evict    ends pods, and keeps devices for a pod meanwhile; cmd/gpu-room does so by package roomer
 //	    rows   what commands print and pages show
 //	    cordon, doctor
 //	      fleet    holders, free devices and misses, by the scheduler's own allocator

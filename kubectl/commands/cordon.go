@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,12 +15,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/cordon"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/evict"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
-
-// requestsAtATime is the most requests of a command to the API server at a time.
-const requestsAtATime = 8
 
 func (o *options) newCordon() *cobra.Command {
 	var reason string
@@ -62,7 +59,7 @@ func (v *verb) cordon(ctx context.Context, t cordon.Target, existing []*resource
 		return nil
 	}
 	if len(c.Create) > 0 {
-		v.say("cordon %s: taint %s on %s", t, v1alpha1.TaintCordoned, rows.List(each(c.Create, deviceOf)))
+		v.say("cordon %s: taint %s on %s", t, v1alpha1.TaintCordoned, rows.List(each(c.Create, cordon.DeviceOf)))
 	}
 	if !v.dryRun {
 		if err := v.write(ctx, c); err != nil {
@@ -79,12 +76,10 @@ func (v *verb) setCordoned(ctx context.Context, of cordon.Name, cordoned bool) (
 	return v.annotate(ctx, of.Node, v1alpha1.AnnotationCordoned, func(old string) string { return cordon.Cordoned(old, of.GPU, cordoned) })
 }
 
-func deviceOf(rule *resourceapi.DeviceTaintRule) string { return *rule.Spec.DeviceSelector.Device }
-
 // write creates the rules of a cordon.
 func (v *verb) write(ctx context.Context, c cordon.Cordon) error {
 	rules := v.client.ResourceV1().DeviceTaintRules()
-	return requestEach(ctx, c.Create, func(ctx context.Context, rule *resourceapi.DeviceTaintRule) error {
+	return evict.ForEach(ctx, c.Create, func(ctx context.Context, rule *resourceapi.DeviceTaintRule) error {
 		_, err := rules.Create(ctx, rule, metav1.CreateOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
@@ -98,23 +93,13 @@ func (v *verb) write(ctx context.Context, c cordon.Cordon) error {
 	})
 }
 
-// requestEach sends a request for each rule. It returns the first error.
-func requestEach(ctx context.Context, rules []*resourceapi.DeviceTaintRule, request func(context.Context, *resourceapi.DeviceTaintRule) error) error {
-	requests, ctx := errgroup.WithContext(ctx)
-	requests.SetLimit(requestsAtATime)
-	for _, rule := range rules {
-		requests.Go(func() error { return request(ctx, rule) })
-	}
-	return requests.Wait()
-}
-
 // existing returns nil if another run of the command has created the rule meanwhile.
 func (v *verb) existing(ctx context.Context, rule *resourceapi.DeviceTaintRule, err error) error {
 	found, getErr := v.client.ResourceV1().DeviceTaintRules().Get(ctx, rule.Name, metav1.GetOptions{})
 	switch {
 	case getErr != nil:
 		return failed("get devicetaintrules.resource.k8s.io", getErr)
-	case len(cordon.Rules([]*resourceapi.DeviceTaintRule{found}, v.name)) > 0 && deviceOf(found) == deviceOf(rule):
+	case len(cordon.Rules([]*resourceapi.DeviceTaintRule{found}, v.name)) > 0 && cordon.DeviceOf(found) == cordon.DeviceOf(rule):
 		return nil
 	}
 	return fmt.Errorf("DeviceTaintRule %s: %w: another program wrote it: delete it, then run the command again", rule.Name, err)
@@ -151,12 +136,12 @@ func (o *options) newUncordon() *cobra.Command {
 
 func (v *verb) uncordon(ctx context.Context, t cordon.Target, rules []*resourceapi.DeviceTaintRule) error {
 	if len(rules) > 0 {
-		v.say("uncordon %s: remove the taint %s of %s", t, v1alpha1.TaintCordoned, rows.List(each(rules, deviceOf)))
+		v.say("uncordon %s: remove the taint %s of %s", t, v1alpha1.TaintCordoned, rows.List(each(rules, cordon.DeviceOf)))
 	}
 	if v.dryRun {
 		return nil
 	}
-	if err := requestEach(ctx, rules, func(ctx context.Context, rule *resourceapi.DeviceTaintRule) error {
+	if err := evict.ForEach(ctx, rules, func(ctx context.Context, rule *resourceapi.DeviceTaintRule) error {
 		err := v.client.ResourceV1().DeviceTaintRules().Delete(ctx, rule.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(rule.UID))})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return failed("delete devicetaintrules.resource.k8s.io", err)

@@ -22,6 +22,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/commands/internal/plain"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/lists"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -156,10 +157,10 @@ func selected[L runtime.Object](list func(context.Context, metav1.ListOptions) (
 
 func readPolicies(ctx context.Context, client kubernetes.Interface, c *doctor.Cluster) error {
 	admission := client.AdmissionregistrationV1()
-	if err := note(c, doctor.Policies, listInto(ctx, &c.Policies, selected(admission.ValidatingAdmissionPolicies().List))); err != nil {
+	if err := note(c, doctor.Policies, lists.Into(ctx, &c.Policies, selected(admission.ValidatingAdmissionPolicies().List))); err != nil {
 		return err
 	}
-	return note(c, doctor.Bindings, listInto(ctx, &c.Bindings, selected(admission.ValidatingAdmissionPolicyBindings().List)))
+	return note(c, doctor.Bindings, lists.Into(ctx, &c.Bindings, selected(admission.ValidatingAdmissionPolicyBindings().List)))
 }
 
 // readTemplates reads the claim templates of all namespaces.
@@ -167,7 +168,7 @@ func readTemplates(ctx context.Context, client kubernetes.Interface, c *doctor.C
 	if c.Unread[doctor.Slices] != "" {
 		return nil // the API server may not serve the group at all
 	}
-	return note(c, doctor.Templates, listInto(ctx, &c.Templates, lister(client.ResourceV1().ResourceClaimTemplates(metav1.NamespaceAll).List)))
+	return note(c, doctor.Templates, lists.Into(ctx, &c.Templates, lists.Of(client.ResourceV1().ResourceClaimTemplates(metav1.NamespaceAll).List)))
 }
 
 // ofNodes returns the findings on the nodes, and on objects that are not nodes; all without

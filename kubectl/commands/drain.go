@@ -4,30 +4,24 @@ package commands
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/cordon"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/evict"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
-
-// pollTime is the time between reads of pods and claims that end.
-const pollTime = time.Second
 
 // drain evicts the pods of a GPU.
 type drain struct {
@@ -154,6 +148,7 @@ func (d *drain) round(ctx context.Context, plan cordon.Drain) error {
 	if err := d.checkReplaced(plan); err != nil {
 		return err
 	}
+	requests := d.requests(d.gracePeriod)
 	tasks, taskCtx := errgroup.WithContext(ctx)
 	for _, p := range plan.Pods {
 		if p.Fate == cordon.Leave {
@@ -162,11 +157,11 @@ func (d *drain) round(ctx context.Context, plan cordon.Drain) error {
 		d.seen[p.UID] = true
 		tasks.Go(func() error {
 			if p.Fate == cordon.Evict {
-				if err := d.evict(taskCtx, p, false); err != nil {
+				if err := requests.Evict(taskCtx, p.Pod, false); err != nil {
 					return err
 				}
 			}
-			return d.waitForPod(taskCtx, p)
+			return requests.WaitForPod(taskCtx, p.Pod)
 		})
 	}
 	if err := tasks.Wait(); err != nil {
@@ -200,81 +195,10 @@ func (d *drain) checkReplaced(plan cordon.Drain) error {
 	return nil
 }
 
-// evict evicts a pod. It repeats the request while a PodDisruptionBudget refuses it. With tryOnly, the API
-// server only checks whether it would.
-func (d *drain) evict(ctx context.Context, p cordon.Pod, tryOnly bool) error {
-	options := &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID))}
-	if tryOnly {
-		options.DryRun = []string{metav1.DryRunAll}
-	}
-	if d.gracePeriod >= 0 {
-		options.GracePeriodSeconds = &d.gracePeriod
-	}
-	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, DeleteOptions: options}
-	pause := wait.Backoff{Duration: time.Second, Factor: 1.5, Steps: 100, Cap: 10 * time.Second}
-	for said := ""; ; {
-		err := d.client.PolicyV1().Evictions(p.Namespace).Evict(ctx, eviction)
-		switch {
-		case err == nil && tryOnly:
-			return nil
-		case err == nil:
-			d.say("pod %s evicted", p)
-			return nil
-		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone, and another may have its name
-			return nil
-		case ctx.Err() != nil:
-			return fmt.Errorf("pod %s is not evicted: %w", p, context.Cause(ctx))
-		case apierrors.IsTooManyRequests(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		default:
-			return fmt.Errorf("pod %s: %w", p, failed("create pods/eviction", err))
-		}
-		if why := messages(err); why != said {
-			said = why
-			d.say("pod %s waits: %s", p, why)
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("pod %s is not evicted: %s: %w", p, said, context.Cause(ctx))
-		case <-time.After(pause.Step()):
-		}
-	}
-}
-
-// messages returns the message of an API server's refusal with those of its causes.
-func messages(err error) string {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return err.Error()
-	}
-	all := []string{status.Status().Message}
-	if details := status.Status().Details; details != nil {
-		for _, cause := range details.Causes {
-			all = append(all, cause.Message)
-		}
-	}
-	return strings.Join(all, " ")
-}
-
-// waitForPod waits until the pod is gone, or has ended.
-func (d *drain) waitForPod(ctx context.Context, p cordon.Pod) error {
-	err := until(ctx, func() (bool, error) {
-		pod, err := d.client.CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
-		if err != nil {
-			return apierrors.IsNotFound(err), failed("get pods", err)
-		}
-		return pod.UID != p.UID || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed, nil
-	})
-	if err != nil {
-		return fmt.Errorf("pod %s has not ended: %w", p, err)
-	}
-	d.say("pod %s has ended", p)
-	return nil
-}
-
 // waitForClaim waits until the claim has released the GPU, or a pod has taken it again.
 func (d *drain) waitForClaim(ctx context.Context, claim *resourceapi.ResourceClaim) error {
 	name := cordon.ClaimName(claim)
-	err := until(ctx, func() (bool, error) {
+	err := evict.Until(ctx, func() (bool, error) {
 		now, err := d.client.ResourceV1().ResourceClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
 		if err != nil {
 			return apierrors.IsNotFound(err), failed("get resourceclaims.resource.k8s.io", err)
@@ -295,19 +219,4 @@ func (d *drain) hasNewPod(claim *resourceapi.ResourceClaim) bool {
 		}
 	}
 	return false
-}
-
-// until polls done until it returns true, or an error, or until ctx expires.
-func until(ctx context.Context, done func() (bool, error)) error {
-	err := wait.PollUntilContextCancel(ctx, pollTime, true, func(context.Context) (bool, error) {
-		ok, err := done()
-		if ok {
-			return true, nil
-		}
-		return false, err
-	})
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
 }

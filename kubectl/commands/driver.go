@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/lists"
 )
 
 // driverPods reads the policies of the chart, and by them the pods of the driver.
@@ -62,7 +63,7 @@ func (o *options) driverNamespaces(c *doctor.Cluster) []string {
 // are of another driver.
 func readNamespace(ctx context.Context, client kubernetes.Interface, c *doctor.Cluster, namespace string) error {
 	var sets []*appsv1.DaemonSet
-	if err := listInto(ctx, &sets, selected(client.AppsV1().DaemonSets(namespace).List)); err != nil {
+	if err := lists.Into(ctx, &sets, selected(client.AppsV1().DaemonSets(namespace).List)); err != nil {
 		return noteIn(c, doctor.DaemonSets, namespace, err)
 	}
 	isOurs := func(set *appsv1.DaemonSet) bool {
@@ -72,7 +73,7 @@ func readNamespace(ctx context.Context, client kubernetes.Interface, c *doctor.C
 		return nil
 	}
 	var pods []*corev1.Pod
-	if err := listInto(ctx, &pods, selected(client.CoreV1().Pods(namespace).List)); err != nil {
+	if err := lists.Into(ctx, &pods, selected(client.CoreV1().Pods(namespace).List)); err != nil {
 		return noteIn(c, doctor.DriverPods, namespace, err)
 	}
 	c.DaemonSets = append(c.DaemonSets, sets...)

@@ -12,12 +12,12 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/lists"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -29,12 +29,12 @@ import (
 func readObjects(ctx context.Context, client kubernetes.Interface, namespace string, required ...doctor.List) (objects fleet.Objects, refused map[doctor.List]string, err error) {
 	core, devices := client.CoreV1(), client.ResourceV1()
 	r := listing{namespace: namespace, required: required, refused: map[doctor.List]string{}}
-	readList(ctx, &r, doctor.Nodes, &objects.Nodes, lister(core.Nodes().List), nil)
-	readList(ctx, &r, doctor.Pods, &objects.Pods, lister(core.Pods(metav1.NamespaceAll).List), lister(core.Pods(namespace).List))
-	readList(ctx, &r, doctor.Claims, &objects.Claims, lister(devices.ResourceClaims(metav1.NamespaceAll).List), lister(devices.ResourceClaims(namespace).List))
-	readList(ctx, &r, doctor.Slices, &objects.Slices, lister(devices.ResourceSlices().List), nil)
-	readList(ctx, &r, doctor.Classes, &objects.Classes, lister(devices.DeviceClasses().List), nil)
-	readList(ctx, &r, doctor.Rules, &objects.TaintRules, lister(devices.DeviceTaintRules().List), nil)
+	readList(ctx, &r, doctor.Nodes, &objects.Nodes, lists.Of(core.Nodes().List), nil)
+	readList(ctx, &r, doctor.Pods, &objects.Pods, lists.Of(core.Pods(metav1.NamespaceAll).List), lists.Of(core.Pods(namespace).List))
+	readList(ctx, &r, doctor.Claims, &objects.Claims, lists.Of(devices.ResourceClaims(metav1.NamespaceAll).List), lists.Of(devices.ResourceClaims(namespace).List))
+	readList(ctx, &r, doctor.Slices, &objects.Slices, lists.Of(devices.ResourceSlices().List), nil)
+	readList(ctx, &r, doctor.Classes, &objects.Classes, lists.Of(devices.DeviceClasses().List), nil)
+	readList(ctx, &r, doctor.Rules, &objects.TaintRules, lists.Of(devices.DeviceTaintRules().List), nil)
 	r.running.Wait()
 	slices.SortFunc(r.failures, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
 	return objects, r.refused, errors.Join(r.failures...)
@@ -55,12 +55,12 @@ type listing struct {
 // not read all; nil for objects without a namespace.
 func readList[T any](ctx context.Context, r *listing, name doctor.List, to *[]T, all, own pager.ListPageFunc) {
 	r.running.Go(func() {
-		err := listInto(ctx, to, all)
+		err := lists.Into(ctx, to, all)
 		sentence := ""
 		if apierrors.IsForbidden(err) {
 			sentence = fmt.Sprintf("You have no right to list %s: ask an administrator for the ClusterRole %s.", name, roleFor(name))
 			if own != nil {
-				if err = listInto(ctx, to, own); err == nil {
+				if err = lists.Into(ctx, to, own); err == nil {
 					sentence = fmt.Sprintf("You have no right to list %s of all namespaces, only of %s: devices that seem free may be in use. Ask an administrator for the ClusterRole %s.", name, r.namespace, roleFor(name))
 				}
 			}
@@ -99,20 +99,4 @@ func ReadFleet(ctx context.Context, client kubernetes.Interface, driver string) 
 		return nil, err
 	}
 	return rows.New(objects, driver, nil).Fleet, nil
-}
-
-// lister returns the list function of a client for the pager.
-func lister[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) pager.ListPageFunc {
-	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) }
-}
-
-// listInto lists objects page by page, and replaces those in to.
-func listInto[T any](ctx context.Context, to *[]T, list pager.ListPageFunc) error {
-	*to = nil
-	return pager.New(list).EachListItem(ctx, metav1.ListOptions{ResourceVersion: "0"}, func(o runtime.Object) error {
-		if item, ok := o.(T); ok {
-			*to = append(*to, item)
-		}
-		return nil
-	})
 }

@@ -5,7 +5,6 @@ package commands
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -17,7 +16,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -25,7 +23,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/cordon"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/evict"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/lists"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -117,7 +117,7 @@ func (r *room) run(ctx context.Context, name string) error {
 		return err
 	}
 	if left := cordon.LeftRooms(cluster.Objects.TaintRules, pod, time.Now()); r.evicts && !r.dryRun && len(left) > 0 {
-		if err := r.remove(ctx, left); err != nil {
+		if err := r.requests(-1).Remove(ctx, left); err != nil {
 			return err
 		}
 		r.say("removed what an earlier run had left (DeviceTaintRules: %d)", len(left))
@@ -166,7 +166,7 @@ func (r *room) print(answer rows.Room) error {
 // readBudgets reads the PodDisruptionBudgets of the cluster.
 func readBudgets(ctx context.Context, client kubernetes.Interface) ([]*policyv1.PodDisruptionBudget, error) {
 	var all []*policyv1.PodDisruptionBudget
-	if err := listInto(ctx, &all, lister(client.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List)); err != nil {
+	if err := lists.Into(ctx, &all, lists.Of(client.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List)); err != nil {
 		return nil, failed("list poddisruptionbudgets", err)
 	}
 	return all, nil
@@ -207,7 +207,7 @@ func (r *room) planned(ctx context.Context, c *rows.Cluster) (*corev1.Pod, []*re
 // setPriority sets the priority of a pod as the API server does.
 func (r *room) setPriority(ctx context.Context, pod *corev1.Pod) error {
 	var classes []*schedulingv1.PriorityClass
-	if err := listInto(ctx, &classes, lister(r.client.SchedulingV1().PriorityClasses().List)); err != nil {
+	if err := lists.Into(ctx, &classes, lists.Of(r.client.SchedulingV1().PriorityClasses().List)); err != nil {
 		return failed("list priorityclasses.scheduling.k8s.io", err)
 	}
 	i := slices.IndexFunc(classes, func(c *schedulingv1.PriorityClass) bool {
@@ -224,16 +224,13 @@ func (r *room) setPriority(ctx context.Context, pod *corev1.Pod) error {
 }
 
 // make evicts the pods of the answer, and waits until the pod has its node.
-func (r *room) make(ctx context.Context, c *rows.Cluster, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, answer rows.Room) (err error) {
+func (r *room) make(ctx context.Context, c *rows.Cluster, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, answer rows.Room) error {
 	found := answer.Found()
-	d := &drain{verb: r.verb, gracePeriod: -1}
-	var pods []cordon.Pod
 	var refused []string
 	for _, p := range found.Pods {
 		if fate, why := cordon.FateOf(p, r.Options); fate == cordon.Refuse {
 			refused = append(refused, withReason(cordon.Pod{Pod: p, Reason: why}))
 		}
-		pods = append(pods, cordon.Pod{Pod: p, Fate: cordon.Evict})
 	}
 	subject := fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name)
 	if len(refused) > 0 {
@@ -245,149 +242,16 @@ func (r *room) make(ctx context.Context, c *rows.Cluster, pod *corev1.Pod, claim
 			r.say("  %s", line)
 		}
 	}
-	open := slices.DeleteFunc(slices.Clone(claims), func(c *resourceapi.ResourceClaim) bool { return c.Status.Allocation != nil })
-	kept := cordon.NewRoom(pod, open, found.Allocations, c.Nodes(), time.Now().Add(r.timeout))
+	kept := cordon.NewRoom(cordon.Command, pod, claims, found.Allocations, c.Nodes(), time.Now().Add(r.timeout))
 	if len(kept) == 0 {
 		r.say("the devices are not kept for %s, whose claims do not tolerate the taint %s: it gets them first only if its priority is the highest of all pods that wait", subject, v1alpha1.TaintRoom)
 	} else {
-		r.say("keep %s of node %s for %s: taint %s", rows.List(each(kept, deviceOf)), answer.Node, subject, v1alpha1.TaintRoom)
+		r.say("keep %s of node %s for %s: taint %s", rows.List(each(kept, cordon.DeviceOf)), answer.Node, subject, v1alpha1.TaintRoom)
 	}
 	if r.dryRun {
 		return nil
 	}
-	defer func() {
-		// An interrupt ends the room, too.
-		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-		defer cancel()
-		err = errors.Join(err, r.remove(cleanup, kept))
-	}()
 	limited, cancel := context.WithTimeoutCause(ctx, r.timeout, fmt.Errorf("%w after %s (--timeout)", gpu.ErrTimeout, r.timeout))
 	defer cancel()
-	ended, err := r.evictAll(limited, d, pods, kept)
-	if err == nil {
-		err = r.waitForNode(limited, d, pod, found, pods)
-	}
-	switch {
-	case err != nil && len(ended) > 0:
-		return fmt.Errorf("room for %s: %w; pods that were evicted: %s", subject, err, rows.List(ended))
-	case err != nil:
-		return fmt.Errorf("room for %s: no pod was evicted: %w", subject, err)
-	}
-	return nil
-}
-
-// evictAll keeps the devices, and evicts the pods. It begins when the API server would evict each of them. It
-// returns the evicted pods, also with an error.
-func (r *room) evictAll(ctx context.Context, d *drain, pods []cordon.Pod, kept []*resourceapi.DeviceTaintRule) (ended []string, err error) {
-	if err := r.create(ctx, kept); err != nil {
-		return nil, err
-	}
-	for _, p := range pods {
-		if err := d.evict(ctx, p, true); err != nil {
-			return nil, err
-		}
-	}
-	for _, p := range pods {
-		if err := d.evict(ctx, p, false); err != nil {
-			return ended, err
-		}
-		ended = append(ended, p.String())
-	}
-	return ended, nil
-}
-
-// create creates the rules that keep devices. A room for another pod can have one of them.
-func (r *room) create(ctx context.Context, kept []*resourceapi.DeviceTaintRule) error {
-	return requestEach(ctx, kept, func(ctx context.Context, rule *resourceapi.DeviceTaintRule) error {
-		_, err := r.client.ResourceV1().DeviceTaintRules().Create(ctx, rule, metav1.CreateOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			r.say("the API server does not serve DeviceTaintRules, so device %s is not kept", deviceOf(rule))
-			return nil
-		case apierrors.IsAlreadyExists(err):
-			return fmt.Errorf("device %s: %w: it is kept for another pod: %w", deviceOf(rule), gpu.ErrInUse, err)
-		case err != nil:
-			return failed("create devicetaintrules.resource.k8s.io", err)
-		}
-		return nil
-	})
-}
-
-// remove removes rules that keep devices. It leaves those of another room.
-func (r *room) remove(ctx context.Context, kept []*resourceapi.DeviceTaintRule) error {
-	rules := r.client.ResourceV1().DeviceTaintRules()
-	return requestEach(ctx, kept, func(ctx context.Context, rule *resourceapi.DeviceTaintRule) error {
-		now, err := rules.Get(ctx, rule.Name, metav1.GetOptions{})
-		if err == nil && now.Labels[v1alpha1.LabelRoom] == rule.Labels[v1alpha1.LabelRoom] {
-			err = rules.Delete(ctx, rule.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(now.UID))})
-		}
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("DeviceTaintRule %s stays: %w", rule.Name, failed("delete devicetaintrules.resource.k8s.io", err))
-		}
-		return nil
-	})
-}
-
-// waitForNode waits until the pods and their claims are gone and the waiting pod has a node.
-func (r *room) waitForNode(ctx context.Context, d *drain, pod *corev1.Pod, found fleet.Room, pods []cordon.Pod) error {
-	for _, p := range found.Ending {
-		pods = append(pods, cordon.Pod{Pod: p, Fate: cordon.Ends})
-	}
-	for _, p := range pods {
-		if err := d.waitForPod(ctx, p); err != nil {
-			return err
-		}
-	}
-	r.nominate(ctx, pod, found.Node)
-	held, said := len(found.Released), ""
-	err := until(ctx, func() (bool, error) {
-		now, err := r.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
-		switch {
-		case err != nil:
-			return false, failed("get pods", err)
-		case now.UID != pod.UID || fleet.Ends(now):
-			return false, fmt.Errorf("%w: the pod has ended or was replaced", gpu.ErrNotFound)
-		case now.Spec.NodeName != "":
-			r.say("pod %s/%s has its node: %s", pod.Namespace, pod.Name, now.Spec.NodeName)
-			return true, nil
-		}
-		if held > 0 {
-			if held, err = r.held(ctx, found.Released); err != nil {
-				return false, err
-			}
-		}
-		said = "its devices are free, and the scheduler has not placed it"
-		if held > 0 {
-			said = fmt.Sprintf("%s not released yet", fleet.NumberVerb(held, "claim", "is", "are"))
-		}
-		return false, nil
-	})
-	if err != nil && said != "" {
-		return fmt.Errorf("%s: %w", said, err)
-	}
-	return err
-}
-
-// held returns the number of claims that still have an allocation.
-func (r *room) held(ctx context.Context, claims []*resourceapi.ResourceClaim) (n int, err error) {
-	for _, claim := range claims {
-		now, err := r.client.ResourceV1().ResourceClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-		case err != nil:
-			return n, failed("get resourceclaims.resource.k8s.io", err)
-		case now.UID == claim.UID && now.Status.Allocation != nil:
-			n++
-		}
-	}
-	return n, nil
-}
-
-// nominate has the scheduler try the node first, and count the pod's cpu and memory there for pods of the
-// same or a lower priority. The pod gets its devices without that, too.
-func (r *room) nominate(ctx context.Context, pod *corev1.Pod, node string) {
-	patch := fmt.Sprintf(`{"metadata":{"uid":%q},"status":{"nominatedNodeName":%q}}`, pod.UID, node)
-	if _, err := r.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err == nil {
-		r.say("node %s is nominated for pod %s/%s", node, pod.Namespace, pod.Name)
-	}
+	return r.requests(-1).MakeRoom(limited, evict.Room{Pod: pod, Found: found, Kept: kept})
 }

@@ -26,6 +26,7 @@ import (
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/commands/internal/plain"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/lists"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 )
 
@@ -205,7 +206,7 @@ func (d *dump) driver(ctx context.Context, v *view, namespaces []string) {
 		}
 	}
 	for _, namespace := range namespaces {
-		addList(ctx, d, "events", namespace, lister(v.client.CoreV1().Events(namespace).List), v.Driver, keepAll[corev1.Event])
+		addList(ctx, d, "events", namespace, lists.Of(v.client.CoreV1().Events(namespace).List), v.Driver, keepAll[corev1.Event])
 		addList(ctx, d, "configmaps", namespace, selected(v.client.CoreV1().ConfigMaps(namespace).List), v.Driver, reduceConfigMap)
 	}
 }
@@ -213,7 +214,7 @@ func (d *dump) driver(ctx context.Context, v *view, namespaces []string) {
 // addList writes the objects of a namespace.
 func addList[T any, P object[T]](ctx context.Context, d *dump, kind, namespace string, list pager.ListPageFunc, driver string, reduce func(P)) {
 	var all []P
-	err := listInto(ctx, &all, list)
+	err := lists.Into(ctx, &all, list)
 	d.problem("list the "+kind+" of namespace "+namespace, err)
 	if err == nil {
 		d.yaml("driver/"+kind+"-"+namespace+".yaml", cleaned(driver, all, reduce))

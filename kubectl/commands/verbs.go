@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/commands/internal/plain"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/cordon"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/evict"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -86,6 +87,11 @@ func (v *verb) objects(ctx context.Context, lists ...doctor.List) (fleet.Objects
 		return objects, missing("list "+strings.Join(refused, " and "), nil)
 	}
 	return objects, err
+}
+
+// requests sends requests, with the seconds for each pod to end; negative for the pod's own time.
+func (v *verb) requests(gracePeriod int64) evict.Requests {
+	return evict.Requests{Client: v.client, Say: v.say, Failed: failed, GracePeriod: gracePeriod}
 }
 
 // find reads the lists, and returns the GPU with the objects.

@@ -12,5 +12,5 @@
 // annotation of the node names the GPU, and its agent taints all devices of it. The rules work
 // also while no agent runs.
 //
-// The package is pure: package commands reads and writes the objects.
+// The package is pure: the packages commands and evict read and write the objects.
 package cordon

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -19,12 +20,26 @@ import (
 // roomPrefix begins the names of rules that keep devices for a pod.
 const roomPrefix = "gpu-room"
 
+// Maker is the program that makes a room.
+type Maker string
+
+const (
+	// Command is kubectl gpu.
+	Command Maker = manager
+	// Controller is the controller that makes room. One runs at a time.
+	Controller Maker = "gpu-room"
+)
+
 // NewRoom returns the rules that keep the allocated devices for a pod, and all devices of their GPUs. It
 // returns none if a request of its claims does not tolerate the taint: the pod could not get them either.
-func NewRoom(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, allocations []resourceapi.AllocationResult, nodes []fleet.Node, until time.Time) []*resourceapi.DeviceTaintRule {
+// A claim with an allocation needs no toleration.
+func NewRoom(by Maker, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, allocations []resourceapi.AllocationResult, nodes []fleet.Node, until time.Time) []*resourceapi.DeviceTaintRule {
 	taint := resourceapi.DeviceTaint{Key: v1alpha1.TaintRoom, Value: string(pod.UID), Effect: resourceapi.DeviceTaintEffectNoSchedule}
 	var all [][]resourceapi.DeviceToleration
 	for _, claim := range claims {
+		if claim.Status.Allocation != nil {
+			continue
+		}
 		for _, r := range claim.Spec.Devices.Requests {
 			if r.Exactly != nil {
 				all = append(all, r.Exactly.Tolerations)
@@ -49,7 +64,7 @@ func NewRoom(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, allocations [
 		rules = append(rules, &resourceapi.DeviceTaintRule{
 			ObjectMeta: metav1.ObjectMeta{
 				Name:        ruleName(roomPrefix, Name{id.Driver, id.Pool, id.Device}, id.Device),
-				Labels:      map[string]string{managedBy: manager, v1alpha1.LabelRoom: string(pod.UID)},
+				Labels:      map[string]string{managedBy: string(by), v1alpha1.LabelRoom: string(pod.UID)},
 				Annotations: map[string]string{v1alpha1.AnnotationRoomUntil: until.UTC().Format(time.RFC3339)},
 			},
 			Spec: resourceapi.DeviceTaintRuleSpec{
@@ -83,12 +98,26 @@ func devicesOf(allocations []resourceapi.AllocationResult, nodes []fleet.Node) [
 	return ids
 }
 
+// DeviceOf returns the device of a rule.
+func DeviceOf(rule *resourceapi.DeviceTaintRule) string { return *rule.Spec.DeviceSelector.Device }
+
 // LeftRooms returns the rules that a run of the command has left behind: those of the pod, and those
 // whose time has passed.
 func LeftRooms(rules []*resourceapi.DeviceTaintRule, pod *corev1.Pod, now time.Time) []*resourceapi.DeviceTaintRule {
+	return left(rules, now, func(by Maker, uid types.UID) bool { return by == Command && uid == pod.UID })
+}
+
+// LeftByController returns the rules that an earlier controller has left behind, and those of all makers whose time
+// has passed. It makes rooms for the pods of active.
+func LeftByController(rules []*resourceapi.DeviceTaintRule, active []types.UID, now time.Time) []*resourceapi.DeviceTaintRule {
+	return left(rules, now, func(by Maker, uid types.UID) bool { return by == Controller && !slices.Contains(active, uid) })
+}
+
+// left returns the rules of rooms whose time has passed, or that isLeft reports.
+func left(rules []*resourceapi.DeviceTaintRule, now time.Time, isLeft func(by Maker, uid types.UID) bool) []*resourceapi.DeviceTaintRule {
 	return slices.DeleteFunc(slices.Clone(rules), func(rule *resourceapi.DeviceTaintRule) bool {
+		by, uid := Maker(rule.Labels[managedBy]), types.UID(rule.Labels[v1alpha1.LabelRoom])
 		until, err := time.Parse(time.RFC3339, rule.Annotations[v1alpha1.AnnotationRoomUntil])
-		isLeft := rule.Labels[v1alpha1.LabelRoom] == string(pod.UID) || err == nil && until.Before(now)
-		return rule.Labels[managedBy] != manager || rule.Labels[v1alpha1.LabelRoom] == "" || !isLeft
+		return uid == "" || by != Command && by != Controller || !isLeft(by, uid) && (err != nil || !until.Before(now))
 	})
 }

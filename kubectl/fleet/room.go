@@ -17,6 +17,9 @@ import (
 	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 )
 
+// systemPriority is the lowest priority of the cluster's own pods, which never end for another pod.
+const systemPriority = 2_000_000_000
+
 // RoomRules say which pods may end so that another pod runs.
 type RoomRules struct {
 	// AnyPriority admits pods of all priorities. Otherwise only pods with a lower priority than
@@ -123,14 +126,15 @@ func (f *Fleet) units(waiting *corev1.Pod, rules RoomRules) map[types.UID]*unit 
 		}
 		all[pod.UID] = u
 		own, ok := budgets.of(pod)
-		refused[u] = refused[u] || !ok || !mayEnd(pod) || !rules.AnyPriority && schedulinghelper.PodPriority(pod) >= schedulinghelper.PodPriority(waiting)
+		priority := schedulinghelper.PodPriority(pod)
+		refused[u] = refused[u] || !ok || !mayEnd(pod) || priority >= systemPriority || !rules.AnyPriority && priority >= schedulinghelper.PodPriority(waiting)
 		if own != nil {
 			u.budgets[own]++
 		}
 		if started := Started(pod); u.pods == nil || started.Before(u.started) {
 			u.started = started
 		}
-		if priority := schedulinghelper.PodPriority(pod); u.pods == nil || priority > u.priority {
+		if u.pods == nil || priority > u.priority {
 			u.priority = priority
 		}
 		u.pods = append(u.pods, pod)

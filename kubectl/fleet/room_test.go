@@ -64,7 +64,10 @@ func TestTheRulesOfARoom(t *testing.T) {
 				pod.Spec.Priority, pod.Status.StartTime = nil, &metav1.Time{Time: time.Unix([]int64{5, 7, 9, 8}[i], 0)}
 			}
 		}, "c"},
-		"only a lower priority":  {four, "count=2", nil, func(_ *fleettest.World, p *corev1.Pod) { p.Spec.Priority = ptr.To(int32(1)) }, ""},
+		"only a lower priority": {four, "count=2", nil, func(_ *fleettest.World, p *corev1.Pod) { p.Spec.Priority = ptr.To(int32(1)) }, ""},
+		"no pod of the system": {four, "count=4", nil, func(w *fleettest.World, p *corev1.Pod) {
+			w.Pods[0].Spec.Priority, p.Spec.Priority = ptr.To(int32(2_000_000_000)), ptr.To(int32(2_000_001_000))
+		}, ""},
 		"one share of two":       {[]string{"n all count=3", "n large class=mps.nvidia.com memory=10Gi", "n small class=mps.nvidia.com memory=1Gi"}, "class=mps.nvidia.com memory=4Gi", nil, func(w *fleettest.World, _ *corev1.Pod) { w.Pods[0].Spec.Priority = ptr.To(int32(9)) }, "large"},
 		"both shares of the GPU": {[]string{"n all count=3", "n large class=mps.nvidia.com memory=10Gi", "n small class=mps.nvidia.com memory=1Gi"}, "", nil, func(w *fleettest.World, _ *corev1.Pod) { w.Pods[0].Spec.Priority = ptr.To(int32(1000)) }, "large small"},
 		"a DaemonSet":            {four, "", nil, func(w *fleettest.World, _ *corev1.Pod) { w.Pods[0].OwnerReferences = controlledBy("DaemonSet") }, "b"},

@@ -18,7 +18,8 @@ import (
 
 // program is one that the chart runs, and where its --help is kept.
 type program struct {
-	daemonSet, container, help string
+	// workload is a DaemonSet, or with enabled, the values for it, a Deployment.
+	workload, container, help, enabled string
 	// without are flags that no value sets, and why.
 	without map[string]string
 	// differs are flags whose default in values.yaml is not the program's, and why.
@@ -28,7 +29,7 @@ type program struct {
 func programs() []program {
 	return []program{
 		{
-			daemonSet: "gpu-dra-driver-agent", container: "agent", help: "../../cmd/gpu-kubelet-plugin/testdata/help.txt",
+			workload: "gpu-dra-driver-agent", container: "agent", help: "../../cmd/gpu-kubelet-plugin/testdata/help.txt",
 			without: map[string]string{
 				"kubeconfig":   "a pod has a service account",
 				"print-slices": "ends at once; kubectl exec can run it",
@@ -47,13 +48,18 @@ func programs() []program {
 			},
 		},
 		{
-			daemonSet: "gpu-dra-driver-supervisor", container: "supervisor", help: "../../cmd/gpu-mps-supervisor/testdata/help.txt",
+			workload: "gpu-dra-driver-supervisor", container: "supervisor", help: "../../cmd/gpu-mps-supervisor/testdata/help.txt",
 			without: map[string]string{},
 			differs: map[string]string{
 				"mount-namespace": "a container's own goes with it",
 				"cgroup":          "a container's own goes with it",
 				"socket":          "the agent and the probe need the same value",
 			},
+		},
+		{
+			workload: "gpu-dra-driver-room", container: "room", help: "../../cmd/gpu-room/testdata/help.txt", enabled: "room: {enabled: true}",
+			without: map[string]string{"kubeconfig": "a pod has a service account"},
+			differs: map[string]string{"namespace": "the release's"},
 		},
 	}
 }
@@ -119,13 +125,21 @@ func (p program) args(t *testing.T, values string) map[string]string {
 
 func (p program) container0(t *testing.T, values string) corev1.Container {
 	t.Helper()
-	set := find[appsv1.DaemonSet](t, mustRender(t, cluster{}, values), "DaemonSet", p.daemonSet)
-	for _, c := range set.Spec.Template.Spec.Containers {
+	var pod corev1.PodSpec
+	if p.enabled == "" {
+		pod = find[appsv1.DaemonSet](t, mustRender(t, cluster{}, values), "DaemonSet", p.workload).Spec.Template.Spec
+	} else {
+		if !strings.Contains(values, "\nroom:") {
+			values += "\n" + p.enabled
+		}
+		pod = find[appsv1.Deployment](t, mustRender(t, cluster{}, values), "Deployment", p.workload).Spec.Template.Spec
+	}
+	for _, c := range pod.Containers {
 		if c.Name == p.container {
 			return c
 		}
 	}
-	t.Fatalf("DaemonSet %s has no container %s", p.daemonSet, p.container)
+	t.Fatalf("%s has no container %s", p.workload, p.container)
 	return corev1.Container{}
 }
 

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
 )
 
 // A pod of a high priority waits for a GPU whose memory a tenant of a low priority holds in shares. The
@@ -24,8 +26,7 @@ func TestRoomIsMadeForAPodOfAHigherPriority(t *testing.T) {
 	ready(t, low, "seven")
 	apply(t, low, roomShares)
 	must(t, cluster.WaitCount(t.Context(), low, 3))
-	tolerant := strings.Replace(share("urgent", "45Gi", ""), "deviceClassName:", "tolerations: [{key: gpu.nvidia.com/room, operator: Equal, value: room-high}]\n        deviceClassName:", 1)
-	apply(t, high, tolerant+strings.Replace(pod("urgent", "urgent", ""), "spec:", "spec:\n  priorityClassName: room-high", 1))
+	apply(t, high, urgent())
 	if _, err := cluster.Unschedulable(t.Context(), high, "urgent"); err != nil {
 		t.Error(err)
 	}
@@ -44,6 +45,45 @@ func TestRoomIsMadeForAPodOfAHigherPriority(t *testing.T) {
 	if rules, err := cluster.Kubectl(t.Context(), "get", "devicetaintrules", "--output", "name"); err != nil || strings.TrimSpace(rules) != "" {
 		t.Errorf("rules are left: %s, %v", rules, err)
 	}
+}
+
+// With the controller, the same happens without a command. The users of both pods read why.
+func TestTheControllerMakesRoom(t *testing.T) {
+	needsKubernetes(t, "1.37", "DeviceTaintRules")
+	nothingLeft(t)
+	low, high := namespaceFor(t, "room-low"), namespaceFor(t, "room-high")
+	enable := func(value string) {
+		_, err := cluster.Helm(context.WithoutCancel(t.Context()), "upgrade", "--reuse-values", "--set", "room.enabled="+value+",room.after=5s", harness.Namespace, "deployments/helm/gpu-dra-driver")
+		must(t, err)
+	}
+	t.Cleanup(func() {
+		enable("false")
+		_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "priorityclass", "room-low", "room-high")
+		must(t, err)
+	})
+	apply(t, "", roomPriorities)
+	apply(t, low, claim("seven", "count: 7", "")+pod("seven", "seven", "")+roomShares)
+	must(t, cluster.WaitCount(t.Context(), low, 3))
+	ready(t, low, "seven")
+	apply(t, high, urgent())
+	enable("true")
+	ready(t, high, "urgent")
+	ready(t, low, "seven")
+	if _, err := cluster.WaitEvent(t.Context(), high, "urgent", "1 pod of a lower priority on node "+cluster.NodeName+" will be evicted for this pod"); err != nil {
+		t.Error(err)
+	}
+	if events, err := cluster.Kubectl(t.Context(), "get", "events", "--namespace", low); err != nil || !strings.Contains(events, "evicted for a pod of a higher priority") || strings.Contains(events, high) {
+		t.Errorf("events of the pods that ended: %v\n%s", err, events)
+	}
+	if rules, err := cluster.Kubectl(t.Context(), "get", "devicetaintrules", "--output", "name"); err != nil || strings.TrimSpace(rules) != "" {
+		t.Errorf("rules are left: %s, %v", rules, err)
+	}
+}
+
+// urgent is a pod of a high priority, whose claim tolerates the taint of a room.
+func urgent() string {
+	tolerant := strings.Replace(share("urgent", "45Gi", ""), "deviceClassName:", "tolerations: [{key: gpu.nvidia.com/room, operator: Equal, value: room-high}]\n        deviceClassName:", 1)
+	return tolerant + strings.Replace(pod("urgent", "urgent", ""), "spec:", "spec:\n  priorityClassName: room-high", 1)
 }
 
 const roomPriorities = `

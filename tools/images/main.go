@@ -36,7 +36,7 @@ func images() []image {
 	return []image{
 		{
 			name:     "gpu-kubelet-plugin",
-			programs: []string{"gpu-kubelet-plugin", "gpu-memory-hook", "gpu-memory-limit", "nvidia-cdi-hook"},
+			programs: []string{"gpu-kubelet-plugin", "gpu-memory-hook", "gpu-memory-limit", "gpu-room", "nvidia-cdi-hook"},
 			onHost:   []string{"gpu-memory-hook", "nvidia-cdi-hook"}, user: "0:0",
 		},
 		{name: "gpu-mps-supervisor", programs: []string{"gpu-mps-supervisor"}, user: "0:0"},

@@ -17,7 +17,7 @@ const module = "github.com/gpu-dra/gpu-dra-driver/"
 // which shows that the test finds it.
 func TestOnlyTheSimulatorsOwnProgramHoldsIt(t *testing.T) {
 	for program, want := range map[string]bool{
-		"cmd/gpu-kubelet-plugin": false, "cmd/gpu-mps-supervisor": false, "cmd/gpu-memory-hook": false, "cmd/gpu-memory-limit": false, "cmd/kubectl-gpu": false, "simulator/cmd/gpu-sim": true,
+		"cmd/gpu-kubelet-plugin": false, "cmd/gpu-mps-supervisor": false, "cmd/gpu-memory-hook": false, "cmd/gpu-memory-limit": false, "cmd/gpu-room": false, "cmd/kubectl-gpu": false, "simulator/cmd/gpu-sim": true,
 	} {
 		held := slices.ContainsFunc(dependencies(t, program), func(path string) bool {
 			return strings.HasPrefix(path, module+"simulator/")

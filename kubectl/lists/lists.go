@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lists lists objects of the API server page by page.
+package lists
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/pager"
+)
+
+// Of returns the list function of a client for the pager.
+func Of[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) pager.ListPageFunc {
+	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) }
+}
+
+// Into lists objects, and replaces those in to.
+func Into[T any](ctx context.Context, to *[]T, list pager.ListPageFunc) error {
+	*to = nil
+	return pager.New(list).EachListItem(ctx, metav1.ListOptions{ResourceVersion: "0"}, func(o runtime.Object) error {
+		if item, ok := o.(T); ok {
+			*to = append(*to, item)
+		}
+		return nil
+	})
+}
