@@ -56,7 +56,9 @@ no controller creates again: default/one`},
 		"nothing helps": {func(w *fleettest.World) { w.Claims[3], w.Pods = fleettest.Claim("first", "count=4"), w.Pods[:4] }, "", `
 pod default/first: no pods can move so that it fits
 no pod can be helped by moving others`},
-		"nothing has to move": {func(w *fleettest.World) { w.Claims[3], w.Pods = fleettest.Claim("first", "class=mps.nvidia.com memory=7Gi"), w.Pods[:4] }, "", `
+		"nothing has to move": {func(w *fleettest.World) {
+			w.Claims[3], w.Pods = fleettest.Claim("first", "class=mps.nvidia.com memory=7Gi"), w.Pods[:4]
+		}, "", `
 pod default/first fits on node a: no pod has to move
 no pod has to move`},
 		"no pod waits": {func(w *fleettest.World) {
