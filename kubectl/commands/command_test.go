@@ -205,7 +205,7 @@ default 2 2.2 29.1Gi 200% 1 3.0
 other 1 0.5 7.0Gi 50% 0 -
 TOTAL 3 2.7 36.1Gi 250% 1 -
 
-4 GPUs, 1.3 idle`)
+4 GPUs, 1.3 idle, 0.0Gi of memory stranded`)
 	w.Claims[1].Status.Allocation.AllocationTimestamp = &metav1.Time{Time: time.Now().Add(-time.Hour)}
 	out, problems = run(t, server(w), "usage", "--sort-by", "gpus")
 	lines(t, out+problems, `
@@ -214,7 +214,7 @@ other 1 0.5 7.0Gi 50% 0 0.5
 default 2 2.2 29.1Gi 200% 1 3.0
 TOTAL 3 2.7 36.1Gi 250% 1 3.5
 
-4 GPUs, 1.3 idle`)
+4 GPUs, 1.3 idle, 0.0Gi of memory stranded`)
 }
 
 // wired returns a cluster with a DGX-1 whose agent counts links and knows PCIe switches.

@@ -43,33 +43,44 @@ type roomObject struct {
 type room struct {
 	*verb
 	cordon.Options
-	rules   fleet.RoomRules
-	file    string
-	evicts  bool
-	limit   time.Duration
-	timeout time.Duration
+	rules  fleet.RoomRules
+	file   string
+	evicts bool
+	// defragments finds moves for all pods that wait.
+	defragments bool
+	limit       time.Duration
+	timeout     time.Duration
 }
 
 func (o *options) newRoom() *cobra.Command {
 	r := &room{}
 	var dryRun string
 	cmd := &cobra.Command{
-		Use: "room POD | -f MANIFEST",
+		Use: "room POD | -f MANIFEST | --defragment [NODE]",
 		Example: `  # Which pods must end so that the pod train runs
   kubectl gpu room train -n team-a
 
   # End them, and wait until train has its node
-  kubectl gpu room train -n team-a --evict`,
+  kubectl gpu room train -n team-a --evict
+
+  # Which pods must move so that the pods that wait run
+  kubectl gpu room --defragment`,
 		Short: "The fewest pods whose end lets a pod run, and their eviction",
 		Long: "Finds the fewest pods of a lower priority whose end lets a waiting pod run, proven by the scheduler's own\n" +
 			"allocator: of several sets the one of the lowest priority, then the youngest. PodDisruptionBudgets, groups of pods and\n" +
 			"the other resources of the node are respected. It changes nothing without --evict.\n" +
+			"With --defragment, it finds the fewest pods that have another place, of any priority, whose move lets the waiting pods\n" +
+			"run; with NODE, only pods of that node. It changes nothing.\n" +
 			"The exit status is 2 if no pods suffice.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case dryRun != "none" && dryRun != "client":
 				return fmt.Errorf("--dry-run %s: %w: want none or client", dryRun, gpu.ErrInvalid)
+			case r.defragments:
+				if err := checkDefragment(cmd); err != nil {
+					return err
+				}
 			case (len(args) == 1) == (r.file != ""):
 				return fmt.Errorf("room: %w: want a pod, or --filename", gpu.ErrInvalid)
 			case r.evicts && (r.file != "" || !o.isTable()):
@@ -81,12 +92,16 @@ func (o *options) newRoom() *cobra.Command {
 			}
 			own := *r
 			own.verb = &verb{options: o, reader: reader, dryRun: dryRun == "client"}
+			if r.defragments {
+				return own.defragment(cmd.Context(), strings.Join(args, ""))
+			}
 			return own.run(cmd.Context(), strings.TrimPrefix(strings.Join(args, ""), "pod/"))
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&r.file, "filename", "f", "", "file with one workload, of which a pod is not yet created; - for standard input")
 	flags.BoolVar(&r.rules.AnyPriority, "any-priority", false, "end also pods of the same or a higher priority, and for a pod with preemptionPolicy Never")
+	flags.BoolVar(&r.defragments, "defragment", false, "for all pods that wait, the fewest pods to move elsewhere, and where")
 	flags.DurationVar(&r.limit, "limit", 20*time.Second, "time for the search")
 	flags.BoolVar(&r.evicts, "evict", false, "evict the pods, and wait until the pod has its node")
 	flags.BoolVar(&r.Force, "force", false, "evict also pods that no controller creates again")

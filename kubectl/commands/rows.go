@@ -113,13 +113,16 @@ func (o *options) newUsage() *cobra.Command {
 	return cmd
 }
 
-// printFleet prints the number of GPUs, and how many of them are not promised.
+// printFleet prints the number of GPUs, how many of them are not promised, and the stranded memory.
 func (o *options) printFleet(nodes []fleet.Node, promised float64) error {
-	gpus := 0
+	gpus, stranded := 0, resource.Quantity{}
 	for _, node := range nodes {
 		gpus += len(node.GPUs)
+		for _, g := range node.GPUs {
+			stranded.Add(g.Stranded)
+		}
 	}
-	idle := rows.Tenths(max(0, float64(gpus)-promised)) + " idle"
+	idle := rows.Tenths(max(0, float64(gpus)-promised)) + " idle, " + rows.Gibibytes(stranded) + " of memory stranded"
 	if o.partial {
 		idle = "the rest idle, or of claims that you may not read"
 	}

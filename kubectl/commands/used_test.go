@@ -52,7 +52,7 @@ NAMESPACE CLAIMS GPUS MEMORY COMPUTE SLOTS GPU HOURS USED SM USED
 default 2 1.5 21.6Gi 150% 0 - 4.0Gi -
 TOTAL 2 1.5 21.6Gi 150% 0 - 4.0Gi -
 
-4 GPUs, 2.5 idle`)
+4 GPUs, 2.5 idle, 0.0Gi of memory stranded`)
 	if out, _ := run(t, client, "--used", "-o", "json"); !strings.Contains(out, `"memoryUsed": "4Gi"`) {
 		t.Errorf("json: %s", out)
 	}

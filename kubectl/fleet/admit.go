@@ -76,8 +76,13 @@ func (f *Fleet) short(node *corev1.Node, pod *corev1.Pod, gone []*corev1.Pod) []
 	if pod.Spec.NodeName != "" {
 		return nil
 	}
+	return f.lacks(node, requested(pod), gone)
+}
+
+// lacks is like [Fleet.short] for the resources of several pods.
+func (f *Fleet) lacks(node *corev1.Node, wanted corev1.ResourceList, gone []*corev1.Pod) []string {
 	var all []string
-	wanted, freed := requested(pod), corev1.ResourceList{}
+	freed := corev1.ResourceList{}
 	for _, other := range gone {
 		if other.Spec.NodeName == node.Name {
 			addRequested(freed, other)

@@ -38,6 +38,8 @@ type GPU struct {
 	// published in parts only has the memory of these, and no compute.
 	Memory  Amount[resource.Quantity]
 	Compute Amount[int64]
+	// Stranded is the memory of a GPU in use in part that no further claim can get.
+	Stranded resource.Quantity
 	// Mode is how claims use the GPU.
 	Mode Mode
 	// Devices in order of their names.
@@ -72,7 +74,7 @@ const (
 // Nodes returns the nodes with devices of this driver, in order of their names.
 func (f *Fleet) Nodes() []Node {
 	pools := map[string][]Device{}
-	incomplete := map[string]bool{}
+	incomplete, left := map[string]bool{}, map[string]counters{}
 	for name, all := range f.published {
 		for pool, newest := range newestPools(all) {
 			if pool.driver != f.Driver {
@@ -80,9 +82,14 @@ func (f *Fleet) Nodes() []Node {
 			}
 			node := cmp.Or(name, pool.name)
 			incomplete[node] = incomplete[node] || !newest.complete()
+			left[node] = newCounters(newest.slices)
 			for _, slice := range newest.slices {
 				for i := range slice.Spec.Devices {
-					pools[node] = append(pools[node], f.device(DeviceID{pool.driver, pool.name, slice.Spec.Devices[i].Name}, &slice.Spec.Devices[i]))
+					d := f.device(DeviceID{pool.driver, pool.name, slice.Spec.Devices[i].Name}, &slice.Spec.Devices[i])
+					pools[node] = append(pools[node], d)
+					if d.isHeld() {
+						left[node].take(d.Published)
+					}
 				}
 			}
 		}
@@ -101,7 +108,7 @@ func (f *Fleet) Nodes() []Node {
 	}
 	var nodes []Node
 	for _, name := range slices.Sorted(maps.Keys(pools)) {
-		nodes = append(nodes, Node{Name: name, GPUs: gpus(pools[name]), Devices: pools[name], Incomplete: incomplete[name]})
+		nodes = append(nodes, Node{Name: name, GPUs: gpus(pools[name], left[name]), Devices: pools[name], Incomplete: incomplete[name]})
 	}
 	return nodes
 }
@@ -121,7 +128,7 @@ func NameOf(device string) kind.Name {
 }
 
 // gpus groups devices by their GPU. A device that is not of one GPU is none.
-func gpus(devices []Device) []GPU {
+func gpus(devices []Device, left counters) []GPU {
 	byName := map[string][]Device{}
 	for _, d := range devices {
 		name := d.ID.Device
@@ -137,7 +144,9 @@ func gpus(devices []Device) []GPU {
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		own := byName[name]
 		slices.SortFunc(own, func(a, b Device) int { return a.ID.compare(b.ID) })
-		all = append(all, newGPU(name, own))
+		g := newGPU(name, own)
+		g.Stranded = stranded(g, left)
+		all = append(all, g)
 	}
 	return all
 }
@@ -290,6 +299,11 @@ func (g GPU) Holders() iter.Seq2[Device, Holder] {
 			}
 		}
 	}
+}
+
+// isHeld reports whether a claim has the device or a part of it. Admin access does not count.
+func (d Device) isHeld() bool {
+	return slices.ContainsFunc(d.Holders, func(h Holder) bool { return !h.Admin() })
 }
 
 // Claims returns the number of claims that hold the GPU or a part of it.

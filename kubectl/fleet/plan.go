@@ -48,7 +48,7 @@ func (p *Plan) Fleet() *Fleet { return p.fleet }
 // names. It returns the name of the node, or "" if they fit on none. It allocates the claims that have
 // no allocation. The error is the one of the context.
 func (p *Plan) Place(ctx context.Context, pod *corev1.Pod, claims ...*resourceapi.ResourceClaim) (string, error) {
-	key, err := shapeOf(pod, claims)
+	key, err := ShapeOf(pod, claims)
 	if err != nil {
 		return "", err
 	}
@@ -70,8 +70,8 @@ func (p *Plan) Place(ctx context.Context, pod *corev1.Pod, claims ...*resourceap
 	return "", nil
 }
 
-// shapeOf returns a text that is the same for pods that fit on the same nodes.
-func shapeOf(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) (string, error) {
+// ShapeOf returns a text that is the same for pods that fit on the same nodes.
+func ShapeOf(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) (string, error) {
 	var specs []any
 	for _, claim := range claims {
 		specs = append(specs, claim.Spec, claim.Status.Allocation)

@@ -28,6 +28,8 @@ type RoomRules struct {
 	// Budgets are the PodDisruptionBudgets of the cluster. An eviction of each pod is admitted by
 	// all of them.
 	Budgets []*policyv1.PodDisruptionBudget
+	// stays has the pods that do not end for another reason.
+	stays map[types.UID]bool
 }
 
 // Room is the pods whose end lets a pod run on a node.
@@ -127,7 +129,8 @@ func (f *Fleet) units(waiting *corev1.Pod, rules RoomRules) map[types.UID]*unit 
 		all[pod.UID] = u
 		own, ok := budgets.of(pod)
 		priority := schedulinghelper.PodPriority(pod)
-		refused[u] = refused[u] || !ok || !mayEnd(pod) || priority >= systemPriority || !rules.AnyPriority && priority >= schedulinghelper.PodPriority(waiting)
+		refused[u] = refused[u] || !ok || !mayEnd(pod) || rules.stays[pod.UID] || priority >= systemPriority ||
+			!rules.AnyPriority && priority >= schedulinghelper.PodPriority(waiting)
 		if own != nil {
 			u.budgets[own]++
 		}

@@ -31,6 +31,11 @@ var (
 // In random fleets, the pod fits once the pods of the answer have ended, the rules admit their end, and
 // an exhaustive search finds no cheaper set.
 func TestRoomInRandomFleets(t *testing.T) {
+	randomRooms(t, (*randomRoom).check, "1 pod", "several pods", "nothing")
+}
+
+// randomRooms checks random fleets. In many of them, each outcome must occur.
+func randomRooms(t *testing.T, check func(*randomRoom) string, outcomes ...string) {
 	var worlds []*fleettest.World
 	for _, nodes := range [][]string{
 		{"a=t4 share"}, {"a=dgx-h100 share"}, {"a=t4 share", "b=t4 share"}, {"a=t4 share.mig", "b=t4 share", "c=t4 share", "d=t4 share"}, {"a=a30-bridge share"}, {"a=t4 share.timeslice"},
@@ -42,12 +47,12 @@ func TestRoomInRandomFleets(t *testing.T) {
 	counts := map[string]int{}
 	for i := range uint64(*roomFleets) { //nolint:gosec // a flag of a test
 		r := &randomRoom{T: t, Rand: rand.New(rand.NewPCG(*roomSeed+i, 0)), world: worlds[i%uint64(len(worlds))]}
-		if counts[r.check()]++; t.Failed() {
+		if counts[check(r)]++; t.Failed() {
 			t.Fatalf("seed %d of world %d", *roomSeed+i, i%uint64(len(worlds)))
 		}
 	}
 	t.Log(counts)
-	for _, outcome := range []string{"1 pod", "several pods", "nothing"} {
+	for _, outcome := range outcomes {
 		if *roomFleets >= 200 && counts[outcome] == 0 {
 			t.Errorf("in no fleet the answer is %s: the random fleets test nothing", outcome)
 		}
@@ -73,13 +78,12 @@ func (r *randomRoom) words() string {
 }
 
 // fill fills the fleet with pods.
-func (r *randomRoom) fill() {
+func (r *randomRoom) fill(most int) {
 	w := r.world
 	w.Pods, w.Claims = nil, nil
 	for _, node := range w.Nodes {
 		node.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("8"), "pods": resource.MustParse("100")}
 	}
-	most := 4 + r.IntN(6)
 	for try := 0; len(w.Pods) < most && try < 30; try++ {
 		node := w.Nodes[r.IntN(len(w.Nodes))].Name
 		words := r.words()
@@ -137,7 +141,7 @@ func (r *randomRoom) pod(name, claim string) *corev1.Pod {
 
 // check makes room for a pod. It returns the answer in words.
 func (r *randomRoom) check() string {
-	r.fill()
+	r.fill(4 + r.IntN(6))
 	r.claim, r.waiting = fleettest.Claim("new", r.words()), r.pod("new", "new")
 	r.waiting.DeletionTimestamp, r.waiting.OwnerReferences = nil, nil
 	r.waiting.Spec.Priority = ptr.To(int32(2 + r.IntN(3)))
@@ -174,6 +178,19 @@ func (r *randomRoom) fleet(objects fleet.Objects) *fleet.Fleet {
 
 // fitsOn returns the nodes on which the pod fits in a fleet without some pods.
 func (r *randomRoom) fitsOn(ended []*corev1.Pod) (nodes []string) {
+	objects := r.without(ended)
+	verdicts, err := r.fleet(objects).NewSearch(time.Hour).Verdicts(r.Context(), r.waiting, r.claim)
+	must(r, err)
+	for _, v := range verdicts {
+		if v.Fits() {
+			nodes = append(nodes, v.Node)
+		}
+	}
+	return nodes
+}
+
+// without returns the objects after the end of some pods.
+func (r *randomRoom) without(ended []*corev1.Pod) fleet.Objects {
 	objects := r.world.Objects
 	isGone := func(pod *corev1.Pod) bool { return slices.Contains(ended, pod) }
 	objects.Pods = slices.DeleteFunc(slices.Clone(objects.Pods), isGone)
@@ -187,14 +204,7 @@ func (r *randomRoom) fitsOn(ended []*corev1.Pod) (nodes []string) {
 			objects.Claims = append(objects.Claims, claim)
 		}
 	}
-	verdicts, err := r.fleet(objects).NewSearch(time.Hour).Verdicts(r.Context(), r.waiting, r.claim)
-	must(r, err)
-	for _, v := range verdicts {
-		if v.Fits() {
-			nodes = append(nodes, v.Node)
-		}
-	}
-	return nodes
+	return objects
 }
 
 // admits reports whether the rules admit the end of pods.

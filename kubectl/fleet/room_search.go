@@ -25,12 +25,7 @@ const mostGreedy = 16
 // the allocator. Of several such sets it returns the one with the lowest priority, then the one with
 // the youngest pods. Each set is admitted by the rules. The error is the one of the context.
 func (s *Search) Room(ctx context.Context, pod *corev1.Pod, rules RoomRules, claims ...*resourceapi.ResourceClaim) (Room, error) {
-	r := roomSearch{Search: s, pod: pod, open: withoutAllocation(claims), units: s.fleet.units(pod, rules), releases: newReleases(s.fleet.objects.Pods), byNode: map[string][]*unit{}, known: map[string]map[string]bool{}}
-	for _, p := range s.fleet.objects.Pods {
-		if u := r.units[p.UID]; u != nil && !slices.Contains(r.byNode[p.Spec.NodeName], u) {
-			r.byNode[p.Spec.NodeName] = append(r.byNode[p.Spec.NodeName], u)
-		}
-	}
+	r := s.newRoomSearch(pod, rules, claims)
 	nodes, fits := r.nodes(ctx, claims)
 	if fits == nil {
 		r.smallest(ctx, nodes)
@@ -54,11 +49,23 @@ type roomSearch struct {
 	releases releases
 	best     choice
 	lacking  []Verdict
+	// accepts reports whether a choice is possible that suffices for the pod; nil if all are.
+	accepts func(ctx context.Context, c choice) bool
 	// known are the results of [roomNode] by the likeness of nodes.
 	known map[string]map[string]bool
 	// cut is true if something was not examined. unended counts the runs that reached their limit.
 	cut     bool
 	unended int
+}
+
+func (s *Search) newRoomSearch(pod *corev1.Pod, rules RoomRules, claims []*resourceapi.ResourceClaim) *roomSearch {
+	r := &roomSearch{Search: s, pod: pod, open: withoutAllocation(claims), units: s.fleet.units(pod, rules), releases: newReleases(s.fleet.objects.Pods), byNode: map[string][]*unit{}, known: map[string]map[string]bool{}}
+	for _, p := range s.fleet.objects.Pods {
+		if u := r.units[p.UID]; u != nil && !slices.Contains(r.byNode[p.Spec.NodeName], u) {
+			r.byNode[p.Spec.NodeName] = append(r.byNode[p.Spec.NodeName], u)
+		}
+	}
+	return r
 }
 
 // choice is units of a node to end.
@@ -208,13 +215,16 @@ func (r *roomSearch) greedy(ctx context.Context, n *roomNode) {
 			c = c.with(n.units[i])
 		}
 	}
-	r.keep(choice{n, b.gone, c})
+	r.keep(ctx, choice{n, b.gone, c})
 }
 
 // keep sets best to the choice if it is cheaper.
-func (r *roomSearch) keep(c choice) {
-	if r.best.node == nil || c.compare(r.best.cost) < 0 {
-		c.gone = slices.Clone(c.gone)
+func (r *roomSearch) keep(ctx context.Context, c choice) {
+	if r.best.node != nil && c.compare(r.best.cost) >= 0 {
+		return
+	}
+	c.gone = slices.Clone(c.gone)
+	if r.accepts == nil || r.accepts(ctx, c) {
 		r.best = c
 	}
 }
@@ -253,6 +263,10 @@ func (b *branch) from(ctx context.Context, first int, c cost, groups map[DeviceI
 	if b.ended() || ctx.Err() != nil {
 		return
 	}
+	// A set that suffices and is not accepted is part of many.
+	if b.accepts != nil && c.pods > 0 && b.fits(ctx, b.node, b.gone) {
+		return
+	}
 	rest := b.rest(first, groups)
 	// Below are many sets: none suffices if all units together do not.
 	if b.pods-c.pods > 1 && len(rest) > 1 {
@@ -277,7 +291,7 @@ func (b *branch) from(ctx context.Context, first int, c cost, groups map[DeviceI
 		b.gone[i] = true
 		if next.pods == b.pods {
 			if b.fits(ctx, b.node, b.gone) {
-				b.keep(choice{b.node, b.gone, next})
+				b.keep(ctx, choice{b.node, b.gone, next})
 			}
 		} else {
 			b.from(ctx, i+1, next, b.touched(groups, i))
@@ -361,8 +375,6 @@ func (r *roomSearch) finish(ctx context.Context, room *Room) {
 		}
 	}
 	for _, pods := range [][]*corev1.Pod{room.Pods, room.Ending} {
-		slices.SortFunc(pods, func(a, b *corev1.Pod) int {
-			return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-		})
+		slices.SortFunc(pods, comparePods)
 	}
 }

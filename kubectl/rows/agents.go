@@ -144,6 +144,9 @@ func (c *Cluster) gpusOf(node fleet.Node, used Uses, health func(string, Health)
 		if g.Partial = c.Refused[doctor.Claims] != "" && g.isPublished() && g.Mode != fleet.ModeWhole; g.Partial && g.Mode == fleet.ModeFree {
 			g.Mode = ModeNotYours
 		}
+		if !g.Partial && !of.Stranded.IsZero() {
+			g.MemoryStranded = &of.Stranded
+		}
 		rows = append(rows, g)
 	}
 	return rows

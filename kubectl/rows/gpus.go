@@ -13,15 +13,17 @@ import (
 
 // GPU is a GPU in JSON and YAML.
 type GPU struct {
-	Node            string            `json:"node"`
-	Name            string            `json:"name"`
-	Model           string            `json:"model,omitempty"`
-	UUID            string            `json:"uuid,omitempty"`
-	Mode            fleet.Mode        `json:"mode"`
-	Memory          resource.Quantity `json:"memory"`
-	MemoryPromised  resource.Quantity `json:"memoryPromised"`
-	Compute         int64             `json:"computePercent"`
-	ComputePromised int64             `json:"computePercentPromised"`
+	Node           string            `json:"node"`
+	Name           string            `json:"name"`
+	Model          string            `json:"model,omitempty"`
+	UUID           string            `json:"uuid,omitempty"`
+	Mode           fleet.Mode        `json:"mode"`
+	Memory         resource.Quantity `json:"memory"`
+	MemoryPromised resource.Quantity `json:"memoryPromised"`
+	// MemoryStranded is the memory of a GPU in use in part that no further claim can get.
+	MemoryStranded  *resource.Quantity `json:"memoryStranded,omitempty"`
+	Compute         int64              `json:"computePercent"`
+	ComputePromised int64              `json:"computePercentPromised"`
 	// Units are the parts of a GPU that claims take in parts; nil in other modes.
 	Units  *Units `json:"units,omitempty"`
 	Claims int    `json:"claims"`

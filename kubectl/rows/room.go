@@ -218,8 +218,13 @@ func (p RoomPod) text(now time.Time) string {
 	if p.Group != "" {
 		text += ", ends with all pods of its group " + p.Group
 	}
+	return text + p.again()
+}
+
+// again returns what creates the pod again.
+func (p RoomPod) again() string {
 	if p.Controller == "" {
-		return text + "; no controller creates it again"
+		return "; no controller creates it again"
 	}
-	return text + "; " + p.Controller + " creates it again"
+	return "; " + p.Controller + " creates it again"
 }

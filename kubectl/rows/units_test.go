@@ -23,16 +23,22 @@ func TestTheComputeOfAGPUIsInTheUnitsOfItsClaims(t *testing.T) {
 	w.Hold("b", "slot", "class=timeslice.nvidia.com")
 	w.Hold("b", "share", "class=mps.nvidia.com memory=7Gi compute=60")
 	w.Hold("c", "seats", "class=seat.nvidia.com seats=2")
-	got := map[string]string{}
+	got, stranded := map[string]string{}, map[string]string{}
 	c := cluster(w)
 	for _, g := range c.GPUs(c.Nodes(), nil) {
 		if g.Mode != fleet.ModeFree {
 			got[g.Node+" "+string(g.Mode)] = g.ComputeText()
+			if g.MemoryStranded != nil {
+				stranded[g.Node] = Gibibytes(*g.MemoryStranded)
+			}
 		}
 	}
 	want := map[string]string{"a mig": "4/7 slices", "b timeslice": "1/4 slots", "b shared": "60%", "c seat": "2/4 seats"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]string{"a": "11.9Gi", "c": "0.4Gi"}, stranded); diff != "" {
+		t.Errorf("stranded (-want +got):\n%s", diff)
 	}
 }
 
