@@ -16,8 +16,8 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/cluster"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/kubelet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/telemetry"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/livefile"
 )
@@ -184,7 +184,7 @@ func (a *agent) recover(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	limited, cancel := context.WithTimeout(ctx, recoverLimit)
 	defer cancel()
-	report, err := plugin.Recover(limited, a.claims, a.claims.ledger, a.known.inventory)
+	report, err := kubelet.Recover(limited, a.claims, a.claims.ledger, a.known.inventory)
 	if err != nil {
 		logger.Error(err, "Cannot recover every claim, will retry", "after", a.ReconcileInterval)
 	}
@@ -193,8 +193,8 @@ func (a *agent) recover(ctx context.Context) {
 }
 
 // serve starts to serve the kubelet.
-func (a *agent) serve(ctx context.Context, fatal func(error)) (*plugin.Plugin, error) {
-	p, err := plugin.Start(ctx, a.pluginOptions(fatal))
+func (a *agent) serve(ctx context.Context, fatal func(error)) (*kubelet.Plugin, error) {
+	p, err := kubelet.Start(ctx, a.pluginOptions(fatal))
 	if err != nil {
 		return nil, err
 	}
@@ -203,8 +203,8 @@ func (a *agent) serve(ctx context.Context, fatal func(error)) (*plugin.Plugin, e
 }
 
 // pluginOptions returns the options of the plugin.
-func (a *agent) pluginOptions(fatal func(error)) plugin.Options {
-	o := plugin.Options{
+func (a *agent) pluginOptions(fatal func(error)) kubelet.Options {
+	o := kubelet.Options{
 		Place:             a.place(),
 		NodeName:          a.NodeName,
 		Client:            a.node.client,
