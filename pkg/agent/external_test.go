@@ -16,7 +16,7 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/kubelet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/report"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
@@ -99,8 +99,8 @@ func TestAHeldGPUOfADevicePluginIsAConflictAndTainted(t *testing.T) {
 	}
 	lister.give("nvidia0", "nvidia1")
 	a.known.inventory.RefreshExternal(t.Context())
-	for device, want := range map[string][]kubelet.Conflict{
-		"gpu-43-00": {kubelet.ConflictDevicePlugin}, "gpu-43-00-ts": {kubelet.ConflictDevicePlugin}, "gpu-44-00": nil, "node-gpus": nil,
+	for device, want := range map[string][]report.Conflict{
+		"gpu-43-00": {report.ConflictDevicePlugin}, "gpu-43-00-ts": {report.ConflictDevicePlugin}, "gpu-44-00": nil, "node-gpus": nil,
 	} {
 		if diff := cmp.Diff(want, a.conflicts(t.Context(), kindtest.Name(device))); diff != "" {
 			t.Errorf("conflicts of %q (-want +got):\n%s", device, diff)

@@ -1,17 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubelet connects the driver to the kubelet and to the claims in the API
-// server. It implements upstream's [kubeletplugin.DRAPlugin] on top of package claim.
+// Package kubelet answers the calls of the kubelet, and publishes the node's devices. It implements
+// upstream's [kubeletplugin.DRAPlugin] on top of package claim: it prepares and unprepares claims,
+// and reports the health of devices.
 //
-// It prepares and unprepares claims for the kubelet, reports the health of devices,
-// writes status.devices from a queue, and compares the held claims with the API. An
-// [Observer] counts and measures all that.
-//
-// At each comparison it also checks the held devices. A finding is in the log and in a
-// condition of the claims, such as ForeignProcess: isOwnCondition has them all. A finding that
-// cannot be checked is not reported, except that MemoryUnlimited is Unknown then, and its metric
-// has no value.
-//
-// Out of scope: the steps that prepare a claim (package claim), the published devices
-// (package controller), and metrics (package telemetry).
+// Out of scope: the steps that prepare a claim (package claim), the published devices (package
+// controller), claims that no call is about (package reconcile), and what users read about their
+// claims (package report).
 package kubelet

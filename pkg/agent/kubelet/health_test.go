@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/agenttest"
 )
 
 // healthSource is a fake of Devices whose health a test changes.
@@ -39,7 +41,7 @@ func (s *healthSource) Health() []Health {
 func (s *healthSource) Subscribe() (<-chan struct{}, func()) { return s.changed, func() {} }
 
 func TestHealthIsSentOnEveryChangeAndBeforeItExpires(t *testing.T) {
-	clock := testclock.NewFakeClock(testTime)
+	clock := testclock.NewFakeClock(agenttest.Now())
 	source := newHealthSource(Health{Device: "gpu-1b-00", Healthy: true}, Health{Device: "gpu-43-00", Healthy: true})
 	p := &Plugin{Options: Options{NodeName: "node", Devices: source, Clock: clock}}
 	ctx, cancel := context.WithCancel(t.Context())

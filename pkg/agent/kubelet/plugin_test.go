@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,38 +20,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/agenttest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/report"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// claims is a fake of Claims with the state set by a test. It records the calls.
+// claims is a fake of [Claims] with the results set by a test. It records the calls.
 type claims struct {
 	prepare func(*resourceapi.ResourceClaim) ([]claim.Device, error)
-	held    []claim.Claim
-
-	// inUse is set while processes compute on the devices of every claim.
-	inUse bool
-	// released, if set, is called when a claim is released.
-	released func()
-	// recovered, if set, gets an item after each Recover.
-	recovered chan struct{}
-
-	// foreign are on held devices; checked and foreignErr are the other results.
-	foreign    []claim.ForeignProcess
-	checked    []kind.Name
-	foreignErr error
-	// limitChecks are of the devices with limited containers; limitsErr is the error of
-	// reading the devices.
-	limitChecks []claim.LimitCheck
-	limitsErr   error
+	// stuck is the error of an unprepare.
+	stuck error
 
 	mu         sync.Mutex
 	unprepared []types.UID
@@ -66,97 +50,133 @@ func (c *claims) Unprepare(_ context.Context, uid types.UID) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.unprepared = append(c.unprepared, uid)
-	return nil
+	return c.stuck
 }
 
-func (c *claims) WhyUnneeded(held claim.Claim, object *resourceapi.ResourceClaim) string {
-	return held.WhyUnneeded(object, testDriver, "node")
+func (c *claims) Held(context.Context) ([]claim.Claim, error) { return nil, nil }
+
+// told is a [Ledger], [Hardware] and [Accounts] that records the calls of the plugin.
+type told struct {
+	mu     sync.Mutex
+	events []string
 }
 
-func (c *claims) Release(ctx context.Context, held claim.Claim, object *resourceapi.ResourceClaim) (bool, error) {
-	if c.WhyUnneeded(held, object) == "" {
-		return false, errors.New("the claim is needed")
+func (t *told) tell(event string, of ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.events = append(t.events, strings.TrimSpace(fmt.Sprintln(append([]any{event}, of...)...)))
+}
+
+func (t *told) Changed() { t.tell("changed") }
+
+func (t *told) SetRefused(uid types.UID, refused bool) { t.tell("refused", uid, refused) }
+
+func (t *told) PrepareFailed(err error) { t.tell("failed", err) }
+
+func (t *told) Seen(object *resourceapi.ResourceClaim) { t.tell("seen", object.UID) }
+
+func (t *told) Held(object *resourceapi.ResourceClaim, devices []claim.Device) {
+	t.tell("held", object.UID, len(devices))
+}
+
+func (t *told) Released(uid types.UID) { t.tell("released", uid) }
+
+func newTestPlugin(client *fake.Clientset, c *claims) (*Plugin, *told) {
+	t, observed, clock := &told{}, agenttest.NewObserved(), testclock.NewFakeClock(agenttest.Now())
+	return &Plugin{Options: Options{
+		Place: place.Place{DriverName: agenttest.Driver}, NodeName: "node", Client: client, Claims: c, Observer: observed,
+		Ledger: t, Hardware: t, Accounts: t, Clock: clock, Calls: &sync.RWMutex{},
+		Reporter: report.New(report.Options{DriverName: agenttest.Driver, NodeName: "node", Client: client, Claims: c, Observer: observed, Clock: clock}),
+	}}, t
+}
+
+// observations returns the metrics.
+func (p *Plugin) observations() map[string]int { return p.Observer.(*agenttest.Observed).All() }
+
+// prepareOne and unprepareOne call the plugin for the claim "one".
+func (p *Plugin) prepareOne(ctx context.Context) kubeletplugin.PrepareResult {
+	results, _ := p.PrepareResourceClaims(ctx, []*resourceapi.ResourceClaim{agenttest.Allocated("one")})
+	return results["uid-one"]
+}
+
+func (p *Plugin) unprepareOne(ctx context.Context) error {
+	results, _ := p.UnprepareResourceClaims(ctx, []kubeletplugin.NamespacedObject{{UID: "uid-one"}})
+	return results["uid-one"]
+}
+
+func oneDevice(*resourceapi.ResourceClaim) ([]claim.Device, error) {
+	return []claim.Device{agenttest.Device()}, nil
+}
+
+// The node publishes what claims hold, meters it, and scans hardware that may have changed.
+func TestTheNodeLearnsWhatBecomesOfClaims(t *testing.T) {
+	prepare := func(p *Plugin) { _ = p.prepareOne(t.Context()) }
+	unprepare := func(p *Plugin) { _ = p.unprepareOne(t.Context()) }
+	for name, tc := range map[string]struct {
+		claims *claims
+		do     func(*Plugin)
+		want   []string
+	}{
+		"prepared": {&claims{prepare: oneDevice}, prepare, []string{"seen uid-one", "refused uid-one false", "held uid-one 1", "changed"}},
+		"a prepare that fails": {
+			&claims{prepare: func(*resourceapi.ResourceClaim) ([]claim.Device, error) { return nil, gpu.ErrLost }}, prepare,
+			[]string{"seen uid-one", "failed GPU lost", "changed"},
+		},
+		"unprepared":                           {&claims{}, unprepare, []string{"refused uid-one false", "changed", "released uid-one"}},
+		"an unprepare that fails":              {&claims{stuck: errors.New("bad")}, unprepare, []string{"refused uid-one false", "changed"}},
+		"an unprepare that its processes deny": {&claims{stuck: gpu.ErrInUse}, unprepare, []string{"refused uid-one true", "changed"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, told := newTestPlugin(fake.NewClientset(), tc.claims)
+			tc.do(p)
+			if diff := cmp.Diff(tc.want, told.events); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+		})
 	}
-	if c.inUse {
-		return false, gpu.ErrInUse
+}
+
+func TestAFailedUnprepareKeepsTheQueuedStatus(t *testing.T) {
+	c := &claims{prepare: oneDevice, stuck: errors.New("the GPU is lost")}
+	p, _ := newTestPlugin(fake.NewClientset(), c)
+	p.prepareOne(t.Context())
+	if err := p.unprepareOne(t.Context()); err == nil {
+		t.Fatal("the claim counts as unprepared")
 	}
-	if c.released != nil {
-		c.released()
+	if got := p.observations()["queue"]; got != 1 {
+		t.Errorf("%v statuses are to be written, want the one of the claim, which holds its device", got)
 	}
-	return true, c.Unprepare(ctx, held.UID)
-}
-
-func (c *claims) RecordConsumers(context.Context) error { return nil }
-
-func (c *claims) RecordPods(context.Context, claim.Claim, *resourceapi.ResourceClaim) error {
-	return nil
-}
-
-func (c *claims) ForeignProcesses(context.Context, []claim.Claim) ([]claim.ForeignProcess, []kind.Name, error) {
-	return c.foreign, c.checked, c.foreignErr
-}
-
-func (c *claims) CheckLimits(context.Context) ([]claim.LimitCheck, error) {
-	return c.limitChecks, c.limitsErr
-}
-
-func (c *claims) Held(context.Context) ([]claim.Claim, error) { return c.held, nil }
-
-func (c *claims) LostSpecs(context.Context) ([]types.UID, error) { return nil, nil }
-
-func (c *claims) Recover(context.Context) (claim.Report, error) {
-	if c.recovered != nil {
-		c.recovered <- struct{}{}
+	c.stuck = nil
+	if err := p.unprepareOne(t.Context()); err != nil {
+		t.Fatal(err)
 	}
-	return claim.Report{}, errors.New("one of the claims cannot be repaired")
-}
-
-func newTestPlugin(client *fake.Clientset, c *claims) *Plugin {
-	observer := newObserved()
-	clock := testclock.NewFakeClock(testTime)
-	o := Options{
-		Place: place.Place{DriverName: testDriver, DataDir: "/nowhere", CDIDir: "/nowhere"}, NodeName: "node", Client: client, Claims: c, Observer: observer,
-		Ledger: untold{}, Foreign: untold{}, Hardware: untold{}, Accounts: untold{}, Clock: clock, Tasks: noTasks{},
-	}
-	return &Plugin{
-		Options: o, events: newEvents(o), repairs: make(chan struct{}, 1), status: newStatusWriter(client.ResourceV1(), testDriver, observer),
-		reads: flowcontrol.NewFakeAlwaysRateLimiter(),
-	}
-}
-
-func allocated(name string) *resourceapi.ResourceClaim {
-	return &resourceapi.ResourceClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID("uid-" + name)},
-		Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{
-			Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
-				{Request: "gpu", Driver: testDriver, Pool: "node", Device: "gpu-1b-00"},
-			}},
-		}},
+	if got := p.observations()["queue"]; got != 0 {
+		t.Errorf("%v statuses are to be written, want none: the claim is unprepared", got)
 	}
 }
 
 func TestClaimsOfOneCallArePreparedConcurrently(t *testing.T) {
 	var arrived sync.WaitGroup
 	arrived.Add(3)
-	p := newTestPlugin(fake.NewClientset(), &claims{prepare: func(c *resourceapi.ResourceClaim) ([]claim.Device, error) {
+	p, _ := newTestPlugin(fake.NewClientset(), &claims{prepare: func(c *resourceapi.ResourceClaim) ([]claim.Device, error) {
 		arrived.Done()
 		arrived.Wait() // blocks forever unless all three run concurrently
 		if c.Name == "bad" {
 			return nil, errors.New("device gpu-1b-00: GPU lost")
 		}
-		return []claim.Device{statusDevice()}, nil
+		return oneDevice(c)
 	}})
-	results, err := p.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{allocated("one"), allocated("bad"), allocated("two")})
+	results, err := p.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{agenttest.Allocated("one"), agenttest.Allocated("bad"), agenttest.Allocated("two")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(results) != 3 || len(results["uid-one"].Devices) != 1 || len(results["uid-two"].Devices) != 1 || results["uid-bad"].Err == nil {
 		t.Errorf("results = %+v, want a device for each good claim and an error for the bad one", results)
 	}
-	if got := results["uid-one"].Devices[0].Metadata.Attributes["uuid"].StringValue; got == nil || *got != statusDevice().UUID {
-		t.Errorf("metadata has UUID %v, want %s", got, statusDevice().UUID)
+	if got := results["uid-one"].Devices[0].Metadata.Attributes["uuid"].StringValue; got == nil || *got != agenttest.Device().UUID {
+		t.Errorf("metadata has UUID %v, want %s", got, agenttest.Device().UUID)
 	}
-	got := observations(p.Observer)
+	got := p.observations()
 	if got["prepared gpu "] != 2 || got["prepared unknown PrepareFailed"] != 1 {
 		t.Errorf("observed %v, want two claims and a refusal", got)
 	}
@@ -164,7 +184,7 @@ func TestClaimsOfOneCallArePreparedConcurrently(t *testing.T) {
 
 func TestEveryClaimOfACallIsUnprepared(t *testing.T) {
 	c := &claims{}
-	p := newTestPlugin(fake.NewClientset(), c)
+	p, _ := newTestPlugin(fake.NewClientset(), c)
 	results, err := p.UnprepareResourceClaims(t.Context(), []kubeletplugin.NamespacedObject{{UID: "a"}, {UID: "b"}})
 	if err != nil {
 		t.Fatal(err)
@@ -181,7 +201,7 @@ func TestEveryClaimOfACallIsUnprepared(t *testing.T) {
 func TestAFailedServerIsFatalAndFailedPublishingIsNot(t *testing.T) {
 	var fatal error
 	var told []string
-	p := &Plugin{Options: Options{Observer: newObserved(), Fatal: func(err error) { fatal = err }, PublishError: func(_ context.Context, err error, msg string) {
+	p := &Plugin{Options: Options{Observer: agenttest.NewObserved(), Fatal: func(err error) { fatal = err }, PublishError: func(_ context.Context, err error, msg string) {
 		told = append(told, fmt.Sprintf("%s: %v", msg, err))
 	}}}
 	p.HandleError(t.Context(), recoverable{&resourceslice.DroppedFieldsError{
@@ -192,7 +212,7 @@ func TestAFailedServerIsFatalAndFailedPublishingIsNot(t *testing.T) {
 		t.Fatalf("fatal = %v, told = %q, want two errors to retry", fatal, told)
 	}
 	for _, reason := range []string{"DroppedFields", "Forbidden"} {
-		if got := observations(p.Observer)["publish "+reason]; got != 1 {
+		if got := p.observations()["publish "+reason]; got != 1 {
 			t.Errorf("gpu_dra_slice_publish_errors_total{reason=%q} = %v, want 1", reason, got)
 		}
 	}
@@ -209,7 +229,7 @@ func (recoverable) Is(target error) bool { return target == kubeletplugin.ErrRec
 func (r recoverable) Unwrap() error      { return r.error }
 
 func TestFirstSlicesAreCreatedOnlyIfTheNodeHasNone(t *testing.T) {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "node-uid"}}
+	node := agenttest.Node()
 	resources := resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{"node": {Slices: []resourceslice.Slice{
 		{Devices: []resourceapi.Device{{Name: "gpu-1b-00"}}},
 		{Devices: []resourceapi.Device{{Name: "gpu-43-00"}}},
@@ -236,7 +256,8 @@ func TestFirstSlicesAreCreatedOnlyIfTheNodeHasNone(t *testing.T) {
 			slice.Name = slice.GenerateName + "xxxxx" // as the API server does
 			return false, nil, nil
 		})
-		if err := newTestPlugin(client, nil).publishFirst(t.Context(), resources); err != nil {
+		p, _ := newTestPlugin(client, nil)
+		if err := p.publishFirst(t.Context(), resources); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff([]string{"00000-gpu.nvidia.com-node-", "00001-gpu.nvidia.com-node-"}, created(client)); diff != "" {
@@ -244,9 +265,10 @@ func TestFirstSlicesAreCreatedOnlyIfTheNodeHasNone(t *testing.T) {
 		}
 	})
 	t.Run("an agent that was here before", func(t *testing.T) {
-		left := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "00000-left"}, Spec: resourceapi.ResourceSliceSpec{Driver: testDriver}}
+		left := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "00000-left"}, Spec: resourceapi.ResourceSliceSpec{Driver: agenttest.Driver}}
 		client := fake.NewClientset(node, left)
-		if err := newTestPlugin(client, nil).publishFirst(t.Context(), resources); err != nil {
+		p, _ := newTestPlugin(client, nil)
+		if err := p.publishFirst(t.Context(), resources); err != nil {
 			t.Fatal(err)
 		}
 		if got := created(client); len(got) != 0 {
@@ -254,7 +276,8 @@ func TestFirstSlicesAreCreatedOnlyIfTheNodeHasNone(t *testing.T) {
 		}
 	})
 	t.Run("a node object that does not exist", func(t *testing.T) {
-		err := newTestPlugin(fake.NewClientset(), nil).publishFirst(t.Context(), resources)
+		p, _ := newTestPlugin(fake.NewClientset(), nil)
+		err := p.publishFirst(t.Context(), resources)
 		if !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "read the node's object") {
 			t.Errorf("error %v, want that there is no such node", err)
 		}
@@ -290,5 +313,37 @@ func TestRegistrationFollowsTheKubeletsLastStatus(t *testing.T) {
 	}
 	if err := r.wait(t.Context()); err != nil {
 		t.Errorf("waiting after registration: %v", err)
+	}
+}
+
+func TestPrepareReturnsTheShareIDToTheKubelet(t *testing.T) {
+	p, _ := newTestPlugin(fake.NewClientset(), &claims{prepare: func(*resourceapi.ResourceClaim) ([]claim.Device, error) {
+		device := agenttest.Device()
+		device.CDIDeviceIDs = []string{"gpu.nvidia.com/claim=one"}
+		return []claim.Device{device}, nil
+	}})
+	got := p.prepareOne(t.Context()).Devices
+	for i := range got {
+		got[i].Metadata = nil
+	}
+	want := []kubeletplugin.Device{{
+		Requests: []string{"gpu"}, PoolName: "node", DeviceName: "gpu-1b-00", ShareID: agenttest.Share(), CDIDeviceIDs: []string{"gpu.nvidia.com/claim=one"},
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("devices (-want +got):\n%s", diff)
+	}
+}
+
+func TestNothingIsPublishedBeforeTheKubeletHasRegisteredThePlugin(t *testing.T) {
+	client := fake.NewClientset()
+	p, _ := newTestPlugin(client, &claims{})
+	p.registration = newRegistration()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("the agent ends"))
+	if err := p.Publish(ctx, resourceslice.DriverResources{}); err == nil {
+		t.Error("published, want an error: the kubelet has not registered the plugin")
+	}
+	if got := client.Actions(); len(got) != 0 {
+		t.Errorf("requests to the API server: %v, want none yet", got)
 	}
 }

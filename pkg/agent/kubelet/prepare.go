@@ -14,6 +14,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/report"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
@@ -37,11 +38,11 @@ func (p *Plugin) prepare(ctx context.Context, object *resourceapi.ResourceClaim)
 	ctx = klog.NewContext(ctx, logger)
 	start := p.Clock.Now()
 	p.Accounts.Seen(object)
-	waiting := p.newWaiting(object)
-	devices, err := p.Claims.Prepare(ctx, object, waiting.notify)
+	call := p.Reporter.BeginPrepare(object)
+	devices, err := p.Claims.Prepare(ctx, object, call.Retry)
 	defer p.Ledger.Changed()
-	p.Observer.Prepared(kindsOf(devices), p.Clock.Since(start), Reason(err))
-	p.report(object, devices, err, waiting.isReported)
+	p.Observer.Prepared(kindsOf(devices), p.Clock.Since(start), report.Reason(err))
+	call.End(devices, err)
 	if err != nil {
 		p.Hardware.PrepareFailed(err)
 		logger.V(2).Info("Could not prepare the claim", "err", err) // the kubelet logs it and writes the pod's event
@@ -49,7 +50,6 @@ func (p *Plugin) prepare(ctx context.Context, object *resourceapi.ResourceClaim)
 	}
 	p.Ledger.SetRefused(object.UID, false)
 	p.Accounts.Held(object, devices)
-	p.shares.hold(object, devices)
 	result := kubeletplugin.PrepareResult{Devices: make([]kubeletplugin.Device, len(devices))}
 	for i, d := range devices {
 		result.Devices[i] = kubeletplugin.Device{
@@ -77,7 +77,7 @@ func (p *Plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 
 func (p *Plugin) unprepare(ctx context.Context, claim kubeletplugin.NamespacedObject) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", klog.KRef(claim.Namespace, claim.Name), "claimUID", claim.UID))
-	p.recall(ctx, claim.UID)
+	p.Reporter.Recall(ctx, claim.UID)
 	start := p.Clock.Now()
 	err := p.Claims.Unprepare(ctx, claim.UID)
 	p.Observer.Unprepared(p.Clock.Since(start), err)
@@ -85,18 +85,12 @@ func (p *Plugin) unprepare(ctx context.Context, claim kubeletplugin.NamespacedOb
 	p.Ledger.Changed()
 	switch {
 	case err == nil:
-		p.released(claim.UID)
+		p.Accounts.Released(claim.UID)
+		p.Reporter.Released(claim.UID)
 	case errors.Is(err, gpu.ErrInUse):
-		p.notifyUnprepare(ctx, claim, err)
+		p.Reporter.UnprepareRefused(ctx, claim, err)
 	}
 	return err
-}
-
-// released forgets a claim that holds no devices any more.
-func (p *Plugin) released(uid types.UID) {
-	p.Accounts.Released(uid)
-	p.shares.release(uid, p.Clock.Now())
-	p.status.Forget(uid)
 }
 
 // inParallel calls do for every item concurrently, and waits for all calls.
@@ -128,25 +122,4 @@ func kindsOf(devices []claim.Device) string {
 		return "unknown"
 	}
 	return strings.Join(kinds, "+")
-}
-
-// report queues a write of the result of a prepare call. isOutdated is set if the object's status
-// is not the last one that was queued.
-func (p *Plugin) report(object *resourceapi.ResourceClaim, devices []claim.Device, err error, isOutdated bool) {
-	status := readyStatus(nameOf(object), devices, p.Clock.Now())
-	if err != nil {
-		status = failedStatus(object, p.DriverName, err, p.Clock.Now())
-	}
-	if isOutdated {
-		p.status.Set(status)
-		return
-	}
-	p.setStatus(object, status)
-}
-
-// setStatus queues a write of the claim's status.devices unless it is up to date.
-func (p *Plugin) setStatus(object *resourceapi.ResourceClaim, status *claimStatus) {
-	if !status.written(object, p.DriverName) {
-		p.status.Set(status)
-	}
 }

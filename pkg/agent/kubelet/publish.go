@@ -6,9 +6,7 @@ import (
 	"context"
 	"fmt"
 
-	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
@@ -40,7 +38,7 @@ func (p *Plugin) Publish(ctx context.Context, resources resourceslice.DriverReso
 // corrects them if needed. publishFirst does nothing if the node has slices.
 func (p *Plugin) publishFirst(ctx context.Context, resources resourceslice.DriverResources) error {
 	client := p.Client.ResourceV1().ResourceSlices()
-	existing, err := client.List(ctx, p.ownSlices())
+	existing, err := client.List(ctx, catalog.SlicesOfNode(p.DriverName, p.NodeName))
 	if err != nil {
 		return fmt.Errorf("list the node's ResourceSlices: %w", err)
 	}
@@ -57,12 +55,4 @@ func (p *Plugin) publishFirst(ctx context.Context, resources resourceslice.Drive
 		}
 	}
 	return nil
-}
-
-// ownSlices selects the node's slices under the driver's name.
-func (p *Plugin) ownSlices() metav1.ListOptions {
-	return metav1.ListOptions{FieldSelector: fields.Set{
-		resourceapi.ResourceSliceSelectorDriver:   p.DriverName,
-		resourceapi.ResourceSliceSelectorNodeName: p.NodeName,
-	}.String()}
 }

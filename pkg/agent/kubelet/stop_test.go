@@ -14,9 +14,8 @@ import (
 
 func stoppable(t *testing.T) (p *Plugin, clock *testclock.FakeClock) {
 	t.Helper()
-	p = newTestPlugin(fake.NewClientset(), &claims{})
-	clock = testclock.NewFakeClock(testTime)
-	p.Clock = clock
+	p, _ = newTestPlugin(fake.NewClientset(), &claims{})
+	clock = p.Clock.(*testclock.FakeClock)
 	_, p.cancel = context.WithCancel(t.Context())
 	return p, clock
 }
