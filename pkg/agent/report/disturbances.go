@@ -53,7 +53,7 @@ type shares struct {
 // releasedShare is a claim that was released at a time.
 type releasedShare struct {
 	Holder
-	at time.Time
+	released time.Time
 }
 
 // hold records a claim.
@@ -117,7 +117,7 @@ func (s *shares) release(uid types.UID, now time.Time) {
 func (s *shares) recentlyReleased(now time.Time) []releasedShare {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.released = slices.DeleteFunc(s.released, func(l releasedShare) bool { return now.Sub(l.at) > releasedPatience })
+	s.released = slices.DeleteFunc(s.released, func(l releasedShare) bool { return now.Sub(l.released) > releasedPatience })
 	return slices.Clone(s.released)
 }
 
@@ -142,7 +142,7 @@ func (r *Reporter) Interrupted(ctx context.Context, daemons []MPSDaemon) {
 func (r *Reporter) reportInterruption(ctx context.Context, l releasedShare, daemons []MPSDaemon) (reported bool) {
 	for _, d := range l.Devices {
 		for _, c := range disturbances(l.Holder, d.Name.String(), daemons) {
-			if c.kind != v1alpha1.ConditionShareInterrupted || l.at.Before(c.since) {
+			if c.kind != v1alpha1.ConditionShareInterrupted || l.released.Before(c.since) {
 				continue
 			}
 			if err := r.createDisturbanceEvent(ctx, l.Object, c); err != nil {

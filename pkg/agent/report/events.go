@@ -58,20 +58,20 @@ type event struct {
 
 // name returns the name of the event on an object, which the object, the device and the occasion
 // determine.
-func (e event) name(on corev1.ObjectReference) string {
-	hash := sha256.Sum256([]byte(strings.Join([]string{on.Kind, string(on.UID), e.device, e.occasion}, "\n")))
+func (e event) name(object corev1.ObjectReference) string {
+	hash := sha256.Sum256([]byte(strings.Join([]string{object.Kind, string(object.UID), e.device, e.occasion}, "\n")))
 	suffix := "." + hex.EncodeToString(hash[:8])
-	prefix := on.Name[:min(len(on.Name), validation.DNS1123SubdomainMaxLength-len(suffix))]
+	prefix := object.Name[:min(len(object.Name), validation.DNS1123SubdomainMaxLength-len(suffix))]
 	return strings.TrimRight(prefix, "-.") + suffix
 }
 
 // onUsers returns a function that creates an event on a claim and its pods. After an error it goes on with the
 // object of the error when it is called again.
-func (e *events) onUsers(object *resourceapi.ResourceClaim, of event) func(context.Context) error {
+func (e *events) onUsers(object *resourceapi.ResourceClaim, content event) func(context.Context) error {
 	users := usersOf(object)
 	return func(ctx context.Context) error {
 		for len(users) > 0 {
-			if err := e.create(ctx, users[0], of); err != nil {
+			if err := e.create(ctx, users[0], content); err != nil {
 				return err
 			}
 			users = users[1:]
@@ -82,25 +82,25 @@ func (e *events) onUsers(object *resourceapi.ResourceClaim, of event) func(conte
 
 // create creates an event on an object. It succeeds if the event exists, if the namespace ends, and
 // if a retry would be refused too.
-func (e *events) create(ctx context.Context, on corev1.ObjectReference, of event) error {
+func (e *events) create(ctx context.Context, object corev1.ObjectReference, content event) error {
 	if !e.limit.TryAccept() {
 		return errRateLimit
 	}
 	ctx, cancel := context.WithTimeout(ctx, eventPatience)
 	defer cancel()
-	_, err := e.Client.EventsV1().Events(on.Namespace).Create(ctx, &eventsv1.Event{
-		ObjectMeta:          metav1.ObjectMeta{Namespace: on.Namespace, Name: of.name(on)},
+	_, err := e.Client.EventsV1().Events(object.Namespace).Create(ctx, &eventsv1.Event{
+		ObjectMeta:          metav1.ObjectMeta{Namespace: object.Namespace, Name: content.name(object)},
 		EventTime:           metav1.NewMicroTime(e.Clock.Now()),
 		ReportingController: e.DriverName, ReportingInstance: e.NodeName[:min(len(e.NodeName), maxInstance)],
-		Action: of.action, Type: of.kind, Reason: of.reason, Note: noteOf(of.note), Regarding: on,
+		Action: content.action, Type: content.kind, Reason: content.reason, Note: noteOf(content.note), Regarding: object,
 	}, metav1.CreateOptions{})
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err):
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 	case apierrors.IsInvalid(err):
-		klog.FromContext(ctx).Error(err, "The API server refuses an event", "object", klog.KRef(on.Namespace, on.Name), "reason", of.reason)
+		klog.FromContext(ctx).Error(err, "The API server refuses an event", "object", klog.KRef(object.Namespace, object.Name), "reason", content.reason)
 	default:
-		return fmt.Errorf("create event on %s %s/%s: %w", on.Kind, on.Namespace, on.Name, err)
+		return fmt.Errorf("create event on %s %s/%s: %w", object.Kind, object.Namespace, object.Name, err)
 	}
 	return nil
 }

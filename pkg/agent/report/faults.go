@@ -72,7 +72,7 @@ type faultEvents struct {
 // faultEvent is an event that is to be created on an object.
 type faultEvent struct {
 	event
-	on corev1.ObjectReference
+	object corev1.ObjectReference
 }
 
 func newFaultEvents(o Options) *faultEvents {
@@ -111,8 +111,8 @@ type faultUser struct {
 // see queues the events about an XID. It reads the claims at once: a pod that fails loses its claim
 // soon.
 func (f *faultEvents) see(ctx context.Context, x gpu.LoggedXID) {
-	of, known := cause.FaultOf(x.Number)
-	if !known || f.isOfLast(x, of) {
+	fault, known := cause.FaultOf(x.Number)
+	if !known || f.isOfLast(x, fault) {
 		return
 	}
 	f.last[x.GPU] = x
@@ -128,7 +128,7 @@ func (f *faultEvents) see(ctx context.Context, x gpu.LoggedXID) {
 	}
 	at, where := f.Clock.Now().UTC().Format(time.TimeOnly)+" UTC", x.GPU.DeviceName()+" of node "+f.NodeName
 	own := culprits(users, pod)
-	meaning, who, blame := of.Meaning, "another program", FaultOwn
+	meaning, who, blame := fault.Meaning, "another program", FaultOwn
 	if len(own) == 0 {
 		// The program is of the host, or ended before it was known.
 		meaning, who, blame = strings.Replace(meaning, "the program", "a program", 1), "a program", FaultUnknown
@@ -140,9 +140,9 @@ func (f *faultEvents) see(ctx context.Context, x gpu.LoggedXID) {
 			u, uid = own[0], pod
 		}
 		by = append(by, f.enqueue(ctx, x, u, uid, v1alpha1.ReasonProgramFault, blame,
-			fmt.Sprintf("XID %d at %s on %s: %s. What to do: %s.", x.Number, at, where, meaning, of.User)))
+			fmt.Sprintf("XID %d at %s on %s: %s. What to do: %s.", x.Number, at, where, meaning, fault.User)))
 	}
-	if !of.Follows && (len(own) > 0 || by == nil) {
+	if !fault.Follows && (len(own) > 0 || by == nil) {
 		note := fmt.Sprintf("A fault of %s on %s (XID %d at %s) ended the programs of all its MPS shares. "+
 			"What to do: start the program again; for faults that stay apart, use a MIG device or a GPU of your own.", who, where, x.Number, at)
 		for _, u := range neighbors(users, pod) {
@@ -162,9 +162,9 @@ func (u faultUser) uids() []types.UID { return slices.Sorted(maps.Keys(u.pods)) 
 
 // isOfLast reports whether an XID is about the last fault of its GPU: another line about the
 // process, or an XID that the driver logs for all programs that end with it.
-func (f *faultEvents) isOfLast(x gpu.LoggedXID, of cause.Fault) bool {
+func (f *faultEvents) isOfLast(x gpu.LoggedXID, fault cause.Fault) bool {
 	last, seen := f.last[x.GPU]
-	return seen && x.At-last.At < faultLines && (x.PID == last.PID || of.Follows || x.Number == stopped)
+	return seen && x.At-last.At < faultLines && (x.PID == last.PID || fault.Follows || x.Number == stopped)
 }
 
 // stopped is the XID of a program that the driver has stopped.
@@ -212,12 +212,12 @@ func culprits(users []faultUser, pod types.UID) []faultUser {
 // neighbors returns the claims that use the same MPS server as a pod. If the pod has no claim, all
 // claims on the GPU must use one server. It returns none if the server is not known.
 func neighbors(users []faultUser, pod types.UID) []faultUser {
-	of := culprits(users, pod)
-	if len(of) == 0 {
-		of = users
+	own := culprits(users, pod)
+	if len(own) == 0 {
+		own = users
 	}
 	var daemons []kind.Name
-	for _, u := range of {
+	for _, u := range own {
 		daemons = append(daemons, u.daemons...)
 		if len(u.daemons) == 0 {
 			return nil
@@ -234,14 +234,14 @@ func neighbors(users []faultUser, pod types.UID) []faultUser {
 // one of the reason a short time ago. It returns the object of the event: the claim, if the name of
 // the pod is not known. A claim for a PodGroup does not name its pods.
 func (f *faultEvents) enqueue(ctx context.Context, x gpu.LoggedXID, u faultUser, pod types.UID, reason, blame, note string) (object string) {
-	on := referenceToClaim(u.Namespace, u.Name, u.UID)
+	regarding := referenceToClaim(u.Namespace, u.Name, u.UID)
 	if name := u.pods[pod]; name != "" {
-		on = corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: u.Namespace, Name: name, UID: pod}
+		regarding = corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: u.Namespace, Name: name, UID: pod}
 	}
-	object = fmt.Sprintf("%s %s/%s", on.Kind, on.Namespace, on.Name)
+	object = fmt.Sprintf("%s %s/%s", regarding.Kind, regarding.Namespace, regarding.Name)
 	f.Observer.ProgramFault(x.Number, blame, u.Namespace)
 	maps.DeleteFunc(f.told, func(_ string, at time.Duration) bool { return x.At-at >= faultPause })
-	key := string(on.UID) + " " + reason
+	key := string(regarding.UID) + " " + reason
 	if _, isTold := f.told[key]; isTold {
 		return object
 	}
@@ -251,7 +251,7 @@ func (f *faultEvents) enqueue(ctx context.Context, x gpu.LoggedXID, u faultUser,
 		device: x.GPU.DeviceName(), occasion: fmt.Sprintf("%s %d %s", reason, x.Number, x.At),
 	}
 	select {
-	case f.queue <- faultEvent{e, on}:
+	case f.queue <- faultEvent{e, regarding}:
 	default:
 		klog.FromContext(ctx).Info("Too many events wait, leaving out one about a fault", "object", object, "reason", reason)
 	}
@@ -261,7 +261,7 @@ func (f *faultEvents) enqueue(ctx context.Context, x gpu.LoggedXID, u faultUser,
 // deliver creates an event. It retries for half an hour at most while the API server does not answer.
 func (f *faultEvents) deliver(ctx context.Context, e faultEvent) {
 	for pause := eventsBackoff(); pause.Steps > 0; {
-		err := f.create(ctx, e.on, e.event)
+		err := f.create(ctx, e.object, e.event)
 		if err == nil || ctx.Err() != nil {
 			return
 		}

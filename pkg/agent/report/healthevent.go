@@ -26,11 +26,11 @@ const healthAction = "CheckHealth"
 // failure returns the event of a GPU that has failed. Its users read it, so it has only texts
 // of the table: the error of the driver may name other users' processes.
 func (h *healthEvents) failure(c reportedCause, address gpu.PCIAddress) event {
-	of := cause.Unhealthy(c.Cause).For(h.NodeName, address.DeviceName(), address.String())
+	texts := cause.Unhealthy(c.Cause).For(h.NodeName, address.DeviceName(), address.String())
 	return event{
 		action: healthAction, kind: corev1.EventTypeWarning, reason: v1alpha1.ReasonGPUUnhealthy,
 		note: fmt.Sprintf("%s of node %s is unhealthy (%s): %s. %s. What to do: %s.",
-			address.DeviceName(), h.NodeName, of.Code, of.Meaning, sentence(of.Effect), of.User),
+			address.DeviceName(), h.NodeName, texts.Code, texts.Meaning, sentence(texts.Effect), texts.User),
 		device: address.DeviceName(), occasion: c.occasion(),
 	}
 }

@@ -84,12 +84,12 @@ func (r reports) load(ctx context.Context) (map[string]report, error) {
 	return all, nil
 }
 
-func (r reports) write(of report) error {
-	payload, err := json.Marshal(of)
+func (r reports) write(one report) error {
+	payload, err := json.Marshal(one)
 	if err != nil {
 		return err
 	}
-	return r.records.Write(of.key(), payload)
+	return r.records.Write(one.key(), payload)
 }
 
-func (r reports) delete(of report) error { return r.records.Delete(of.key()) }
+func (r reports) delete(one report) error { return r.records.Delete(one.key()) }

@@ -154,9 +154,9 @@ func (d deviceStatus) entry(driver string) (*resourceapply.AllocatedDeviceStatus
 
 // written reports whether the claim's object has this status already. It has it when
 // the kubelet prepares the claim again after a restart.
-func (s *claimStatus) written(in *resourceapi.ResourceClaim, driver string) bool {
+func (s *claimStatus) written(object *resourceapi.ResourceClaim, driver string) bool {
 	for _, d := range s.devices {
-		if !slices.ContainsFunc(in.Status.Devices, func(e resourceapi.AllocatedDeviceStatus) bool { return d.matches(e, driver) }) {
+		if !slices.ContainsFunc(object.Status.Devices, func(e resourceapi.AllocatedDeviceStatus) bool { return d.matches(e, driver) }) {
 			return false
 		}
 	}

@@ -19,8 +19,8 @@ import (
 func (s *claimStatus) withLimits(devices []claim.Device, checks []claim.LimitCheck) *claimStatus {
 	for i := range s.devices {
 		d := &s.devices[i]
-		isLimited := slices.ContainsFunc(devices, func(of claim.Device) bool {
-			return of.Name.String() == d.device && of.Terms.Limit != nil
+		isLimited := slices.ContainsFunc(devices, func(device claim.Device) bool {
+			return device.Name.String() == d.device && device.Terms.Limit != nil
 		})
 		if isLimited {
 			d.more = append(d.more, limitConditions(d.device, s.claim.UID, checks)...)
