@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package allocatortest lets tests put published devices before the scheduler's
+// Package allocator lets tests put published devices before the scheduler's
 // own allocator. A [Node] holds the slices of one node and what claims have
 // taken from it, and accounts for it as the scheduler's plugin does. There is
 // no API server, no scheduler and no pod; that is for end-to-end tests.
-package allocatortest
+package allocator
 
 import (
 	"context"
