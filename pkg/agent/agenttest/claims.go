@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/share"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
@@ -52,6 +53,14 @@ func Device() claim.Device {
 	return claim.Device{
 		Request: "gpu", Pool: "node", Name: kindtest.Name("gpu-1b-00"), ShareID: Share(),
 		UUID: "GPU-11111111-2222-3333-4444-555555555555",
+	}
+}
+
+// MPSShare returns the terms of a share by MPS.
+func MPSShare() share.Terms {
+	return share.Terms{
+		Share: &share.Amount{Memory: 10 << 30, Compute: 50},
+		MPS:   &share.Client{Daemon: kindtest.Name("gpu-1b-00"), Processes: 2, ThreadPercentage: 25, MemoryLimit: 4608 << 20},
 	}
 }
 

@@ -11,77 +11,68 @@ import (
 )
 
 // Observed is an observer of the packages below pkg/agent. It counts events and keeps the last numbers.
-type Observed struct {
+type Observed struct{ recorder }
+
+type recorder struct {
 	mu  sync.Mutex
 	all map[string]int
 }
 
 // NewObserved returns an observer that has seen nothing.
-func NewObserved() *Observed { return &Observed{all: map[string]int{}} }
+func NewObserved() *Observed { return &Observed{recorder{all: map[string]int{}}} }
 
 // All returns what was recorded.
-func (o *Observed) All() map[string]int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return maps.Clone(o.all)
+func (r *Observed) All() map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.all)
 }
 
-func (o *Observed) change(do func()) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (r *recorder) change(do func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	do()
 }
 
-func (o *Observed) count(event string) { o.change(func() { o.all[event]++ }) }
+func (r *recorder) count(event string) { r.change(func() { r.all[event]++ }) }
 
-func (o *Observed) set(what string, n int) { o.change(func() { o.all[what] = n }) }
+func (r *recorder) set(what string, n int) { r.change(func() { r.all[what] = n }) }
 
-func (o *Observed) replace(what string, byDevice map[string]int) {
-	o.change(func() {
-		maps.DeleteFunc(o.all, func(key string, _ int) bool { return strings.HasPrefix(key, what) })
+func (r *recorder) replace(what string, byDevice map[string]int) {
+	r.change(func() {
+		maps.DeleteFunc(r.all, func(key string, _ int) bool { return strings.HasPrefix(key, what) })
 		for device, n := range byDevice {
-			o.all[what+device] = n
+			r.all[what+device] = n
 		}
 	})
 }
 
-// Prepared is recorded.
-func (o *Observed) Prepared(kinds string, _ time.Duration, refusal string) {
-	o.count("prepared " + kinds + " " + refusal)
+func (r *recorder) Prepared(kinds string, _ time.Duration, refusal string) {
+	r.count("prepared " + kinds + " " + refusal)
 }
 
-// Unprepared is recorded.
-func (o *Observed) Unprepared(time.Duration, error) { o.count("unprepared") }
+func (r *recorder) Unprepared(time.Duration, error) { r.count("unprepared") }
 
-// StatusWritten is recorded.
-func (o *Observed) StatusWritten(outcome string) { o.count("status " + outcome) }
+func (r *recorder) StatusWritten(outcome string) { r.count("status " + outcome) }
 
-// PublishFailed is recorded.
-func (o *Observed) PublishFailed(reason string) { o.count("publish " + reason) }
+func (r *recorder) PublishFailed(reason string) { r.count("publish " + reason) }
 
-// ProgramFault is recorded.
-func (o *Observed) ProgramFault(xid uint64, blame, namespace string) {
-	o.count(fmt.Sprint("fault ", xid, " ", blame, " ", namespace))
+func (r *recorder) ProgramFault(xid uint64, blame, namespace string) {
+	r.count(fmt.Sprint("fault ", xid, " ", blame, " ", namespace))
 }
 
-// StatusQueue is recorded.
-func (o *Observed) StatusQueue(n int) { o.set("queue", n) }
+func (r *recorder) StatusQueue(n int) { r.set("queue", n) }
 
-// HeldBack is recorded.
-func (o *Observed) HeldBack(n int) { o.set("held back", n) }
+func (r *recorder) HeldBack(n int) { r.set("held back", n) }
 
-// ForeignDevices is recorded.
-func (o *Observed) ForeignDevices(n int) { o.set("foreign devices", n) }
+func (r *recorder) ForeignDevices(n int) { r.set("foreign devices", n) }
 
-// ForeignProcesses is recorded.
-func (o *Observed) ForeignProcesses(byDevice map[string]int) {
-	o.replace("foreign processes ", byDevice)
+func (r *recorder) ForeignProcesses(byDevice map[string]int) {
+	r.replace("foreign processes ", byDevice)
 }
 
-// UnlimitedContainers is recorded.
-func (o *Observed) UnlimitedContainers(byDevice map[string]int) {
-	o.replace("unlimited ", byDevice)
+func (r *recorder) UnlimitedContainers(byDevice map[string]int) {
+	r.replace("unlimited ", byDevice)
 }
 
-// DisturbedShares is recorded.
-func (o *Observed) DisturbedShares(byCause map[string]int) { o.replace("disturbed ", byCause) }
+func (r *recorder) DisturbedShares(byCause map[string]int) { r.replace("disturbed ", byCause) }

@@ -26,13 +26,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 
-func mpsShare() share.Terms {
-	return share.Terms{
-		Share: &share.Amount{Memory: 10 << 30, Compute: 50},
-		MPS:   &share.Client{Daemon: kindtest.Name("gpu-1b-00"), Processes: 2, ThreadPercentage: 25, MemoryLimit: 4608 << 20},
-	}
-}
-
 func TestMetadataDescribesTheShareOfTheClaim(t *testing.T) {
 	text := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: &s} }
 	number := func(n int64) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{IntValue: &n} }
@@ -47,7 +40,7 @@ func TestMetadataDescribesTheShareOfTheClaim(t *testing.T) {
 		"a whole GPU, which could be shared": {share.Terms{}, map[string]resourceapi.DeviceAttribute{
 			"productName": text("NVIDIA H100 80GB HBM3"), "uuid": uuid, "sharing": text("mps"), "enforcement": text("cooperative"),
 		}},
-		"an MPS share": {mpsShare(), map[string]resourceapi.DeviceAttribute{
+		"an MPS share": {agenttest.MPSShare(), map[string]resourceapi.DeviceAttribute{
 			"productName": text("NVIDIA H100 80GB HBM3"), "uuid": uuid, "sharing": text("mps"), "enforcement": text("cooperative"), "memoryEnforcement": text("cooperative"), "computeEnforcement": text("cooperative"),
 			"shareMemory": text("10Gi"), "shareCompute": number(50), "shareProcesses": number(2),
 			"processThreadPercentage": number(25), "processMemoryLimit": text("4608Mi"),
@@ -88,7 +81,7 @@ func TestMetadataDescribesTheShareOfTheClaim(t *testing.T) {
 // Upstream's decoder refuses a file that breaks the rules of the API. A share of a GB200
 // with list attributes has the most attributes.
 func TestUpstreamReadsTheMetadataOfEveryGPU(t *testing.T) {
-	terms := mpsShare()
+	terms := agenttest.MPSShare()
 	terms.Limit = &share.Limit{Memory: 10 << 30, Containers: 1}
 	for _, model := range nvmlsim.ModelNames() {
 		m, err := nvmlsim.LoadModel(model)
@@ -130,7 +123,7 @@ func TestUpstreamReadsTheMetadataOfEveryGPU(t *testing.T) {
 
 func TestTheTimeToPrepareAShareHasItsOwnLabel(t *testing.T) {
 	whole, part, slot := agenttest.Device(), agenttest.Device(), agenttest.Device()
-	part.Terms = mpsShare()
+	part.Terms = agenttest.MPSShare()
 	slot.Name = kindtest.Name("gpu-1b-00-ts")
 	for want, devices := range map[string][]claim.Device{
 		"gpu": {whole}, "gpu-share": {part, part}, "gpu+gpu-share": {part, whole}, "timeslice": {slot}, "unknown": nil,

@@ -20,8 +20,8 @@ type Records interface {
 	Delete(key string) error
 }
 
-// report lists the events of one claim about one GPU since it was last healthy.
-type report struct {
+// healthRecord lists the events of one claim about one GPU since it was last healthy.
+type healthRecord struct {
 	Claim     types.UID `json:"claim"`
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
@@ -43,31 +43,31 @@ type reportedCause struct {
 	Reported bool `json:"reported,omitempty"`
 }
 
-func (r report) key() string { return string(r.Claim) + "-" + r.GPU }
+func (r healthRecord) key() string { return string(r.Claim) + "-" + r.GPU }
 
 // isReported reports whether users have events about a cause.
-func (r report) isReported() bool {
+func (r healthRecord) isReported() bool {
 	return len(r.Causes) > 0 && len(r.Created) > 0 || slices.ContainsFunc(r.Causes, func(c reportedCause) bool { return c.Reported })
 }
 
 // find returns the index of a cause, or -1. Without a time, each report of the value counts.
-func (r report) find(cause string, since time.Time) int {
+func (r healthRecord) find(cause string, since time.Time) int {
 	return slices.IndexFunc(r.Causes, func(c reportedCause) bool { return c.Cause == cause && (since.IsZero() || c.Since.Equal(since)) })
 }
 
-// reports are the reports on the disk. Both agents of a rolling update read and write them.
-type reports struct{ records Records }
+// healthRecords are the records on the disk. Both agents of a rolling update read and write them.
+type healthRecords struct{ records Records }
 
-// load returns all reports by key. It deletes records that it cannot read, at the
+// load returns all records by key. It deletes records that it cannot read, at the
 // price of one more event.
-func (r reports) load(ctx context.Context) (map[string]report, error) {
+func (r healthRecords) load(ctx context.Context) (map[string]healthRecord, error) {
 	keys, err := r.records.Keys()
 	if err != nil {
 		return nil, err
 	}
-	all := map[string]report{}
+	all := map[string]healthRecord{}
 	for _, key := range keys {
-		var one report
+		var one healthRecord
 		payload, err := r.records.Read(key)
 		if err == nil {
 			err = json.Unmarshal(payload, &one)
@@ -84,7 +84,7 @@ func (r reports) load(ctx context.Context) (map[string]report, error) {
 	return all, nil
 }
 
-func (r reports) write(one report) error {
+func (r healthRecords) write(one healthRecord) error {
 	payload, err := json.Marshal(one)
 	if err != nil {
 		return err
@@ -92,4 +92,4 @@ func (r reports) write(one report) error {
 	return r.records.Write(one.key(), payload)
 }
 
-func (r reports) delete(one report) error { return r.records.Delete(one.key()) }
+func (r healthRecords) delete(one healthRecord) error { return r.records.Delete(one.key()) }
