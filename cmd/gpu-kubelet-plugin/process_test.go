@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/programtest"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin/kubelettest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/kubelet/kubelettest"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 

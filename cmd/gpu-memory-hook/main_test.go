@@ -30,6 +30,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup/cgrouptest"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/test/files/mountns"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 const (
@@ -335,9 +336,4 @@ func bind(t testing.TB, from, to string) {
 	})
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = require.NoError

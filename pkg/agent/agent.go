@@ -16,8 +16,10 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/cluster"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/kubelet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/reconcile"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/report"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/telemetry"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/livefile"
 )
@@ -184,7 +186,7 @@ func (a *agent) recover(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	limited, cancel := context.WithTimeout(ctx, recoverLimit)
 	defer cancel()
-	report, err := plugin.Recover(limited, a.claims, a.claims.ledger, a.known.inventory)
+	report, err := reconcile.Recover(limited, a.claims, a.claims.ledger, a.known.inventory)
 	if err != nil {
 		logger.Error(err, "Cannot recover every claim, will retry", "after", a.ReconcileInterval)
 	}
@@ -193,37 +195,68 @@ func (a *agent) recover(ctx context.Context) {
 }
 
 // serve starts to serve the kubelet.
-func (a *agent) serve(ctx context.Context, fatal func(error)) (*plugin.Plugin, error) {
-	p, err := plugin.Start(ctx, a.pluginOptions(fatal))
+func (a *agent) serve(ctx context.Context, fatal func(error)) (*kubelet.Plugin, error) {
+	var calls sync.RWMutex
+	reporter := report.New(a.reportOptions())
+	reconciler := reconcile.New(a.reconcileOptions(reporter, &calls))
+	p, err := kubelet.Start(ctx, kubelet.Options{
+		Place:        a.place(),
+		NodeName:     a.NodeName,
+		Client:       a.node.client,
+		Claims:       a.claims,
+		Ledger:       a.claims.ledger,
+		Hardware:     a.known.inventory,
+		Accounts:     a.observers.accounts,
+		Devices:      a.health(),
+		Reporter:     reporter,
+		Observer:     a.claims.metrics,
+		Clock:        clock.RealClock{},
+		Calls:        &calls,
+		Background:   []func(context.Context){reporter.Run, reconciler.Run},
+		PublishError: a.known.features.HandleError,
+		Fatal:        fatal,
+	})
 	if err != nil {
 		return nil, err
 	}
-	a.serving.plugin.set(p)
+	a.serving.plugin.set(&plugin{p, reconciler})
 	return p, nil
 }
 
-// pluginOptions returns the options of the plugin.
-func (a *agent) pluginOptions(fatal func(error)) plugin.Options {
-	o := plugin.Options{
-		Place:             a.place(),
-		NodeName:          a.NodeName,
-		Client:            a.node.client,
-		Claims:            a.claims,
-		Ledger:            a.claims.ledger,
-		Foreign:           a.observers.foreign,
-		Hardware:          a.known.inventory,
-		Accounts:          a.observers.accounts,
-		Devices:           health{a.observers.controller},
-		Observer:          a.claims.metrics,
-		Tasks:             a.serving.rounds,
-		Clock:             clock.RealClock{},
-		Conflicts:         a.conflicts,
-		Cause:             a.causeAt,
-		Reports:           a.node.home.Events,
-		Faults:            a.observers.faults,
-		ReconcileInterval: a.ReconcileInterval,
-		PublishError:      a.known.features.HandleError,
-		Fatal:             fatal,
+// reportOptions returns the options of the reports to users.
+func (a *agent) reportOptions() report.Options {
+	return report.Options{
+		DriverName: a.DriverName,
+		NodeName:   a.NodeName,
+		Client:     a.node.client,
+		Claims:     a.claims,
+		Pods:       a.observers.accounts,
+		Observer:   a.claims.metrics,
+		Clock:      clock.RealClock{},
+		Health:     a.health(),
+		Records:    a.node.home.Events,
+		Faults:     a.observers.faults,
+	}
+}
+
+// reconcileOptions returns the options of the reconciliation.
+func (a *agent) reconcileOptions(reporter *report.Reporter, calls *sync.RWMutex) reconcile.Options {
+	o := reconcile.Options{
+		Place:     a.place(),
+		NodeName:  a.NodeName,
+		Client:    a.node.client,
+		Claims:    a.claims,
+		Ledger:    a.claims.ledger,
+		Foreign:   a.observers.foreign,
+		Hardware:  a.known.inventory,
+		Accounts:  a.observers.accounts,
+		Reporter:  reporter,
+		Observer:  a.claims.metrics,
+		Tasks:     a.serving.rounds,
+		Clock:     clock.RealClock{},
+		Conflicts: a.conflicts,
+		Calls:     calls,
+		Interval:  a.ReconcileInterval,
 	}
 	if a.node.supervisor != nil {
 		o.Daemons = a.daemons

@@ -28,7 +28,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin/kubelettest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/kubelet/kubelettest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"

@@ -8,16 +8,16 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/report"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// daemons is [plugin.Options.Daemons].
-func (a *agent) daemons(ctx context.Context) ([]plugin.MPSDaemon, error) {
+// daemons is [reconcile.Options.Daemons].
+func (a *agent) daemons(ctx context.Context) ([]report.MPSDaemon, error) {
 	states, err := a.node.supervisor.MPSStates(ctx)
-	var all []plugin.MPSDaemon
+	var all []report.MPSDaemon
 	for _, s := range states {
-		d := plugin.MPSDaemon{
+		d := report.MPSDaemon{
 			Name: s.Daemon.Name, Interrupted: s.Interrupted,
 			// A daemon that starts, also again, has no problem yet.
 			IsDown: s.State != gpu.MPSReady && s.Restarts > 0 && s.Problem != "",

@@ -12,8 +12,14 @@
 // Data flows as in package state:
 //
 //	hardware → inventory ─┐
-//	cluster, node files ──┼→ state → controller → plugin → kubelet
-//	claims   → ledger ────┘                            ↳ API server
+//	cluster, node files ──┼→ state → controller → kubelet → the kubelet, ResourceSlices
+//	claims   → ledger ────┘
+//
+// The kubelet's calls change claims through package kubelet, and rounds change them through package
+// reconcile. Both pass what users must know to package report, which writes it to the API server:
+//
+//	kubelet ───┐
+//	reconcile ─┴→ report → status.devices, events
 //
 // Next to them, attribution and usage find what containers use, and telemetry and viewers show it.
 //

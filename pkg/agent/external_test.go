@@ -16,7 +16,7 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/report"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
@@ -88,7 +88,7 @@ func TestAHeldGPUOfADevicePluginIsAConflictAndTainted(t *testing.T) {
 	t.Parallel()
 	claim := claimFor("one", "gpu-43-00")
 	n := newNode(t, claim)
-	kubelet := n.withDevicePlugin(t, "nvidia0")
+	lister := n.withDevicePlugin(t, "nvidia0")
 	a := n.start(t)
 	n.published(t)
 	if _, err := a.claims.Prepare(t.Context(), claim); err != nil {
@@ -97,17 +97,17 @@ func TestAHeldGPUOfADevicePluginIsAConflictAndTainted(t *testing.T) {
 	if got := a.conflicts(t.Context(), kindtest.Name("gpu-43-00")); len(got) > 0 {
 		t.Errorf("conflicts %v before the device plugin allocates the GPU", got)
 	}
-	kubelet.give("nvidia0", "nvidia1")
+	lister.give("nvidia0", "nvidia1")
 	a.known.inventory.RefreshExternal(t.Context())
-	for device, want := range map[string][]plugin.Conflict{
-		"gpu-43-00": {plugin.ConflictDevicePlugin}, "gpu-43-00-ts": {plugin.ConflictDevicePlugin}, "gpu-44-00": nil, "node-gpus": nil,
+	for device, want := range map[string][]report.Conflict{
+		"gpu-43-00": {report.ConflictDevicePlugin}, "gpu-43-00-ts": {report.ConflictDevicePlugin}, "gpu-44-00": nil, "node-gpus": nil,
 	} {
 		if diff := cmp.Diff(want, a.conflicts(t.Context(), kindtest.Name(device))); diff != "" {
 			t.Errorf("conflicts of %q (-want +got):\n%s", device, diff)
 		}
 	}
 	n.waitTaint(t, "gpu-43-00", v1alpha1.InUseTaintDevicePlugin)
-	kubelet.give("nvidia0")
+	lister.give("nvidia0")
 	a.known.inventory.RefreshExternal(t.Context())
 	if got := a.conflicts(t.Context(), kindtest.Name("gpu-43-00")); len(got) > 0 {
 		t.Errorf("conflicts %v after the pod of the device plugin has ended", got)

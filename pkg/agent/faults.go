@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/procfs"
 )
 
-// faults finds the programs that made faults. It is a [plugin.Faults].
+// faults finds the programs that made faults. It is a [report.Faults].
 type faults struct {
 	kernellog.Log
 	tasks *procfs.Seen
@@ -31,7 +31,7 @@ func newFaults(machine string, tasks *procfs.Seen) faults {
 	return f
 }
 
-// PodOf implements [plugin.Faults].
+// PodOf implements [report.Faults].
 func (f faults) PodOf(pid int) types.UID {
 	if pid == 0 || f.noPIDs != nil {
 		return ""

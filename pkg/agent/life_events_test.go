@@ -20,8 +20,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 
@@ -69,7 +69,7 @@ func (s *life) createNamed(name string, request resourceapi.DeviceClaim) error {
 	}
 	s.scheduler.Publish(resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{s.n.NodeName: pool}})
 	results, err := s.scheduler.Allocate(s.t.Context(), name, request)
-	if errors.Is(err, allocatortest.ErrNoFit) {
+	if errors.Is(err, allocator.ErrNoFit) {
 		return nil
 	}
 	if err != nil {

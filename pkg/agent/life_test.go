@@ -26,12 +26,12 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin/kubelettest"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/kubelet/kubelettest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/mpsv1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/procfs"
+	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
 )
 
 const (
@@ -56,7 +56,7 @@ type life struct {
 	model      string
 	pipes      *pipes
 	supervisor *supervisor
-	scheduler  *allocatortest.Node
+	scheduler  *allocator.Node
 	// apiFails and supervisorFails are set while the API server fails to return claims, and while
 	// the supervisor is away. lost is set while a GPU is lost.
 	apiFails, supervisorFails atomic.Bool
@@ -147,11 +147,11 @@ func newLife(t *testing.T, model string, took map[string]int) *life {
 		t.Fatal(err)
 	}
 	s.n.Offer = "share,mig"
-	classes, err := allocatortest.ReadClasses(filepath.Join("..", "..", "deployments", "static", "install.yaml"))
+	classes, err := allocator.ReadClasses(filepath.Join("..", "..", "deployments", "static", "install.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.scheduler = allocatortest.NewNode(resourceslice.DriverResources{}, allocatortest.Features(), classes...)
+	s.scheduler = allocator.NewNode(resourceslice.DriverResources{}, allocator.Features(), classes...)
 	s.disturbClient()
 	s.serveSupervisor()
 	if err := s.start(); err != nil {

@@ -16,7 +16,9 @@ import (
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/controller"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/kubelet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/reconcile"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/telemetry"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/viewers"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -99,23 +101,29 @@ func (a *agent) lastScan() (gpu.Node, error) {
 	return now.Node(), now.Hardware.Err
 }
 
+// plugin serves the kubelet, and reconciles the claims that it has prepared.
+type plugin struct {
+	*kubelet.Plugin
+	*reconcile.Reconciler
+}
+
 // startedPlugin is the plugin that serves the kubelet. There is none until claims of an
 // earlier process are recovered.
 type startedPlugin struct {
-	plugin  atomic.Pointer[plugin.Plugin]
+	plugin  atomic.Pointer[plugin]
 	started chan struct{} // closed once there is a plugin
 }
 
 func newStartedPlugin() *startedPlugin { return &startedPlugin{started: make(chan struct{})} }
 
 // set records the plugin. It is called once.
-func (s *startedPlugin) set(p *plugin.Plugin) {
+func (s *startedPlugin) set(p *plugin) {
 	s.plugin.Store(p)
 	close(s.started)
 }
 
 // get returns the plugin; nil if the kubelet is not served yet.
-func (s *startedPlugin) get() *plugin.Plugin { return s.plugin.Load() }
+func (s *startedPlugin) get() *plugin { return s.plugin.Load() }
 
 // checkServing returns an error until claims of an earlier process are recovered and
 // the sockets are open.
@@ -246,19 +254,24 @@ func (a *agent) phases() map[string]int {
 	return phases
 }
 
-// health is the health of the devices as the plugin reports it to the kubelet.
-type health struct{ *controller.Controller }
+// health is the health of the devices and of their GPUs.
+type health struct {
+	*controller.Controller
+	state *state.State
+}
 
-// Health implements [plugin.Devices].
-func (h health) Health() []plugin.Health {
-	var all []plugin.Health
+func (a *agent) health() health { return health{a.observers.controller, a.known.state} }
+
+// Health implements [kubelet.Devices].
+func (h health) Health() []kubelet.Health {
+	var all []kubelet.Health
 	for _, d := range h.Devices() {
-		all = append(all, plugin.Health{Device: d.Name.String(), Healthy: d.Healthy, Message: d.Message})
+		all = append(all, kubelet.Health{Device: d.Name.String(), Healthy: d.Healthy, Message: d.Message})
 	}
 	return all
 }
 
-// causeAt is [plugin.Options.Cause].
-func (a *agent) causeAt(address gpu.PCIAddress) (value string, since time.Time, known bool) {
-	return a.known.state.Snapshot().CauseAt(address)
+// CauseAt implements [report.Health].
+func (h health) CauseAt(address gpu.PCIAddress) (value string, since time.Time, known bool) {
+	return h.state.Snapshot().CauseAt(address)
 }

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/report"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
 
@@ -106,7 +106,7 @@ func TestTheFlagMakesAnAgentTakeANodeOver(t *testing.T) {
 	<-a.serving.plugin.started
 	retry := time.NewTicker(10 * time.Millisecond)
 	defer retry.Stop()
-	for !slices.Equal(a.conflicts(t.Context(), kindtest.Name("gpu-1b-00")), []plugin.Conflict{plugin.ConflictOtherDriver}) {
+	for !slices.Equal(a.conflicts(t.Context(), kindtest.Name("gpu-1b-00")), []report.Conflict{report.ConflictOtherDriver}) {
 		select {
 		case <-retry.C:
 		case <-t.Context().Done():

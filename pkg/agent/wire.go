@@ -18,7 +18,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/inventory"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/ledger"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/reconcile"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/report"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/telemetry"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/usage"
@@ -134,7 +135,7 @@ type claims struct {
 
 // newClaims returns the claims of the node before those of an earlier process are recovered.
 func newClaims(ctx context.Context, c *Config, h host, k knowledge) (claims, error) {
-	metrics, attributes := telemetry.NewMetrics(plugin.Reasons()), k.state.Attributes(c.settings())
+	metrics, attributes := telemetry.NewMetrics(report.Reasons()), k.state.Attributes(c.settings())
 	options := claim.Options{
 		DriverName: c.DriverName,
 		PoolName:   c.NodeName,
@@ -221,7 +222,7 @@ func newServing(c *Config, held claims) serving {
 	return serving{
 		plugin:    newStartedPlugin(),
 		rivals:    place.NewRivals(c.place(), held.metrics, clock.RealClock{}),
-		rounds:    telemetry.NewActivity(clock.RealClock{}, plugin.StuckAfter),
+		rounds:    telemetry.NewActivity(clock.RealClock{}, reconcile.StuckAfter),
 		cdiFolder: cdi.NewDir(c.CDIDir),
 	}
 }

@@ -16,8 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
 )
 
 // classes returns the DeviceClasses that are shipped. It adds the class of seats,
@@ -32,7 +32,7 @@ func classes(t testing.TB) []*resourceapi.DeviceClass {
 }
 
 var readClasses = sync.OnceValues(func() ([]*resourceapi.DeviceClass, error) {
-	all, err := allocatortest.ReadClasses(filepath.Join("..", "..", "deployments", "static", "install.yaml"))
+	all, err := allocator.ReadClasses(filepath.Join("..", "..", "deployments", "static", "install.yaml"))
 	seats := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "seat.nvidia.com"}}
 	seats.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
 		Expression: "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].?type.orValue('') == 'seat'",
@@ -40,10 +40,10 @@ var readClasses = sync.OnceValues(func() ([]*resourceapi.DeviceClass, error) {
 	return append(all, seats), err
 })
 
-func schedulable(t testing.TB, c catalog.Inputs, node gpu.Node, conditions catalog.Conditions) *allocatortest.Node {
+func schedulable(t testing.TB, c catalog.Inputs, node gpu.Node, conditions catalog.Conditions) *allocator.Node {
 	t.Helper()
 	c.Conditions = conditions
-	return allocatortest.NewNode(catalog.New(c).Resources(node, nil), allocatortest.Features(), classes(t)...)
+	return allocator.NewNode(catalog.New(c).Resources(node, nil), allocator.Features(), classes(t)...)
 }
 
 // claim returns a claim for a GPU or a device of another class. The words are
@@ -100,14 +100,14 @@ func attribute(name string) *resourceapi.FullyQualifiedName {
 
 // allocateAll allocates the claims, named a, b, c..., one after the other. It
 // returns one line per claim with its devices.
-func allocateAll(t *testing.T, node *allocatortest.Node, claims []resourceapi.DeviceClaim) string {
+func allocateAll(t *testing.T, node *allocator.Node, claims []resourceapi.DeviceClaim) string {
 	t.Helper()
 	var lines []string
 	for i, c := range claims {
 		name := string(rune('a' + i))
 		results, err := node.Allocate(t.Context(), name, c)
 		switch {
-		case errors.Is(err, allocatortest.ErrNoFit):
+		case errors.Is(err, allocator.ErrNoFit):
 			lines = append(lines, name+" does not fit")
 			continue
 		case err != nil:
@@ -245,9 +245,9 @@ func TestTheSchedulerAllocates(t *testing.T) {
 func TestCliquesYieldLinkedPairsAcrossDomains(t *testing.T) {
 	c := sharing()
 	c.ListAttributes = true
-	features := allocatortest.Features()
+	features := allocator.Features()
 	features.ListTypeAttributes = true
-	node := allocatortest.NewNode(catalog.New(c).Resources(dgx1(t), nil), features, classes(t)...)
+	node := allocator.NewNode(catalog.New(c).Resources(dgx1(t), nil), features, classes(t)...)
 	// With three GPUs of each quad taken, the two that are left are linked and
 	// in no domain together.
 	claims := []resourceapi.DeviceClaim{
@@ -265,7 +265,7 @@ func TestCliquesYieldLinkedPairsAcrossDomains(t *testing.T) {
 // near.
 func TestListsOfNUMANodesYieldTheGPUsOfASocket(t *testing.T) {
 	const numa = "resource.kubernetes.io/numaNode"
-	features := allocatortest.Features()
+	features := allocator.Features()
 	for lists, want := range map[bool]string{
 		false: "a does not fit\nb 07-00 81052Mi 0f-00 81052Mi\nc 47-00 81052Mi",
 		true:  "a 07-00 81052Mi 0f-00 81052Mi 47-00 81052Mi 4e-00 81052Mi\nb 87-00 81052Mi 90-00 81052Mi\nc does not fit",
@@ -276,7 +276,7 @@ func TestListsOfNUMANodesYieldTheGPUsOfASocket(t *testing.T) {
 		if lists {
 			selector = "cel=device.attributes['resource.kubernetes.io'].numaNode.includes(1)"
 		}
-		node := allocatortest.NewNode(catalog.New(c).Resources(simulated(t, "dgx-a100"), nil), features, classes(t)...)
+		node := allocator.NewNode(catalog.New(c).Resources(simulated(t, "dgx-a100"), nil), features, classes(t)...)
 		claims := []resourceapi.DeviceClaim{claim("count=4 match=" + numa), claim("count=2 match=" + numa), claim(selector)}
 		if diff := cmp.Diff(want, allocateAll(t, node, claims)); diff != "" {
 			t.Errorf("allocations with lists %v (-want +got):\n%s", lists, diff)

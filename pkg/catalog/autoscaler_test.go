@@ -12,7 +12,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
+	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
 )
 
 // countedByAutoscaler returns the part of a pool that the Cluster Autoscaler counts as used, by its source of November 2026.
@@ -85,7 +85,7 @@ func TestWhatTheClusterAutoscalerCounts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			resources := catalog.New(tc.catalog).Resources(host, nil)
-			node := allocatortest.NewNode(resources, allocatortest.Features(), classes(t)...)
+			node := allocator.NewNode(resources, allocator.Features(), classes(t)...)
 			allocated := map[string]bool{}
 			for i, c := range tc.claims {
 				results, err := node.Allocate(t.Context(), fmt.Sprint(i), c)

@@ -57,14 +57,14 @@ type Inputs struct {
 
 // Catalog describes the GPUs of one node. It is immutable, and its methods are pure functions
 // of its inputs.
-type Catalog struct{ in Inputs }
+type Catalog struct{ inputs Inputs }
 
 // New returns the catalog that follows from the inputs, which must not be changed.
-func New(in Inputs) Catalog { return Catalog{in} }
+func New(inputs Inputs) Catalog { return Catalog{inputs} }
 
 // WantsCounters reports whether the offer has devices that consume counters.
 func (c Catalog) WantsCounters() bool {
-	return slices.ContainsFunc(kind.Divided(), c.in.Offer.Has) || c.in.Offer.Partitions() && !c.in.MIG.Static && c.in.Partitions == nil
+	return slices.ContainsFunc(kind.Divided(), c.inputs.Offer.Has) || c.inputs.Offer.Partitions() && !c.inputs.MIG.Static && c.inputs.Partitions == nil
 }
 
 // Conditions has the conditions of GPUs. A GPU that is missing is healthy.
@@ -126,7 +126,7 @@ func (c Catalog) Resources(node gpu.Node, held Held) resourceslice.DriverResourc
 	}
 	published := paginate(groups, c.nodeDevices(node, held))
 	c.order(published)
-	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{c.in.Pool: {Slices: published}}}
+	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{c.inputs.Pool: {Slices: published}}}
 }
 
 // Attributes returns the attributes of a device for the metadata of containers. It
@@ -144,7 +144,7 @@ func (c Catalog) Attributes(node gpu.Node, name kind.Name) map[resourceapi.Quali
 	if _, _, known := name.FindIn(o.gpu.MIG); name.IsPartition() && !known {
 		return nil
 	}
-	f := o.inputs(name)
+	f := o.inputsOf(name)
 	f.All = true
 	attributes := name.Kind.Attributes(f)
 	attributes.Nearby(o.gpu.GPU)

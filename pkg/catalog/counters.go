@@ -242,11 +242,11 @@ func wholeCounter(parts int) counter {
 
 // setCounters sets the counters of a GPU, and what each device consumes of them: the whole GPU and devices of
 // units everything, a part its own.
-func (g *group) setCounters(of gpu.GPU, counters []counter) {
+func (g *group) setCounters(whole gpu.GPU, counters []counter) {
 	if len(counters) == 0 {
 		return
 	}
-	set := counterSet(of, counters)
+	set := counterSet(whole, counters)
 	g.counters = []resourceapi.CounterSet{set}
 	consumption := func(counters map[string]resourceapi.Counter) []resourceapi.DeviceCounterConsumption {
 		return []resourceapi.DeviceCounterConsumption{{CounterSet: set.Name, Counters: counters}}

@@ -14,9 +14,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
 )
 
 // demo/fleet fills its ten GPUs in whatever order its pods come, though no GPU is
@@ -81,14 +81,14 @@ func fitInAnyOrder(t *testing.T, c catalog.Inputs, hardware gpu.Node, teams []fl
 	}
 	shippedClasses := classes(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		node := allocatortest.NewNode(resources, allocatortest.Features(), shippedClasses...)
+		node := allocator.NewNode(resources, allocator.Features(), shippedClasses...)
 		on := map[gpu.PCIAddress][]string{}
 		var given []string // claims that can be counted twice
 		for i, words := range rapid.Permutation(fleet).Draw(rt, "order") {
 			for n := range min(rapid.IntRange(0, countedTwice).Draw(rt, "in flight"), len(given)) {
 				again := rapid.SampledFrom(given).Draw(rt, "counted twice")
 				_, err := node.Allocate(t.Context(), fmt.Sprintf("again-%d", n), claim(again))
-				if err != nil && !errors.Is(err, allocatortest.ErrNoFit) {
+				if err != nil && !errors.Is(err, allocator.ErrNoFit) {
 					rt.Fatalf("%q: %v", again, err)
 				}
 			}

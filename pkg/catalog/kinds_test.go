@@ -13,14 +13,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
 )
 
 // demoClass returns the DeviceClass in a manifest of demo/classes.
 func demoClass(t *testing.T, file string) *resourceapi.DeviceClass {
 	t.Helper()
-	found, err := allocatortest.ReadClasses(filepath.Join("..", "..", "demo", "classes", file))
+	found, err := allocator.ReadClasses(filepath.Join("..", "..", "demo", "classes", file))
 	if err != nil || len(found) != 1 {
 		t.Fatalf("%s: %d classes, %v, want one", file, len(found), err)
 	}
@@ -48,7 +48,7 @@ func TestClassesOfTheDemosSelectTheirKindOfGPU(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cat := catalog.Inputs{Settings: catalog.Settings{Pool: "node-1", Selection: c.selection}, NodeConfig: catalog.NodeConfig{Offer: "share", Shares: catalog.ShareOffer{MPS: true}}}
-			node := allocatortest.NewNode(catalog.New(cat).Resources(simulated(t, c.model), nil), allocatortest.Features(), slices.Concat(classes(t), []*resourceapi.DeviceClass{c.class})...)
+			node := allocator.NewNode(catalog.New(cat).Resources(simulated(t, c.model), nil), allocator.Features(), slices.Concat(classes(t), []*resourceapi.DeviceClass{c.class})...)
 			request := claim("count=4")
 			request.Requests[0].Exactly.DeviceClassName = c.class.Name
 			got := allocateAll(t, node, []resourceapi.DeviceClaim{request})
@@ -77,7 +77,7 @@ func TestTheSelectorByCUDAReadsTheDriver(t *testing.T) {
 			hardware.CUDADriverVersion.Major, hardware.CUDADriverVersion.Minor = 12, cuda
 			c := sharing()
 			c.Selection = level
-			node := allocatortest.NewNode(catalog.New(c).Resources(hardware, nil), allocatortest.Features(), classes(t)...)
+			node := allocator.NewNode(catalog.New(c).Resources(hardware, nil), allocator.Features(), classes(t)...)
 			got := allocateAll(t, node, []resourceapi.DeviceClaim{template.Spec.Spec.Devices})
 			// Lean nodes do not publish the attribute, and the claim waits without an error.
 			wanted := want && level.Level != kind.LevelLean

@@ -77,14 +77,14 @@ func (l *Layout) lacks(address gpu.PCIAddress) bool {
 	if l == nil {
 		return false
 	}
-	_, in := l.gpus[address]
-	return !in && !l.whole[address]
+	_, isPart := l.gpus[address]
+	return !isPart && !l.whole[address]
 }
 
 // covers reports whether the GPU is in the layout and can be partitioned.
 func (l *Layout) covers(g gpu.GPU, allowReset bool) bool {
-	_, in := l.gpus[g.Address]
-	return in && use.CheckPartitioning(g, allowReset) == nil
+	_, isPart := l.gpus[g.Address]
+	return isPart && use.CheckPartitioning(g, allowReset) == nil
 }
 
 // fixes reports whether the layout fixes the partitions of the GPU.
@@ -215,7 +215,7 @@ func (h Held) hasWhole(address gpu.PCIAddress) bool {
 
 // withheld returns why the GPU does not have all partitions of the layout.
 func (l *Layout) withheld(g gpu.GPU, allowReset bool) error {
-	if _, in := l.gpus[g.Address]; !in {
+	if _, isPart := l.gpus[g.Address]; !isPart {
 		return nil
 	}
 	if err := use.CheckPartitioning(g, allowReset); err != nil {

@@ -126,16 +126,16 @@ func (o MIGOffer) check(g gpu.GPU) error {
 // order of the PCI address.
 func (c Catalog) cut(gpus []gpu.GPU) map[gpu.PCIAddress]bool {
 	offered := map[gpu.PCIAddress]bool{}
-	if !c.in.Offer.Partitions() {
+	if !c.inputs.Offer.Partitions() {
 		return offered
 	}
 	for _, g := range slices.Backward(gpus) {
 		switch {
-		case c.in.MIG.Static:
+		case c.inputs.MIG.Static:
 			offered[g.Address] = len(g.MIG.Partitions) > 0
-		case c.in.Partitions != nil:
-			offered[g.Address] = c.in.Partitions.covers(g, c.in.MIG.AllowReset) && (c.in.Partitions.fixes(g) || !c.in.NoCounters)
-		case c.in.MIG.check(g) == nil && !c.in.NoCounters && (c.in.MIG.GPUs == 0 || len(offered) < c.in.MIG.GPUs):
+		case c.inputs.Partitions != nil:
+			offered[g.Address] = c.inputs.Partitions.covers(g, c.inputs.MIG.AllowReset) && (c.inputs.Partitions.fixes(g) || !c.inputs.NoCounters)
+		case c.inputs.MIG.check(g) == nil && !c.inputs.NoCounters && (c.inputs.MIG.GPUs == 0 || len(offered) < c.inputs.MIG.GPUs):
 			offered[g.Address] = true
 		}
 	}
@@ -144,7 +144,7 @@ func (c Catalog) cut(gpus []gpu.GPU) map[gpu.PCIAddress]bool {
 
 // fixed reports whether the GPU is offered in the partitions of a layout.
 func (c Catalog) fixed(g gpu.GPU, offered bool) bool {
-	return offered && !c.in.MIG.Static && c.in.Partitions.fixes(g)
+	return offered && !c.inputs.MIG.Static && c.inputs.Partitions.fixes(g)
 }
 
 // parts returns the MIG devices of a GPU that are offered or held by claims. It
@@ -153,12 +153,12 @@ func (c Catalog) parts(g gpu.GPU, offered bool, held Held) ([]part, []counter) {
 	var parts []part
 	switch {
 	case !offered:
-	case c.in.MIG.Static:
+	case c.inputs.MIG.Static:
 		parts = made(g)
 	case c.fixed(g, offered):
-		parts = c.in.Partitions.admitted(g, held)
+		parts = c.inputs.Partitions.admitted(g, held)
 	default:
-		for _, p := range c.in.MIG.Profiles.selected(g) {
+		for _, p := range c.inputs.MIG.Profiles.selected(g) {
 			for _, placement := range p.Placements {
 				parts = append(parts, part{profile: p, placement: placement})
 			}
@@ -170,7 +170,7 @@ func (c Catalog) parts(g gpu.GPU, offered bool, held Held) ([]part, []counter) {
 			parts = append(parts, p)
 		}
 	}
-	if c.in.MIG.Static || c.in.NoCounters || c.fixed(g, offered) {
+	if c.inputs.MIG.Static || c.inputs.NoCounters || c.fixed(g, offered) {
 		return parts, nil
 	}
 	return partition(g, parts, g.MIG.Partitions)

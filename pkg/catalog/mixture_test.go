@@ -15,10 +15,10 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
 )
 
 // holding is what a claim has of a device.
@@ -39,7 +39,7 @@ type mixture struct {
 	made     []gpu.GPU // with all of their memory
 	hardware gpu.Node
 	mig      *nvmlsim.MIG // of each GPU
-	node     *allocatortest.Node
+	node     *allocator.Node
 	claims   map[string][]holding
 	prepared map[string]bool // claims that the agent knows of
 	shown    map[string]resourceapi.Device
@@ -411,7 +411,7 @@ func TestMixturesNeverOvercommit(t *testing.T) {
 		}, Restrictions: catalog.Restrictions{Exclusive: rapid.IntRange(0, 9).Draw(rt, "exclusive") == 0}}
 		m.configure()
 		m.relayout()
-		m.node = allocatortest.NewNode(catalog.New(m.catalog).Resources(m.hardware, nil), allocatortest.Features(), shippedClasses...)
+		m.node = allocator.NewNode(catalog.New(m.catalog).Resources(m.hardware, nil), allocator.Features(), shippedClasses...)
 		m.publish()
 		for step := range rapid.IntRange(5, 30).Draw(rt, "steps") {
 			switch rapid.IntRange(0, 10).Draw(rt, "step") {
@@ -429,7 +429,7 @@ func TestMixturesNeverOvercommit(t *testing.T) {
 				words, want := m.draw()
 				count := rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(rt, "count")
 				results, err := m.node.Allocate(t.Context(), name, claim(fmt.Sprintf("%s count=%d", words, count)))
-				if errors.Is(err, allocatortest.ErrNoFit) {
+				if errors.Is(err, allocator.ErrNoFit) {
 					if count == 1 && m.mustFit(want) {
 						rt.Fatalf("%q does not fit, and a GPU is free\n%s", words, m.node)
 					}

@@ -9,9 +9,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
 )
 
 // watched offers all GPUs together to monitoring agents too.
@@ -74,6 +74,6 @@ func TestTheSchedulerAllocatesMonitoring(t *testing.T) {
 	twice.Requests[0].Exactly.AdminAccess = ptr(true)
 	node := schedulable(t, watched(sharing()), full, nil)
 	if _, err := node.Allocate(t.Context(), "twice", twice); err == nil {
-		t.Errorf("allocated: %s; want %v", node, allocatortest.ErrNoFit)
+		t.Errorf("allocated: %s; want %v", node, allocator.ErrNoFit)
 	}
 }

@@ -22,8 +22,8 @@ func (c Catalog) nodeDevices(node gpu.Node, held Held) []resourceapi.Device {
 	for _, k := range kind.All() {
 		name := kind.Name{Kind: k}
 		_, taken := held[name]
-		if k.Scope() == kind.ScopeNode && (c.in.Offer.Has(k) || taken) && len(node.GPUs) > 0 {
-			devices = append(devices, resourceapi.Device{Name: name.String(), Attributes: c.in.Selection.Published(k.Attributes(kind.Inputs{Node: node})), Capacity: k.Capacities(kind.Amounts{})})
+		if k.Scope() == kind.ScopeNode && (c.inputs.Offer.Has(k) || taken) && len(node.GPUs) > 0 {
+			devices = append(devices, resourceapi.Device{Name: name.String(), Attributes: c.inputs.Selection.Published(k.Attributes(kind.Inputs{Node: node})), Capacity: k.Capacities(kind.Amounts{})})
 		}
 	}
 	return devices

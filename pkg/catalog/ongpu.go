@@ -27,10 +27,10 @@ type onGPU struct {
 }
 
 func (c Catalog) onGPU(node gpu.Node, links neighbourhood, g gpu.GPU, cut bool, held Held) onGPU {
-	o := onGPU{Catalog: c, node: node, links: links.linksOf(g.Address), gpu: use.GPU{GPU: g, Conditions: c.in.Conditions[g.Address]}, held: held, cut: cut}
+	o := onGPU{Catalog: c, node: node, links: links.linksOf(g.Address), gpu: use.GPU{GPU: g, Conditions: c.inputs.Conditions[g.Address]}, held: held, cut: cut}
 	o.parts, o.counters = c.parts(g, cut, held)
 	// Only held devices are published if it is not known how the GPU should be offered.
-	unknown := c.in.HeldOnly || c.in.Offer.Partitions() && !c.in.MIG.Static && c.in.Partitions.lacks(g.Address)
+	unknown := c.inputs.HeldOnly || c.inputs.Offer.Partitions() && !c.inputs.MIG.Static && c.inputs.Partitions.lacks(g.Address)
 	o.fixed = unknown || c.fixed(g, cut)
 	return o
 }
@@ -39,17 +39,17 @@ func (c Catalog) onGPU(node gpu.Node, links neighbourhood, g gpu.GPU, cut bool, 
 // unless claims hold it. Neither is one with partitions of an earlier layout that claims
 // hold, in a cluster without counters that would exclude them.
 func (o onGPU) whole(name kind.Name) []resourceapi.Device {
-	if _, taken := o.held[name]; !taken && (o.fixed || len(o.parts) > 0 && !o.in.MIG.Static && o.in.NoCounters) {
+	if _, taken := o.held[name]; !taken && (o.fixed || len(o.parts) > 0 && !o.inputs.MIG.Static && o.inputs.NoCounters) {
 		return nil
 	}
-	f := o.inputs(name)
+	f := o.inputsOf(name)
 	// The MIG mode varies if claims switch it.
-	f.MIGModeVaries = !o.in.MIG.Static && (o.cut || len(o.parts) > 0)
+	f.MIGModeVaries = !o.inputs.MIG.Static && (o.cut || len(o.parts) > 0)
 	withdrawn := o.withdrawnShare(name)
 	if o.fixed {
 		withdrawn = v1alpha1.WithdrawnGPU
 	}
-	return []resourceapi.Device{o.device(name, f, o.in.Shares.amounts(name.Kind, o.gpu.GPU, o.shared(name)), withdrawn)}
+	return []resourceapi.Device{o.device(name, f, o.inputs.Shares.amounts(name.Kind, o.gpu.GPU, o.shared(name)), withdrawn)}
 }
 
 // units returns the device of which claims take units, if it is offered or held. A GPU
@@ -57,15 +57,15 @@ func (o onGPU) whole(name kind.Name) []resourceapi.Device {
 func (o onGPU) units(name kind.Name) []resourceapi.Device {
 	_, taken := o.held[name]
 	amounts := o.unitAmounts(name.Kind, o.gpu.GPU)
-	offered := !o.fixed && o.in.Offer.Has(name.Kind) && !o.in.NoCounters && name.Kind.Check(o.gpu.GPU, amounts) == nil
-	if o.in.Exclusive || !offered && !taken {
+	offered := !o.fixed && o.inputs.Offer.Has(name.Kind) && !o.inputs.NoCounters && name.Kind.Check(o.gpu.GPU, amounts) == nil
+	if o.inputs.Exclusive || !offered && !taken {
 		return nil
 	}
 	withdrawn := ""
 	if !offered {
 		withdrawn = name.Kind.Offer()
 	}
-	return []resourceapi.Device{o.device(name, o.inputs(name), amounts, withdrawn)}
+	return []resourceapi.Device{o.device(name, o.inputsOf(name), amounts, withdrawn)}
 }
 
 // partitions returns the MIG devices. Partitions made on demand have the product and the
@@ -74,9 +74,9 @@ func (o onGPU) partitions() []resourceapi.Device {
 	var devices []resourceapi.Device
 	for _, p := range o.parts {
 		name := p.name(o.gpu.GPU)
-		f := o.inputs(name)
-		f.UUID, f.All = p.uuid, o.in.MIG.AllAttributes
-		f.Located = (o.fixed || o.in.MIG.Static) && o.in.Selection.Level != kind.LevelLean
+		f := o.inputsOf(name)
+		f.UUID, f.All = p.uuid, o.inputs.MIG.AllAttributes
+		f.Located = (o.fixed || o.inputs.MIG.Static) && o.inputs.Selection.Level != kind.LevelLean
 		d := o.device(name, f, kind.Amounts{Memory: o.memory(name, o.shared(name))}, o.withdrawnShare(name))
 		if p.withdrawn {
 			d.Taints = o.taints(o.gpu, name, use.Alone, name.Kind.Offer())
@@ -90,7 +90,7 @@ func (o onGPU) partitions() []resourceapi.Device {
 func (o onGPU) device(name kind.Name, f kind.Inputs, a kind.Amounts, withdrawn string) resourceapi.Device {
 	d := resourceapi.Device{
 		Name:       name.String(),
-		Attributes: o.in.Selection.Published(name.Kind.Attributes(f)),
+		Attributes: o.inputs.Selection.Published(name.Kind.Attributes(f)),
 		Capacity:   name.Kind.Capacities(a),
 		Taints:     o.taints(o.gpu, name, o.sharing(name), withdrawn),
 	}
@@ -100,10 +100,10 @@ func (o onGPU) device(name kind.Name, f kind.Inputs, a kind.Amounts, withdrawn s
 	return d
 }
 
-// inputs returns the inputs for the attributes of a device.
-func (o onGPU) inputs(name kind.Name) kind.Inputs {
-	f := kind.Inputs{Node: o.node, GPU: o.gpu.GPU, NVLink: o.links, Profile: name.Profile, Lists: o.in.ListAttributes}
-	o.in.Shares.limit(&f, o.gpu, name, o.sharing(name))
+// inputsOf returns the inputs for the attributes of a device.
+func (o onGPU) inputsOf(name kind.Name) kind.Inputs {
+	f := kind.Inputs{Node: o.node, GPU: o.gpu.GPU, NVLink: o.links, Profile: name.Profile, Lists: o.inputs.ListAttributes}
+	o.inputs.Shares.limit(&f, o.gpu, name, o.sharing(name))
 	return f
 }
 
@@ -114,7 +114,7 @@ func (o onGPU) sharing(name kind.Name) use.Sharing {
 		return unitSharing(name.Kind)
 	case !o.shared(name):
 		return use.Alone
-	case o.in.Shares.byMPS(o.gpu.GPU):
+	case o.inputs.Shares.byMPS(o.gpu.GPU):
 		return use.ByMPS
 	default:
 		return use.Plain
@@ -131,7 +131,7 @@ func unitSharing(k kind.Kind) use.Sharing {
 
 // unitAmounts returns the amounts of a GPU that claims take in units.
 func (c Catalog) unitAmounts(k kind.Kind, g gpu.GPU) kind.Amounts {
-	return c.in.Shares.limits(k, c.in.Shares.Memory(g, true))
+	return c.inputs.Shares.limits(k, c.inputs.Shares.Memory(g, true))
 }
 
 // shared reports whether several claims can have a device, as units or as shares. One whose
@@ -139,15 +139,15 @@ func (c Catalog) unitAmounts(k kind.Kind, g gpu.GPU) kind.Amounts {
 // number of claims would fit.
 func (o onGPU) shared(name kind.Name) bool {
 	all := o.memory(name, true)
-	return name.Kind.HasUnits() || (o.in.Offer.Share() && o.admitsShares(o.gpu.GPU) || o.held[name]) && !o.in.Exclusive && all.CmpInt64(2*MemoryStep) >= 0
+	return name.Kind.HasUnits() || (o.inputs.Offer.Share() && o.admitsShares(o.gpu.GPU) || o.held[name]) && !o.inputs.Exclusive && all.CmpInt64(2*MemoryStep) >= 0
 }
 
 // memory returns the memory of a device that claims can use.
 func (o onGPU) memory(name kind.Name, shared bool) resource.Quantity {
 	if info, _, partition := name.FindIn(o.gpu.MIG); partition {
-		return o.in.Shares.PartitionMemory(o.gpu.GPU, info, shared)
+		return o.inputs.Shares.PartitionMemory(o.gpu.GPU, info, shared)
 	}
-	return o.in.Shares.Memory(o.gpu.GPU, shared)
+	return o.inputs.Shares.Memory(o.gpu.GPU, shared)
 }
 
 // withdrawnShare returns [v1alpha1.OfferShare] for a device that is shareable only
@@ -155,7 +155,7 @@ func (o onGPU) memory(name kind.Name, shared bool) resource.Quantity {
 // as well if the compute mode does not admit shares, because that has its own
 // taint.
 func (o onGPU) withdrawnShare(name kind.Name) string {
-	if !o.shared(name) || o.in.Offer.Share() || !o.admitsShares(o.gpu.GPU) {
+	if !o.shared(name) || o.inputs.Offer.Share() || !o.admitsShares(o.gpu.GPU) {
 		return ""
 	}
 	return v1alpha1.OfferShare

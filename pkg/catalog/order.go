@@ -53,7 +53,7 @@ func (c Catalog) rank(d resourceapi.Device) rank {
 	if p := memory.RequestPolicy; p != nil && p.ValidRange != nil && p.ValidRange.Min != nil {
 		least = uint64(p.ValidRange.Min.Value())
 	}
-	switch taken := c.in.Taken[d.Name]; {
+	switch taken := c.inputs.Taken[d.Name]; {
 	case taken == Take{}:
 		return free
 	case taken.Whole || taken.Bytes+least > uint64(memory.Value.Value()):

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
 )
 
 // The scheduler fails a claim if a selector reads a capacity that a device lacks. The
@@ -54,9 +54,9 @@ func TestASelectorOnMemoryFailsOnNoDevice(t *testing.T) {
 				}
 				// More than any device has, so that the scheduler tries each of them.
 				request := claim("class=every cel=device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('1Ti')) >= 0")
-				node := allocatortest.NewNode(resources, allocatortest.Features(), slices.Concat(classes(t), []*resourceapi.DeviceClass{every})...)
-				if _, err := node.Allocate(t.Context(), "c", request); !errors.Is(err, allocatortest.ErrNoFit) {
-					t.Errorf("%s: error %v, want %v", name, err, allocatortest.ErrNoFit)
+				node := allocator.NewNode(resources, allocator.Features(), slices.Concat(classes(t), []*resourceapi.DeviceClass{every})...)
+				if _, err := node.Allocate(t.Context(), "c", request); !errors.Is(err, allocator.ErrNoFit) {
+					t.Errorf("%s: error %v, want %v", name, err, allocator.ErrNoFit)
 				}
 				request = claim("class=every cel=device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0")
 				if results, err := node.Allocate(t.Context(), "c", request); err != nil || results[0].Device != "gpu-1b-00" {

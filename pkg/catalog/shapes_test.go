@@ -18,9 +18,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
 )
 
 // A step of the allocator's search takes 10 µs on a node of eight whole GPUs. It takes 250
@@ -89,7 +89,7 @@ func kindsAndMatches(t testing.TB, c catalog.Inputs, hardware gpu.Node) (kinds, 
 }
 
 // use allocates the given GPUs, and the smallest device of each of the others in parts.
-func use(t testing.TB, node *allocatortest.Node, c catalog.Inputs, hardware gpu.Node, smallest string, whole, parts func(i int) bool) {
+func use(t testing.TB, node *allocator.Node, c catalog.Inputs, hardware gpu.Node, smallest string, whole, parts func(i int) bool) {
 	t.Helper()
 	for i, g := range hardware.GPUs {
 		words := fmt.Sprintf("cel=device.attributes['gpu.nvidia.com'].uuid == '%s'", g.UUID)
@@ -115,10 +115,10 @@ func use(t testing.TB, node *allocatortest.Node, c catalog.Inputs, hardware gpu.
 }
 
 // search returns the number of steps of the search for a claim, at most longSearch.
-func search(t testing.TB, node *allocatortest.Node, c resourceapi.DeviceClaim) int {
+func search(t testing.TB, node *allocator.Node, c resourceapi.DeviceClaim) int {
 	t.Helper()
-	steps := allocatortest.NewSteps(t.Context(), longSearch)
-	if _, err := node.Allocate(steps, "search", c); err != nil && !errors.Is(err, allocatortest.ErrNoFit) && !errors.Is(err, allocatortest.ErrTooManySteps) {
+	steps := allocator.NewSteps(t.Context(), longSearch)
+	if _, err := node.Allocate(steps, "search", c); err != nil && !errors.Is(err, allocator.ErrNoFit) && !errors.Is(err, allocator.ErrTooManySteps) {
 		t.Fatal(err)
 	}
 	node.Free("search")
@@ -172,7 +172,7 @@ func TestQuickShapesEndOnEachModel(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
 				c := catalogs[rapid.IntRange(0, len(catalogs)-1).Draw(rt, "catalog")]
 				kinds, matches := kindsAndMatches(t, c, hardware)
-				node := allocatortest.NewNode(catalog.New(c).Resources(hardware, nil), allocatortest.Features(), shippedClasses...)
+				node := allocator.NewNode(catalog.New(c).Resources(hardware, nil), allocator.Features(), shippedClasses...)
 				drawn := func(name string) func(int) bool {
 					set := rapid.SliceOfN(rapid.Bool(), len(hardware.GPUs), len(hardware.GPUs)).Draw(rt, name)
 					return func(i int) bool { return set[i] }
@@ -330,7 +330,7 @@ func TestClaimsOfTheDocumentAndTheDemosEnd(t *testing.T) {
 	}
 	known := slices.Clone(classes(t))
 	for _, file := range files {
-		own, err := allocatortest.ReadClasses(file)
+		own, err := allocator.ReadClasses(file)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -365,7 +365,7 @@ func TestClaimsOfTheDocumentAndTheDemosEnd(t *testing.T) {
 		hardware := simulated(t, model)
 		c := slicing(cutting(catalog.MIGProfiles{}))
 		for free := range len(hardware.GPUs) + 1 {
-			node := allocatortest.NewNode(catalog.New(c).Resources(hardware, nil), allocatortest.Features(), known...)
+			node := allocator.NewNode(catalog.New(c).Resources(hardware, nil), allocator.Features(), known...)
 			use(t, node, c, hardware, "", func(i int) bool { return i >= free }, func(int) bool { return false })
 			for name, devices := range claims {
 				if unknown := func(r resourceapi.DeviceRequest) bool { return !knows(known, r) }; slices.ContainsFunc(devices.Requests, unknown) {
@@ -421,7 +421,7 @@ func TestAConstraintOnAllGPUsStopsTheSearchOnAllNodes(t *testing.T) {
 	t.Parallel()
 	node := schedulable(t, sharing(), simulated(t, "dgx1-v100"), nil)
 	_, err := node.Allocate(t.Context(), "a", claim("count=all match=nvlinkDomain"))
-	if err == nil || errors.Is(err, allocatortest.ErrNoFit) {
+	if err == nil || errors.Is(err, allocator.ErrNoFit) {
 		t.Errorf("error %v, want one that ends the scheduling of the pod", err)
 	}
 }

@@ -120,7 +120,7 @@ func (o ShareOffer) byMPS(g gpu.GPU) bool {
 // ExclusiveProcess runs several processes only as clients of MPS.
 func (c Catalog) admitsShares(g gpu.GPU) bool {
 	exclusive := func(p use.Problem) bool { return p.TaintValue == v1alpha1.ComputeModeTaintExclusive }
-	return c.in.Shares.byMPS(g) || !slices.ContainsFunc(use.Check(use.GPU{GPU: g}, false, kind.Whole(g.Address), use.Plain), exclusive)
+	return c.inputs.Shares.byMPS(g) || !slices.ContainsFunc(use.Check(use.GPU{GPU: g}, false, kind.Whole(g.Address), use.Plain), exclusive)
 }
 
 // limit sets how processes that share a device are limited.

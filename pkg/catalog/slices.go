@@ -11,6 +11,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/utils/ptr"
@@ -52,6 +53,13 @@ func SlicesOf(resources resourceslice.DriverResources, driver, node string, uid 
 		}
 	}
 	return all
+}
+
+// SlicesOfNode selects the ResourceSlices of a node under the name of a driver.
+func SlicesOfNode(driver, node string) metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: fields.Set{
+		resourceapi.ResourceSliceSelectorDriver: driver, resourceapi.ResourceSliceSelectorNodeName: node,
+	}.String()}
 }
 
 // PrintedSlices returns the ResourceSlices that the driver of a new node creates for the resources.

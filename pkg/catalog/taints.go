@@ -22,7 +22,7 @@ import (
 // find it allocated in another form, when the last prepared claim ends.
 func (c Catalog) taints(g use.GPU, name kind.Name, sharing use.Sharing, withdrawn string) []resourceapi.DeviceTaint {
 	var taints, external []resourceapi.DeviceTaint
-	for _, p := range use.Check(g, c.in.Shares.MPS, name, sharing) {
+	for _, p := range use.Check(g, c.inputs.Shares.MPS, name, sharing) {
 		switch {
 		case p.TaintKey == "":
 		case p.Aspect == use.External:
@@ -37,7 +37,7 @@ func (c Catalog) taints(g use.GPU, name kind.Name, sharing use.Sharing, withdraw
 	if g.Cordoned && name.OnGPU() {
 		taints = append(taints, taint(v1alpha1.TaintCordoned, v1alpha1.CordonedByAdministrator))
 	}
-	for _, value := range c.in.InUse.valuesFor(g.GPU, name) {
+	for _, value := range c.inputs.InUse.valuesFor(g.GPU, name) {
 		external = append(external, taint(v1alpha1.TaintInUse, value))
 	}
 	return append(taints, external...)

@@ -8,9 +8,9 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
 )
 
 // A device that is no longer offered stays published for the claims that hold it.
@@ -45,7 +45,7 @@ func TestAWithdrawnDeviceIsNotAllocatedAgain(t *testing.T) {
 			tc.catalog.Offer = tc.keep
 			left := catalog.New(tc.catalog).Resources(hardware, catalog.Held{kindtest.Name(has.Device): has.ShareID != nil})
 			node.Publish(left)
-			if _, err := node.Allocate(t.Context(), "two", claim(tc.words)); !errors.Is(err, allocatortest.ErrNoFit) {
+			if _, err := node.Allocate(t.Context(), "two", claim(tc.words)); !errors.Is(err, allocator.ErrNoFit) {
 				t.Errorf("another claim gets a withdrawn device: %v\n%s", err, node)
 			}
 			for _, slice := range left.Pools["node-1"].Slices {

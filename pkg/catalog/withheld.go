@@ -17,17 +17,17 @@ func (c Catalog) Withheld(node gpu.Node) []string {
 	var reasons []string
 	for _, g := range node.GPUs {
 		why := c.computeMode(g)
-		if c.in.Offer.Partitions() && !c.in.MIG.Static {
-			check := c.in.MIG.check
-			if c.in.Partitions != nil {
-				check = func(g gpu.GPU) error { return c.in.Partitions.withheld(g, c.in.MIG.AllowReset) }
+		if c.inputs.Offer.Partitions() && !c.inputs.MIG.Static {
+			check := c.inputs.MIG.check
+			if c.inputs.Partitions != nil {
+				check = func(g gpu.GPU) error { return c.inputs.Partitions.withheld(g, c.inputs.MIG.AllowReset) }
 			}
 			if err := check(g); err != nil {
 				why = append(why, err.Error())
 			}
 		}
 		for _, k := range kind.Divided() {
-			if err := k.Check(g, c.unitAmounts(k, g)); err != nil && c.in.Offer.Has(k) && !c.in.Exclusive && !c.in.NoCounters {
+			if err := k.Check(g, c.unitAmounts(k, g)); err != nil && c.inputs.Offer.Has(k) && !c.inputs.Exclusive && !c.inputs.NoCounters {
 				why = append(why, err.Error())
 			}
 		}
@@ -43,18 +43,18 @@ func (c Catalog) Withheld(node gpu.Node) []string {
 func (c Catalog) computeMode(g gpu.GPU) []string {
 	var why []string
 	check := func(k kind.Kind, sharing use.Sharing) {
-		for _, p := range use.Check(use.GPU{GPU: g}, c.in.Shares.MPS, kind.Name{Kind: k, Address: g.Address}, sharing) {
+		for _, p := range use.Check(use.GPU{GPU: g}, c.inputs.Shares.MPS, kind.Name{Kind: k, Address: g.Address}, sharing) {
 			if reason := p.Err.Error(); p.Aspect == use.ComputeMode && !slices.Contains(why, reason) {
 				why = append(why, reason)
 			}
 		}
 	}
 	check(kind.GPU, use.Alone)
-	if c.in.Offer.Share() && !c.in.Exclusive && !c.in.Shares.byMPS(g) {
+	if c.inputs.Offer.Share() && !c.inputs.Exclusive && !c.inputs.Shares.byMPS(g) {
 		check(kind.GPU, use.Plain)
 	}
 	for _, k := range kind.Divided() {
-		if c.in.Offer.Has(k) && !c.in.Exclusive {
+		if c.inputs.Offer.Has(k) && !c.inputs.Exclusive {
 			check(k, unitSharing(k))
 		}
 	}

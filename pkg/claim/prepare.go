@@ -155,15 +155,15 @@ func (m *Manager) settings() plan.Settings {
 
 // inputs returns the inputs of a claim's plan.
 func (m *Manager) inputs(ctx context.Context, settings plan.Settings, allocation plan.Allocation) plan.Inputs {
-	in := plan.Inputs{Settings: settings, GPUs: make(map[gpu.PCIAddress]plan.GPU)}
+	inputs := plan.Inputs{Settings: settings, GPUs: make(map[gpu.PCIAddress]plan.GPU)}
 	for _, address := range allocation.GPUs() {
 		g, err := m.options.Inventory.GPU(ctx, address)
-		in.GPUs[address] = plan.GPU{GPU: g, Err: err}
+		inputs.GPUs[address] = plan.GPU{GPU: g, Err: err}
 	}
-	if in.MPS && allocation.MultiUser {
-		in.MultiUser, in.MultiUserErr = m.options.MPS.MultiUser(ctx)
+	if inputs.MPS && allocation.MultiUser {
+		inputs.MultiUser, inputs.MultiUserErr = m.options.MPS.MultiUser(ctx)
 	}
-	return in
+	return inputs
 }
 
 // ReservedPods returns the pods that a claim is reserved for.

@@ -205,10 +205,10 @@ func (t topology) extend(clique, candidates, excluded []int, found *[][]int) {
 	}
 }
 
-func (t topology) neighbours(of int, among []int) []int {
+func (t topology) neighbours(vertex int, among []int) []int {
 	var linked []int
 	for _, v := range among {
-		if t.links[of][v] > 0 {
+		if t.links[vertex][v] > 0 {
 			linked = append(linked, v)
 		}
 	}

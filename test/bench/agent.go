@@ -16,7 +16,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin/kubelettest"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/kubelet/kubelettest"
 )
 
 // agent is a running gpu-kubelet-plugin. It is registered with the bench, which acts

@@ -22,8 +22,8 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
 )
 
 const (
@@ -51,7 +51,7 @@ func (f fleet) gpus() float64 { return cmp.Or(f.publication.gpus, float64(len(f.
 // slices returns the ResourceSlices of a node of which claims take memory.
 func (f fleet) slices(node string, taken catalog.Taken) ([]*resourceapi.ResourceSlice, error) {
 	resources, err := f.publication.describe(node, f.hardware, taken)
-	return allocatortest.Slices(node, resources), err
+	return allocator.Slices(node, resources), err
 }
 
 // bytes returns the size of a node's slices as JSON.
@@ -113,7 +113,7 @@ type allocation struct {
 
 // pattern is a node that claims fill more and more.
 type pattern struct {
-	node   *allocatortest.Node
+	node   *allocator.Node
 	random *rand.Rand
 	held   float64
 	claims []allocation
@@ -134,7 +134,7 @@ func newFilling(f fleet) (*filling, error) {
 			return nil, err
 		}
 		fill.patterns = append(fill.patterns, &pattern{
-			node: allocatortest.NewNode(resources, allocatortest.Features(), f.classes...), random: rand.New(rand.NewPCG(f.seed, uint64(i))),
+			node: allocator.NewNode(resources, allocator.Features(), f.classes...), random: rand.New(rand.NewPCG(f.seed, uint64(i))),
 		})
 	}
 	return fill, nil
@@ -147,7 +147,7 @@ func (p *pattern) grow(ctx context.Context, kinds []claimKind, gpus float64) ([]
 		i := p.random.IntN(len(left))
 		k := left[i]
 		results, err := p.node.Allocate(ctx, fmt.Sprint(len(p.claims)), *k.devices)
-		if errors.Is(err, allocatortest.ErrNoFit) || err == nil && p.held+k.gpus > gpus+0.25 {
+		if errors.Is(err, allocator.ErrNoFit) || err == nil && p.held+k.gpus > gpus+0.25 {
 			p.node.Free(fmt.Sprint(len(p.claims)))
 			left = slices.Delete(left, i, i+1)
 			continue

@@ -22,7 +22,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
+	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
 )
 
 type options struct {
@@ -71,7 +71,7 @@ func run(ctx context.Context, o options) error {
 	if o.bin, err = filepath.Abs(o.bin); err != nil {
 		return err
 	}
-	classes, err := allocatortest.ReadClasses("deployments/static/install.yaml")
+	classes, err := allocator.ReadClasses("deployments/static/install.yaml")
 	if err != nil {
 		return err
 	}

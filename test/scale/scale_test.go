@@ -8,14 +8,14 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
 )
 
 // testNode returns the hardware of a node, and the chart's classes.
 func testNode(t *testing.T) (gpu.Node, []*resourceapi.DeviceClass) {
 	t.Helper()
-	classes, err := allocatortest.ReadClasses("../../deployments/static/install.yaml")
+	classes, err := allocator.ReadClasses("../../deployments/static/install.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestPublicationsServeTheirClaims(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				node := allocatortest.NewNode(resources, allocatortest.Features(), classes...)
+				node := allocator.NewNode(resources, allocator.Features(), classes...)
 				if _, err := node.Allocate(t.Context(), "claim", *k.devices); err != nil {
 					t.Errorf("%s: %v", name, err)
 				}

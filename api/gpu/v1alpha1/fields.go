@@ -39,14 +39,14 @@ func Fields(kind metav1.TypeMeta) []Field {
 	return fieldsOf(reflect.TypeOf(into).Elem())
 }
 
-func fieldsOf(of reflect.Type) []Field {
+func fieldsOf(structure reflect.Type) []Field {
 	var fields []Field
-	for i := range of.NumField() {
-		name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+	for i := range structure.NumField() {
+		name, _, _ := strings.Cut(structure.Field(i).Tag.Get("json"), ",")
 		if name == "" {
 			continue
 		}
-		field, inner := Field{Name: name}, of.Field(i).Type
+		field, inner := Field{Name: name}, structure.Field(i).Type
 		for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice {
 			field.List = field.List || inner.Kind() == reflect.Slice
 			inner = inner.Elem()

@@ -21,10 +21,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/allocatortest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/sysfs"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
 )
 
 func must(t testing.TB, err error) {
@@ -50,7 +50,7 @@ func New(t testing.TB, nodes ...string) *World {
 		top = "../../.." // the test's folder is one lower
 	}
 	var err error
-	w.Classes, err = allocatortest.ReadClasses(filepath.Join(top, manifest))
+	w.Classes, err = allocator.ReadClasses(filepath.Join(top, manifest))
 	must(t, err)
 	for _, words := range nodes {
 		name, rest, _ := strings.Cut(words, "=")
@@ -68,7 +68,7 @@ func New(t testing.TB, nodes ...string) *World {
 		must(t, err)
 		hardware, err = sysfs.Root(sim.Root()).Locate(hardware)
 		must(t, err)
-		w.Slices = append(w.Slices, allocatortest.Slices(name, c.Resources(hardware, nil))...)
+		w.Slices = append(w.Slices, allocator.Slices(name, c.Resources(hardware, nil))...)
 		w.Nodes = append(w.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	return w

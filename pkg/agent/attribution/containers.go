@@ -32,26 +32,26 @@ func keyOf(c usage.Container) containerKey { return containerKey{c.PodUID, c.ID}
 
 // shownNames are the names that the processes of containers show.
 type shownNames struct {
-	of *containerNames
-	mu sync.Mutex
-	by map[containerKey][]string
+	names *containerNames
+	mu    sync.Mutex
+	shown map[containerKey][]string
 }
 
 func (n *containerNames) shown() *shownNames {
-	return &shownNames{of: n, by: map[containerKey][]string{}}
+	return &shownNames{names: n, shown: map[containerKey][]string{}}
 }
 
 // read reads the names that a process of a container shows, unless its name is known.
 func (s *shownNames) read(pid int, c usage.Container) error {
-	if s.of.name(c) != "" {
+	if s.names.name(c) != "" {
 		return nil
 	}
-	names, err := s.of.proc.Containers(pid, c.PodUID)
+	names, err := s.names.proc.Containers(pid, c.PodUID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range names {
-		if key := keyOf(c); !slices.Contains(s.by[key], name) {
-			s.by[key] = append(s.by[key], name)
+		if key := keyOf(c); !slices.Contains(s.shown[key], name) {
+			s.shown[key] = append(s.shown[key], name)
 		}
 	}
 	return err
@@ -74,7 +74,7 @@ func (n *containerNames) set(ctx context.Context, containers []*usage.Container,
 	for _, c := range containers {
 		key := keyOf(*c)
 		if c.Name = n.known[key]; c.Name == "" {
-			c.Name = only(shown.by[key], func(name string) bool {
+			c.Name = only(shown.shown[key], func(name string) bool {
 				return n.list == nil || slices.Contains(listed, podresources.Container{Namespace: namespaces[c.PodUID], Pod: c.Pod, Name: name})
 			})
 		}
@@ -88,7 +88,7 @@ func (n *containerNames) set(ctx context.Context, containers []*usage.Container,
 
 // listed returns the kubelet's containers if one of these has no name yet.
 func (n *containerNames) listed(ctx context.Context, containers []*usage.Container, shown *shownNames) ([]podresources.Container, error) {
-	unknown := func(c *usage.Container) bool { return len(shown.by[keyOf(*c)]) > 0 && n.name(*c) == "" }
+	unknown := func(c *usage.Container) bool { return len(shown.shown[keyOf(*c)]) > 0 && n.name(*c) == "" }
 	if n.list == nil || !slices.ContainsFunc(containers, unknown) {
 		return nil, nil
 	}

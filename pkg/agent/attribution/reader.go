@@ -170,8 +170,8 @@ func (u *Reader) limitedContainers(ctx context.Context, shown *shownNames) (map[
 				at = len(byGPU[address])
 				byGPU[address] = append(byGPU[address], &limitedContainer{Limit: l, usage: usage.Limited{Address: address, Container: containerOf(l, shown)}})
 			}
-			of := &byGPU[address][at].usage
-			of.Devices = append(of.Devices, usage.LimitedDevice{Claim: d.Claim.UID, Device: d.Device.String(), Bytes: l.Bytes})
+			limited := &byGPU[address][at].usage
+			limited.Devices = append(limited.Devices, usage.LimitedDevice{Claim: d.Claim.UID, Device: d.Device.String(), Bytes: l.Bytes})
 		}
 	}
 	return byGPU, errors.Join(errs...)

@@ -240,7 +240,7 @@ func (i *Inventory) scan(ctx context.Context, claims Claims) outcome {
 	if i.o.DriverLoad != nil {
 		s.load, s.loadErr = i.o.DriverLoad()
 	}
-	s.at = i.o.Clock.Now()
+	s.time = i.o.Clock.Now()
 	others := i.observe(ctx, s)
 	i.saveFaults(ctx)
 	i.write()
@@ -264,7 +264,7 @@ func (i *Inventory) observe(ctx context.Context, s scan) (others bool) {
 	others = i.known.observe(s) || i.again
 	i.again = false
 	if s.err == nil {
-		i.repairErr = i.known.repair(i.repairs, s.at)
+		i.repairErr = i.known.repair(i.repairs, s.time)
 	}
 	for _, line := range i.known.takeOver() {
 		klog.FromContext(ctx).Info("GPU fault has ended", "fault", line)

@@ -25,7 +25,7 @@ type knowledge struct {
 	unreadableCount int
 	faults          map[string]fault // by UUID, each with a cause
 	unsaved         map[string]bool  // UUIDs whose fault differs from its record
-	over            []string         // log lines about causes that have ended
+	endedCauses     []string         // log lines about causes that have ended
 	attempted       bool             // a scan has ended
 	succeeded       bool             // a scan has succeeded
 	scanErr         error            // of the last scan as a whole
@@ -40,7 +40,7 @@ func newKnowledge() *knowledge {
 
 // scan is the result of one scan of the hardware.
 type scan struct {
-	at   time.Time
+	time time.Time
 	node gpu.Node
 	err  error
 	// load and loadErr are the result of [Options.DriverLoad].
@@ -52,7 +52,7 @@ type scan struct {
 
 // observe records a scan, and reports whether other GPUs answer than before.
 func (k *knowledge) observe(s scan) (others bool) {
-	k.bound(s.at)
+	k.bound(s.time)
 	before := k.answering()
 	k.attempted, k.scanErr, k.unreadable = true, s.err, s.node.Unreadable
 	if s.err != nil {
@@ -71,7 +71,7 @@ func (k *knowledge) observe(s scan) (others bool) {
 	answers := map[gpu.PCIAddress]bool{}
 	for _, g := range s.node.GPUs {
 		answers[g.Address] = true
-		k.examine(g, s.at)
+		k.examine(g, s.time)
 		k.gpus[g.Address] = state.Sighting{GPU: g, Changes: s.changes}
 	}
 	for _, address := range k.addresses() {
@@ -128,7 +128,7 @@ func (k *knowledge) examine(g gpu.GPU, at time.Time) {
 	for _, uuid := range k.faulty() {
 		if f := k.faults[uuid]; uuid != g.UUID && f.Address == g.Address.String() {
 			k.setCauses(uuid, nil)
-			k.over = append(k.over, fmt.Sprintf("GPU %s at %s: another GPU is in its place", uuid, g.Address))
+			k.endedCauses = append(k.endedCauses, fmt.Sprintf("GPU %s at %s: another GPU is in its place", uuid, g.Address))
 		}
 	}
 	left, over, changed := examine(k.faults[g.UUID].Causes, evidence{
@@ -154,7 +154,7 @@ func (k *knowledge) setCauses(uuid string, causes []cause) {
 // end notes causes that have ended, to be logged.
 func (k *knowledge) end(uuid string, over []ended) {
 	for _, e := range over {
-		k.over = append(k.over, fmt.Sprintf("GPU %s: %s: %s", uuid, e.text(), e.why))
+		k.endedCauses = append(k.endedCauses, fmt.Sprintf("GPU %s: %s: %s", uuid, e.text(), e.why))
 	}
 }
 
@@ -173,8 +173,8 @@ func (k *knowledge) takeUnsaved() map[string]fault {
 
 // takeOver returns the log lines about causes that have ended.
 func (k *knowledge) takeOver() []string {
-	over := k.over
-	k.over = nil
+	over := k.endedCauses
+	k.endedCauses = nil
 	return over
 }
 

@@ -43,8 +43,8 @@ func (r repair) names(uuid, address string) bool {
 	if r.device == "all" || r.device == uuid {
 		return true
 	}
-	of, err := gpu.ParsePCIAddress(address)
-	return err == nil && r.device == of.DeviceName()
+	parsed, err := gpu.ParsePCIAddress(address)
+	return err == nil && r.device == parsed.DeviceName()
 }
 
 // end returns the causes that remain and the causes that the entry ends. An entry with the time

@@ -228,10 +228,10 @@ func takenBy(claims []claim.Claim) catalog.Taken {
 				continue
 			}
 			name := d.Name.String()
-			of := taken[name]
-			of.Whole = of.Whole || d.Terms.Share == nil
-			of.Bytes += d.Terms.Memory()
-			taken[name] = of
+			use := taken[name]
+			use.Whole = use.Whole || d.Terms.Share == nil
+			use.Bytes += d.Terms.Memory()
+			taken[name] = use
 		}
 	}
 	return taken

@@ -20,29 +20,29 @@ func (s Snapshot) Attributes(settings catalog.Settings, name kind.Name) kind.Att
 // derived once, when it is first read, until a table changes from which it follows: that
 // compares each GPU with each other GPU, and a claim needs the attributes of its devices.
 type Attributes struct {
-	of       *State
+	state    *State
 	settings catalog.Settings
 
-	mu    sync.Mutex
-	as    Revisions // of the tables from which known follows
-	known map[kind.Name]kind.Attributes
+	mu        sync.Mutex
+	revisions Revisions // of the tables from which known follows
+	known     map[kind.Name]kind.Attributes
 }
 
 // Attributes returns the attributes in a catalog with the settings.
 func (s *State) Attributes(settings catalog.Settings) *Attributes {
-	return &Attributes{of: s, settings: settings}
+	return &Attributes{state: s, settings: settings}
 }
 
 // Of returns the attributes of a device as [Snapshot.Attributes] does. They must not be
 // changed.
 func (a *Attributes) Of(name kind.Name) kind.Attributes {
-	now := a.of.Snapshot()
-	as := now.Revisions
-	as.Claimed = 0 // attributes do not depend on it
+	now := a.state.Snapshot()
+	revisions := now.Revisions
+	revisions.Claimed = 0 // attributes do not depend on it
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.known == nil || a.as != as {
-		a.as, a.known = as, map[kind.Name]kind.Attributes{}
+	if a.known == nil || a.revisions != revisions {
+		a.revisions, a.known = revisions, map[kind.Name]kind.Attributes{}
 	}
 	attributes, known := a.known[name]
 	if !known {

@@ -127,7 +127,7 @@ func (s Snapshot) sighting(address *gpu.PCIAddress) (found Sighting, known bool)
 	if address == nil {
 		return found, false
 	}
-	at := slices.IndexFunc(s.Hardware.GPUs, func(of Sighting) bool { return of.GPU.Address == *address })
+	at := slices.IndexFunc(s.Hardware.GPUs, func(seen Sighting) bool { return seen.GPU.Address == *address })
 	if at < 0 {
 		return found, false
 	}

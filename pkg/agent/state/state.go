@@ -35,36 +35,36 @@ type Fixed struct {
 // New returns the state of a node of which nothing else is known.
 func New(fixed Fixed) *State {
 	s := &State{fixed: fixed}
-	s.Hardware.of, s.Conditions.of, s.Claimed.of, s.Configuration.of, s.Features.of = s, s, s, s, s
+	s.Hardware.state, s.Conditions.state, s.Claimed.state, s.Configuration.state, s.Features.state = s, s, s, s, s
 	return s
 }
 
 // Table is one part of the state. Only its writer calls Set. The Equal of its values compares
 // errors by their text.
 type Table[V interface{ Equal(other V) bool }] struct {
-	of       *State
+	state    *State
 	value    V
 	revision uint64
 }
 
 // Get returns the value, which must not be changed.
 func (t *Table[V]) Get() V {
-	t.of.mu.Lock()
-	defer t.of.mu.Unlock()
+	t.state.mu.Lock()
+	defer t.state.mu.Unlock()
 	return t.value
 }
 
 // Set replaces the value. Subscribers are notified if it does not equal the last one.
 func (t *Table[V]) Set(value V) {
-	t.of.mu.Lock()
+	t.state.mu.Lock()
 	changed := !t.value.Equal(value)
 	if changed {
 		t.value = value
 		t.revision++
 	}
-	t.of.mu.Unlock()
+	t.state.mu.Unlock()
 	if changed {
-		t.of.changes.Notify()
+		t.state.changes.Notify()
 	}
 }
 

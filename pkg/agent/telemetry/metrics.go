@@ -22,7 +22,7 @@ const (
 )
 
 // Metrics are the events that the agent counts and measures, in a registry of their
-// own. They implement plugin.Observer and claim.Observer. The zero value is not usable; see
+// own. They are the Observer of the packages claim, kubelet, reconcile and report. The zero value is not usable; see
 // [NewMetrics].
 type Metrics struct {
 	registry *prometheus.Registry
@@ -97,7 +97,7 @@ func NewMetrics(refusals []string) *Metrics {
 	return m
 }
 
-// Prepared implements plugin.Observer.
+// Prepared implements kubelet.Observer.
 func (m *Metrics) Prepared(kinds string, took time.Duration, refusal string) {
 	result := outcomeOK
 	if refusal != "" {
@@ -107,18 +107,18 @@ func (m *Metrics) Prepared(kinds string, took time.Duration, refusal string) {
 	m.prepare.WithLabelValues(kinds, result).Observe(took.Seconds())
 }
 
-// Unprepared implements plugin.Observer.
+// Unprepared implements kubelet.Observer and reconcile.Observer.
 func (m *Metrics) Unprepared(took time.Duration, err error) {
 	m.unprepare.WithLabelValues(outcome(err)).Observe(took.Seconds())
 }
 
-// StatusWritten implements plugin.Observer.
+// StatusWritten implements report.Observer.
 func (m *Metrics) StatusWritten(outcome string) { m.statusWrites.WithLabelValues(outcome).Inc() }
 
-// PublishFailed implements plugin.Observer.
+// PublishFailed implements kubelet.Observer.
 func (m *Metrics) PublishFailed(reason string) { m.publishErrors.WithLabelValues(reason).Inc() }
 
-// ProgramFault implements plugin.Observer.
+// ProgramFault implements report.Observer.
 func (m *Metrics) ProgramFault(xid uint64, blame, namespace string) {
 	m.faults.WithLabelValues(strconv.FormatUint(xid, 10), blame, m.faultNamespaces.label(namespace)).Inc()
 }
@@ -147,25 +147,25 @@ func (n *namespaces) label(name string) string {
 	return name
 }
 
-// StatusQueue implements plugin.Observer.
+// StatusQueue implements report.Observer.
 func (m *Metrics) StatusQueue(claims int) { m.statusQueue.Set(float64(claims)) }
 
-// HeldBack implements plugin.Observer.
+// HeldBack implements reconcile.Observer.
 func (m *Metrics) HeldBack(claims int) { m.heldBack.Set(float64(claims)) }
 
-// OtherDrivers implements plugin.Observer.
+// OtherDrivers implements place.Observer.
 func (m *Metrics) OtherDrivers(drivers int) { m.otherDrivers.Set(float64(drivers)) }
 
-// ForeignDevices implements plugin.Observer.
+// ForeignDevices implements reconcile.Observer.
 func (m *Metrics) ForeignDevices(devices int) { m.foreignDevices.Set(float64(devices)) }
 
-// ForeignProcesses implements plugin.Observer.
+// ForeignProcesses implements reconcile.Observer.
 func (m *Metrics) ForeignProcesses(byDevice map[string]int) { replace(m.foreignProcesses, byDevice) }
 
-// UnlimitedContainers implements plugin.Observer.
+// UnlimitedContainers implements reconcile.Observer.
 func (m *Metrics) UnlimitedContainers(byDevice map[string]int) { replace(m.unlimited, byDevice) }
 
-// DisturbedShares implements plugin.Observer.
+// DisturbedShares implements report.Observer.
 func (m *Metrics) DisturbedShares(byCause map[string]int) { replace(m.disturbed, byCause) }
 
 // replace replaces all values of a metric with one label.

@@ -109,7 +109,7 @@ func (l *limitedListener) admit(conn net.Conn) (admitted, displaced *limitedConn
 		displaced = l.leastUseful()
 		delete(l.conns, displaced)
 	}
-	admitted = &limitedConn{Conn: conn, client: clientOf(conn), of: l, used: l.next()}
+	admitted = &limitedConn{Conn: conn, client: clientOf(conn), listener: l, used: l.next()}
 	l.conns[admitted] = true
 	return admitted, displaced
 }
@@ -160,8 +160,8 @@ func clientOf(conn net.Conn) string {
 
 type limitedConn struct {
 	net.Conn
-	client string
-	of     *limitedListener
+	client   string
+	listener *limitedListener
 	// serving is set from the first byte of a request to the end of the answer. used
 	// numbers the last change of it.
 	serving bool
@@ -179,8 +179,8 @@ func (c *limitedConn) rank() uint64 {
 
 // Close closes the connection, which does not count any more.
 func (c *limitedConn) Close() error {
-	c.of.mu.Lock()
-	delete(c.of.conns, c)
-	c.of.mu.Unlock()
+	c.listener.mu.Lock()
+	delete(c.listener.conns, c)
+	c.listener.mu.Unlock()
 	return c.Conn.Close()
 }

@@ -64,7 +64,7 @@ type GPUClocks struct {
 // series is a metric of the state.
 type series struct {
 	desc *prometheus.Desc
-	of   prometheus.ValueType
+	kind prometheus.ValueType
 }
 
 func gauge(name, help string, labels ...string) series {
@@ -99,7 +99,7 @@ func (s State) registry() *prometheus.Registry {
 }
 
 // sender sends a value of a metric with its labels to a scrape.
-type sender func(of series, value float64, labels ...string)
+type sender func(metric series, value float64, labels ...string)
 
 // collector reads metrics from the state. Its panic loses its own metrics only. The registry
 // collects in goroutines, so a panic would end the agent, which prepares claims without metrics.
@@ -116,39 +116,39 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 			klog.Background().Error(fmt.Errorf("panic: %v", cause), "Cannot collect metrics", "stack", string(debug.Stack()))
 		}
 	}()
-	c(func(of series, value float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(of.desc, of.of, value, labels...)
+	c(func(metric series, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(metric.desc, metric.kind, value, labels...)
 	})
 }
 
 func value(name, help string, read func() float64) collector {
-	of := gauge(name, help)
-	return func(send sender) { send(of, read()) }
+	metric := gauge(name, help)
+	return func(send sender) { send(metric, read()) }
 }
 
 // held counts claims. It has no value if they cannot be read.
 func held(read func() (int, error)) collector {
-	of := gauge("claims_held", "Claims that hold devices of this node.")
+	metric := gauge("claims_held", "Claims that hold devices of this node.")
 	return func(send sender) {
 		if n, err := read(); err == nil {
-			send(of, float64(n))
+			send(metric, float64(n))
 		}
 	}
 }
 
 // counts has one value per label.
-func counts(of series, read func() map[string]int) collector {
+func counts(metric series, read func() map[string]int) collector {
 	return func(send sender) {
 		for label, n := range read() {
-			send(of, float64(n), label)
+			send(metric, float64(n), label)
 		}
 	}
 }
 
-func byAccount(of series, read func() map[usage.Account]float64) collector {
+func byAccount(metric series, read func() map[usage.Account]float64) collector {
 	return func(send sender) {
 		for account, value := range read() {
-			send(of, value, account.Namespace, account.Class)
+			send(metric, value, account.Namespace, account.Class)
 		}
 	}
 }
@@ -223,9 +223,9 @@ func power(read func() Power) collector {
 }
 
 // sendKnown sends a value that is not nil.
-func sendKnown[T uint64 | float64](send sender, of series, value *T, labels ...string) {
+func sendKnown[T uint64 | float64](send sender, metric series, value *T, labels ...string) {
 	if value != nil {
-		send(of, float64(*value), labels...)
+		send(metric, float64(*value), labels...)
 	}
 }
 

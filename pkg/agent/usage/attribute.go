@@ -99,9 +99,9 @@ func ReportOf(claims []claim.Claim, node Node, readings Readings) agentv1.Report
 		}
 		// The driver counts for the whole container.
 		counted[onGPU{l.Address, l.PodUID, l.ID}] = true
-		of, weights := l.holders(holders[l.Address])
+		users, weights := l.holders(holders[l.Address])
 		limits, used := split(l.Bytes, weights), split(l.UsedBytes, weights)
-		for i, h := range of {
+		for i, h := range users {
 			row := h.row(all, l.Container)
 			add(&row.MemoryLimitBytes, limits[i])
 			add(&row.MemoryUsedBytes, used[i])
@@ -110,20 +110,20 @@ func ReportOf(claims []claim.Claim, node Node, readings Readings) agentv1.Report
 	for address, reading := range readings.GPUs {
 		unknown, foreign := map[*agentv1.Row]bool{}, false
 		for _, p := range reading.Processes {
-			of := p.holders(holders[address], readings.Uses)
-			foreign = foreign || len(of) == 0
-			weights := make([]uint64, len(of))
-			for i, h := range of {
+			users := p.holders(holders[address], readings.Uses)
+			foreign = foreign || len(users) == 0
+			weights := make([]uint64, len(users))
+			for i, h := range users {
 				weights[i] = h.promise.memory
 			}
 			for i, bytes := range split(p.MemoryBytes, weights) {
-				row := of[i].row(all, p.Container)
+				row := users[i].row(all, p.Container)
 				if !counted[onGPU{address, p.PodUID, p.ID}] {
 					unknown[row] = unknown[row] || p.MemoryBytes == 0
 					add(&row.MemoryUsedBytes, bytes)
 				}
 				if p.SM != nil {
-					add(&row.SMUsed, *p.SM/float64(len(of)))
+					add(&row.SMUsed, *p.SM/float64(len(users)))
 					*row.SMUsed = min(*row.SMUsed, 1)
 				}
 			}
@@ -142,8 +142,8 @@ func ReportOf(claims []claim.Claim, node Node, readings Readings) agentv1.Report
 
 // onGPU is a container on a GPU.
 type onGPU struct {
-	address     gpu.PCIAddress
-	pod, within string
+	address        gpu.PCIAddress
+	pod, container string
 }
 
 // holder is a device of a claim.

@@ -78,8 +78,8 @@ func (n Node) multiprocessors(d claim.Device) float64 {
 	return ratio(uint64(profile.Multiprocessors), uint64(g.Multiprocessors))
 }
 
-func amount(of kind.Capacities, name resourceapi.QualifiedName) uint64 {
-	value := of[name].Value
+func amount(capacities kind.Capacities, name resourceapi.QualifiedName) uint64 {
+	value := capacities[name].Value
 	return uint64(max(value.Value(), 0))
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/folder"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // watched returns a watch of a new folder.
@@ -26,12 +27,7 @@ func watched(t *testing.T) (*folder.Watch, string) {
 	return w, dir
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = require.NoError
 
 // replace writes a file as package store does.
 func replace(t *testing.T, dir, name string) {

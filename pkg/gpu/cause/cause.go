@@ -65,8 +65,8 @@ func row(key, value string) (c Cause, ok bool) {
 
 // Anchor returns the anchor of the cause, or of its group, in the documents.
 func (c Cause) Anchor() string {
-	of, _ := row(c.Key, c.Value)
-	return strings.TrimSuffix(of.Code, "-")
+	entry, _ := row(c.Key, c.Value)
+	return strings.TrimSuffix(entry.Code, "-")
 }
 
 // Unhealthy returns the cause of a value of the taint [v1alpha1.TaintUnhealthy]. A value that is

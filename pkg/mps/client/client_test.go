@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/mpsv1"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // fake is a supervisor whose calls all end in the same way.
@@ -131,9 +132,4 @@ func TestASupervisorThatHangsIsNamed(t *testing.T) {
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = require.NoError

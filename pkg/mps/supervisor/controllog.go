@@ -95,8 +95,8 @@ func (l *controlLog) add(line []byte) {
 	}
 }
 
-func numbers(of *regexp.Regexp, line []byte) (first, second int, ok bool) {
-	m := of.FindSubmatch(line)
+func numbers(pattern *regexp.Regexp, line []byte) (first, second int, ok bool) {
+	m := pattern.FindSubmatch(line)
 	if m == nil {
 		return 0, 0, false
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 var shareOfOne = gpu.MPSDaemon{Name: "gpu-1a-00", Devices: []string{"GPU-5d32c26d-913c-5913-8d54-b1d8c2a31c3d"}, ThreadPercentage: 25}
@@ -58,9 +59,4 @@ func supervise(t *testing.T, o Options) (*Supervisor, *daemon) {
 	return s, s.daemons[shareOfOne.Name]
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = require.NoError

@@ -119,8 +119,8 @@ func (o *Options) applyNamespaces(ctx context.Context, f folders, before, want [
 			before = append(before, gpu.MPSNamespace{Name: row[0]}) // with unknown limits
 		}
 	}
-	find := func(in []gpu.MPSNamespace, name string) int {
-		return slices.IndexFunc(in, func(n gpu.MPSNamespace) bool { return n.Name == name })
+	find := func(namespaces []gpu.MPSNamespace, name string) int {
+		return slices.IndexFunc(namespaces, func(n gpu.MPSNamespace) bool { return n.Name == name })
 	}
 	for _, n := range before {
 		if n.Name != defaultNamespace && find(want, n.Name) < 0 {

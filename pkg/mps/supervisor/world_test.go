@@ -18,6 +18,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/supervisor"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 const (
@@ -193,12 +194,7 @@ func (w *world) until(what string, met func() bool) {
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = require.NoError
 
 // wantSame reports an error unless got is as wanted.
 func wantSame[T any](t testing.TB, what string, want, got T) {

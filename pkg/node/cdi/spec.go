@@ -71,9 +71,9 @@ func Render(driverName, devRoot string, owner types.NamespacedName, driver *spec
 	return spec, nil
 }
 
-func renderDevice(devRoot string, in gpu.Injection) (specs.ContainerEdits, error) {
-	edits := specs.ContainerEdits{Env: in.Env}
-	for _, node := range in.DeviceNodes {
+func renderDevice(devRoot string, injection gpu.Injection) (specs.ContainerEdits, error) {
+	edits := specs.ContainerEdits{Env: injection.Env}
+	for _, node := range injection.DeviceNodes {
 		if filepath.Clean(node) != node || !strings.HasPrefix(node, "/dev/") {
 			return edits, fmt.Errorf("device node %q: want a clean path under /dev", node)
 		}
@@ -83,7 +83,7 @@ func renderDevice(devRoot string, in gpu.Injection) (specs.ContainerEdits, error
 		}
 		edits.DeviceNodes = append(edits.DeviceNodes, rendered)
 	}
-	for _, m := range in.Mounts {
+	for _, m := range injection.Mounts {
 		for _, path := range []string{m.HostPath, m.ContainerPath} {
 			if !filepath.IsAbs(path) || filepath.Clean(path) != path {
 				return edits, fmt.Errorf("mount %q: want clean, absolute paths", path)
@@ -96,14 +96,14 @@ func renderDevice(devRoot string, in gpu.Injection) (specs.ContainerEdits, error
 		}
 		edits.Mounts = append(edits.Mounts, &specs.Mount{HostPath: m.HostPath, ContainerPath: m.ContainerPath, Options: options})
 	}
-	for _, h := range in.Hooks {
+	for _, h := range injection.Hooks {
 		if !filepath.IsAbs(h.Path) || filepath.Clean(h.Path) != h.Path {
 			return edits, fmt.Errorf("hook %q: want a clean, absolute path", h.Path)
 		}
 		seconds := int(h.Timeout.Seconds())
 		edits.Hooks = append(edits.Hooks, &specs.Hook{HookName: cdiapi.CreateRuntimeHook, Path: h.Path, Args: h.Args, Timeout: &seconds})
 	}
-	for _, env := range in.Env {
+	for _, env := range injection.Env {
 		if strings.ContainsAny(env, "\x00\n") {
 			return edits, fmt.Errorf("environment variable %q holds a line break or a NUL", env)
 		}

@@ -226,16 +226,16 @@ func (w *Writer) Read(_ context.Context, claim types.UID) (types.NamespacedName,
 	}
 	var injections []gpu.Injection
 	for _, device := range spec.Devices {
-		in := gpu.Injection{ID: device.Name}
+		injection := gpu.Injection{ID: device.Name}
 		for key, value := range device.Annotations {
 			if ours, ok := strings.CutPrefix(key, w.DriverName+"/"); ok {
-				if in.Annotations == nil {
-					in.Annotations = make(map[string]string, len(device.Annotations))
+				if injection.Annotations == nil {
+					injection.Annotations = make(map[string]string, len(device.Annotations))
 				}
-				in.Annotations[ours] = value
+				injection.Annotations[ours] = value
 			}
 		}
-		injections = append(injections, in)
+		injections = append(injections, injection)
 	}
 	return owner, injections, nil
 }

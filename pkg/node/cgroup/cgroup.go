@@ -153,8 +153,8 @@ func HasProcesses(folder string) (bool, error) {
 		return slices.Contains(strings.Split(string(text), "\n"), "populated 1"), nil
 	case errors.Is(err, fs.ErrNotExist):
 		found := false
-		err = walk(folder, func(of string) error {
-			pids, err := processes(of)
+		err = walk(folder, func(below string) error {
+			pids, err := processes(below)
 			if found = len(pids) > 0; found {
 				return fs.SkipAll
 			}
@@ -177,8 +177,8 @@ const mostSearched = 64
 // wraps [gpu.ErrNotFound] if it finds none. Source: cgroup.procs.
 func Process(folder string) (pid int, err error) {
 	left := mostSearched
-	err = walk(folder, func(of string) error {
-		pids, err := processes(of)
+	err = walk(folder, func(below string) error {
+		pids, err := processes(below)
 		if left--; len(pids) > 0 {
 			pid = pids[0]
 		}

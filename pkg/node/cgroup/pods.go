@@ -111,8 +111,8 @@ func (p *Pods) Lives(uid string) (pid int, lives bool, err error) {
 	found, folder, err := populated(p.usual(uid))
 	if err == nil && !found {
 		var all []string
-		err = p.each(func(of, folder string) {
-			if of == uid {
+		err = p.each(func(pod, folder string) {
+			if pod == uid {
 				all = append(all, folder)
 			}
 		})
@@ -242,14 +242,14 @@ func (p *Pods) Containers() ([]Container, error) {
 // containersOf returns the containers of a pod with the cgroup.
 func containersOf(uid, folder string) ([]Container, error) {
 	first := map[string]int{}
-	err := walk(folder, func(of string) error {
-		pids, err := processes(of)
+	err := walk(folder, func(group string) error {
+		pids, err := processes(group)
 		if len(pids) == 0 || err != nil {
 			return err
 		}
 		id := ""
-		if of != folder {
-			below, err := filepath.Rel(folder, of)
+		if group != folder {
+			below, err := filepath.Rel(folder, group)
 			if err != nil {
 				return err
 			}

@@ -166,20 +166,20 @@ func (f Folder) Leave(device string, l Limit) error {
 
 // sum returns the memory that a container has of a GPU by all its devices. The caller
 // holds the lock.
-func (f Folder) sum(of Limit) (bytes uint64, err error) {
+func (f Folder) sum(limit Limit) (bytes uint64, err error) {
 	devices, err := f.Devices()
 	if err != nil {
 		return 0, err
 	}
 	for _, device := range devices {
-		l, err := read(filepath.Join(string(f), device, of.file()))
+		l, err := read(filepath.Join(string(f), device, limit.file()))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return 0, err
 		}
-		if l.GPU == of.GPU {
+		if l.GPU == limit.GPU {
 			bytes += l.Bytes
 		}
 	}

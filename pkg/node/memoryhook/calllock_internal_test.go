@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestOneProcessAtATimeCallsTheDriver(t *testing.T) {
@@ -66,9 +67,4 @@ func TestWhileACallHangsOthersFailAtOnce(t *testing.T) {
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = require.NoError

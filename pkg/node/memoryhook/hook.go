@@ -57,14 +57,14 @@ func (h Hook) Run(ctx context.Context, state io.Reader) (err error) {
 	if err != nil {
 		return err
 	}
-	of, err := h.CgroupOf(c.Pid)
+	group, err := h.CgroupOf(c.Pid)
 	if err != nil {
 		return err
 	}
 	// Not the process' own: a process can leave one below the container's.
-	folder := cgroup.ContainerGroup(of)
+	folder := cgroup.ContainerGroup(group)
 	if folder == "" {
-		return fmt.Errorf("cgroup %s: %w: the container has no cgroup of its own below its pod's", of, gpu.ErrNotSupported)
+		return fmt.Errorf("cgroup %s: %w: the container has no cgroup of its own below its pod's", group, gpu.ErrNotSupported)
 	}
 	id, err := cgroup.Lookup(folder)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/memoryhook"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 const (
@@ -51,9 +52,4 @@ func TestTheRootOfTheCgroupsGetsNoLimit(t *testing.T) {
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = require.NoError

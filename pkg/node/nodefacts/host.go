@@ -61,8 +61,8 @@ func (r Root) crioSpecDirs() agentv1.Fact[[]string] {
 		paths = append(paths, filepath.Join(crioConfigs, name))
 	}
 	for _, path := range paths {
-		if of := readFile(r, path, specDirs); !of.IsKnown() || len(of.Value) > 0 {
-			found = of
+		if folder := readFile(r, path, specDirs); !folder.IsKnown() || len(folder.Value) > 0 {
+			found = folder
 		}
 	}
 	return found

@@ -23,6 +23,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/simulator/simerr"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
 	conformance "github.com/gpu-dra/gpu-dra-driver/test/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // simulate makes a node of a built-in model.
@@ -46,12 +47,7 @@ func create(t *testing.T, m *nvmlsim.Model) *nvmlsim.Sim {
 	return sim
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = require.NoError
 
 func fail(t *testing.T, sim *nvmlsim.Sim, method string, index int, ret gonvml.Return) {
 	t.Helper()

@@ -30,6 +30,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/controlplane"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 var (
@@ -40,12 +41,7 @@ var (
 
 const namespace = "default"
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = require.NoError
 
 func TestVerdictsAreTheDecisionsOfTheScheduler(t *testing.T) {
 	const allNodes = 100

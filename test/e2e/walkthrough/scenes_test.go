@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/course"
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/markdown"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // scene is the state that a document requires, and the output that it promises.
@@ -351,9 +352,4 @@ func fences(t *testing.T, file string) []markdown.Fence {
 	return found
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = require.NoError

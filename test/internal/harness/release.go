@@ -102,15 +102,6 @@ func (c *Cluster) LoadProgram(ctx context.Context, program, reference string, fl
 	return c.tool(ctx, append([]string{"load-program", program, reference}, flags...)...)
 }
 
-// TagImage adds a name to an image of the node's container runtime. So the image replaces one
-// of a registry.
-func (c *Cluster) TagImage(ctx context.Context, reference, name string) error {
-	if c.ContainerdSocket == "" {
-		return fmt.Errorf("name the image %s %s: this needs containerd, which the cluster %s lacks", reference, name, c.Name)
-	}
-	return run(ctx, filepath.Join(c.BinDir, "ctr"), "--address", c.ContainerdSocket, "--namespace", "k8s.io", "images", "tag", "--force", reference, name)
-}
-
 // image is an entry of the images.json that `make images` writes.
 type image struct{ Name, Reference, Archive string }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 var (
@@ -34,9 +35,4 @@ func runAll(ctx context.Context, m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = require.NoError

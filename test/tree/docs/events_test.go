@@ -20,7 +20,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/plugin"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/report"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -64,7 +64,7 @@ func TestTheWordsOfEventsInTheReferenceAreTheSentinels(t *testing.T) {
 		gpu.ErrNotFound, gpu.ErrInUse, gpu.ErrNoCapacity, gpu.ErrNotSupported, gpu.ErrInvalid, gpu.ErrNotReady,
 		gpu.ErrLost, gpu.ErrUnhealthy, gpu.ErrPermission, gpu.ErrTimeout, gpu.ErrCorrupt,
 	} {
-		reasons[err.Error()] = plugin.Reason(err)
+		reasons[err.Error()] = report.Reason(err)
 	}
 	var got []string
 	for row := range strings.Lines(table) {
@@ -75,7 +75,7 @@ func TestTheWordsOfEventsInTheReferenceAreTheSentinels(t *testing.T) {
 			t.Errorf("%s says that the condition for %q has the reason %s, the agent writes %s", eventsPage, words, cells[2], want)
 		}
 	}
-	for _, reason := range []string{plugin.ReasonPrepared, plugin.ReasonPrepareFailed} {
+	for _, reason := range []string{report.ReasonPrepared, report.ReasonPrepareFailed} {
 		if !strings.Contains(read(t, eventsPage), "`"+reason+"`") {
 			t.Errorf("%s lacks the reason %s", eventsPage, reason)
 		}

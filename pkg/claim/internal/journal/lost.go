@@ -48,9 +48,9 @@ func (j *Journal) Witness(ctx context.Context, claim types.UID) (Holder, error) 
 const AnnotationMPS = "mps"
 
 // clientOf returns the client in the annotation of an injection; nil if there is none.
-func clientOf(in gpu.Injection) *share.Client {
+func clientOf(injection gpu.Injection) *share.Client {
 	c := &share.Client{}
-	if err := json.Unmarshal([]byte(in.Annotations[AnnotationMPS]), c); err != nil || c.Namespace == "" {
+	if err := json.Unmarshal([]byte(injection.Annotations[AnnotationMPS]), c); err != nil || c.Namespace == "" {
 		return nil
 	}
 	return c

@@ -52,16 +52,16 @@ type Holder struct {
 // plan with the MPS protocol of their shares. The error says which device another claim
 // holds, or one that conflicts with it. It wraps [gpu.ErrInUse] unless waiting is of no
 // use.
-func Against(p Plan, in Inputs, others []Holder) (Plan, error) {
+func Against(p Plan, inputs Inputs, others []Holder) (Plan, error) {
 	for i, want := range p.Devices {
 		for _, other := range others {
-			if err := in.checkHolder(want, other); err != nil {
+			if err := inputs.checkHolder(want, other); err != nil {
 				return p, fmt.Errorf("device %s: %w", want.Name, err)
 			}
 		}
 		first := slices.IndexFunc(p.Devices, func(d Device) bool { return d.Name == want.Name && d.Share != nil })
 		if first == i {
-			if err := in.checkCapacity(p, want.Name, others); err != nil {
+			if err := inputs.checkCapacity(p, want.Name, others); err != nil {
 				return p, fmt.Errorf("device %s: %w", want.Name, err)
 			}
 		}

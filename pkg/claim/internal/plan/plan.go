@@ -10,10 +10,10 @@ import (
 
 // Make decides how a claim uses the devices that were allocated to it. Conflicts with other
 // claims are found later, by [Against].
-func Make(a Allocation, in Inputs) (Plan, error) {
+func Make(a Allocation, inputs Inputs) (Plan, error) {
 	requests := make([]deviceRequest, len(a.requests))
 	for i, d := range a.requests {
-		d, err := in.resolve(d)
+		d, err := inputs.resolve(d)
 		if err != nil {
 			return Plan{}, d.wrap(err)
 		}
@@ -24,11 +24,11 @@ func Make(a Allocation, in Inputs) (Plan, error) {
 		device := d.device
 		device.UUID = d.gpu.UUID
 		var err error
-		if device.Terms, err = in.terms(d, requests); err == nil {
-			err = in.checkCombination(device, planned.Devices)
+		if device.Terms, err = inputs.terms(d, requests); err == nil {
+			err = inputs.checkCombination(device, planned.Devices)
 		}
 		if err == nil {
-			err = in.checkUse(d, d.sharingOn(device.Terms), use.ComputeMode)
+			err = inputs.checkUse(d, d.sharingOn(device.Terms), use.ComputeMode)
 		}
 		if err != nil {
 			return Plan{}, d.wrap(err)

@@ -181,7 +181,7 @@ func (s createPartition) Undo(ctx context.Context, w Work, e journal.Entry) erro
 
 // Inject adds the device nodes that admit containers to the MIG device, and the
 // annotation that Lost reads.
-func (s createPartition) Inject(ctx context.Context, r *journal.Record, d plan.Device, in *gpu.Injection) error {
+func (s createPartition) Inject(ctx context.Context, r *journal.Record, d plan.Device, injection *gpu.Injection) error {
 	if !d.Name.IsPartition() {
 		return nil
 	}
@@ -200,9 +200,9 @@ func (s createPartition) Inject(ctx context.Context, r *journal.Record, d plan.D
 	if err != nil {
 		return err
 	}
-	in.DeviceNodes = append(in.DeviceNodes, nodes...)
+	injection.DeviceNodes = append(injection.DeviceNodes, nodes...)
 	value, err := json.Marshal(made)
-	in.Annotations = map[string]string{annotationPartition: string(value)}
+	injection.Annotations = map[string]string{annotationPartition: string(value)}
 	return err
 }
 

@@ -92,7 +92,7 @@ func (s limitMemory) close(match func(plan.Injected) bool) (closed bool, err err
 }
 
 // Inject adds the hook that limits the memory of a container.
-func (s limitMemory) Inject(_ context.Context, r *journal.Record, d plan.Device, in *gpu.Injection) error {
+func (s limitMemory) Inject(_ context.Context, r *journal.Record, d plan.Device, injection *gpu.Injection) error {
 	if d.Limit == nil {
 		return nil
 	}
@@ -100,7 +100,7 @@ func (s limitMemory) Inject(_ context.Context, r *journal.Record, d plan.Device,
 	if err != nil {
 		return err
 	}
-	in.Hooks = append(in.Hooks, hook)
+	injection.Hooks = append(injection.Hooks, hook)
 	return nil
 }
 

@@ -110,10 +110,10 @@ func (l List) Clean(ctx context.Context, w Work) error {
 }
 
 // Inject runs all steps that are an [Injector] for a device of a record.
-func (l List) Inject(ctx context.Context, r *journal.Record, d plan.Device, in *gpu.Injection) error {
+func (l List) Inject(ctx context.Context, r *journal.Record, d plan.Device, injection *gpu.Injection) error {
 	for _, s := range l {
 		if i, ok := s.(Injector); ok {
-			if err := i.Inject(ctx, r, d, in); err != nil {
+			if err := i.Inject(ctx, r, d, injection); err != nil {
 				return err
 			}
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // node is a node in memory. It refuses what a real one refuses, and prints its state
@@ -260,9 +261,4 @@ func limitHook(device string, address gpu.PCIAddress, bytes uint64, containers i
 	return gpu.Hook{Path: "/hook", Args: []string{"hook", device, address.String(), fmt.Sprint(bytes), fmt.Sprint(containers)}}, nil
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = require.NoError

@@ -188,7 +188,7 @@ func (s startMPS) release(ctx context.Context, daemon kind.Name, own *journal.Re
 // folder, or only the one of their namespace, at the path of the host: NVIDIA requires
 // daemon and clients to use the same path. The CDI spec has the client, so that its
 // namespace is known if the record is lost.
-func (startMPS) Inject(_ context.Context, r *journal.Record, d plan.Device, in *gpu.Injection) error {
+func (startMPS) Inject(_ context.Context, r *journal.Record, d plan.Device, injection *gpu.Injection) error {
 	if d.MPS == nil {
 		return nil
 	}
@@ -203,23 +203,23 @@ func (startMPS) Inject(_ context.Context, r *journal.Record, d plan.Device, in *
 		if err != nil {
 			return err
 		}
-		if in.Annotations == nil {
-			in.Annotations = map[string]string{}
+		if injection.Annotations == nil {
+			injection.Annotations = map[string]string{}
 		}
-		in.Annotations[journal.AnnotationMPS] = string(client)
+		injection.Annotations[journal.AnnotationMPS] = string(client)
 	}
-	in.Env = append(in.Env, "CUDA_MPS_PIPE_DIRECTORY="+pipe)
+	injection.Env = append(injection.Env, "CUDA_MPS_PIPE_DIRECTORY="+pipe)
 	if d.MPS.ThreadPercentage > 0 {
-		in.Env = append(in.Env, fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", d.MPS.ThreadPercentage))
+		injection.Env = append(injection.Env, fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", d.MPS.ThreadPercentage))
 	}
 	clients := []plan.Device{d}
 	if d.Share == nil {
 		clients = clientsOf(r, d.MPS.Daemon)
 	}
 	if limits := memoryLimits(d, clients); limits != "" {
-		in.Env = append(in.Env, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="+limits)
+		injection.Env = append(injection.Env, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="+limits)
 	}
-	in.Mounts = append(in.Mounts,
+	injection.Mounts = append(injection.Mounts,
 		gpu.Mount{HostPath: pipe, ContainerPath: pipe},
 		gpu.Mount{HostPath: daemon.Shm, ContainerPath: "/dev/shm"})
 	return nil

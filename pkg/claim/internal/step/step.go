@@ -65,7 +65,7 @@ type Injector interface {
 	// Inject adds to an injection what the step adds to containers that use a device
 	// of the record. It adds nothing if the device does not need the step. It is
 	// called when all steps before [writeCDI] are done.
-	Inject(ctx context.Context, r *journal.Record, d plan.Device, in *gpu.Injection) error
+	Inject(ctx context.Context, r *journal.Record, d plan.Device, injection *gpu.Injection) error
 }
 
 // Witness is a step that a claim with a lost record may have done.

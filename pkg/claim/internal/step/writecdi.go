@@ -41,11 +41,11 @@ func (s writeCDI) Do(ctx context.Context, w Work, _ journal.Entry) (json.RawMess
 	r := w.Record
 	injections := make([]gpu.Injection, 0, len(r.Devices))
 	for _, d := range r.Devices {
-		in, err := s.injection(ctx, r, d)
+		injection, err := s.injection(ctx, r, d)
 		if err != nil {
 			return nil, err
 		}
-		injections = append(injections, in)
+		injections = append(injections, injection)
 	}
 	owner := types.NamespacedName{Namespace: r.Claim.Namespace, Name: r.Claim.Name}
 	ids, err := s.CDI.Write(ctx, r.Claim.UID, owner, injections)
@@ -61,30 +61,30 @@ func (s writeCDI) Undo(ctx context.Context, w Work, _ journal.Entry) error {
 
 // injection returns what containers need of a device.
 func (s writeCDI) injection(ctx context.Context, r *journal.Record, d plan.Device) (gpu.Injection, error) {
-	in := gpu.Injection{ID: d.InjectionID(r.Claim.UID)}
-	err := s.addGPUs(ctx, d.Name, &in)
+	injection := gpu.Injection{ID: d.InjectionID(r.Claim.UID)}
+	err := s.addGPUs(ctx, d.Name, &injection)
 	if err == nil {
-		err = s.before.Inject(ctx, r, d, &in)
+		err = s.before.Inject(ctx, r, d, &injection)
 	}
 	if err != nil {
-		return in, fmt.Errorf("device %s: %w", d.Name, err)
+		return injection, fmt.Errorf("device %s: %w", d.Name, err)
 	}
-	return in, nil
+	return injection, nil
 }
 
 // addGPUs adds the device nodes of a device's GPUs. If the device has one GPU, it adds the
 // GPU's location in the machine too. Minor numbers change when the driver is loaded again,
 // so they are read each time and not remembered.
-func (s writeCDI) addGPUs(ctx context.Context, name kind.Name, in *gpu.Injection) (err error) {
+func (s writeCDI) addGPUs(ctx context.Context, name kind.Name, injection *gpu.Injection) (err error) {
 	if name.Kind.Scope() == kind.ScopeNode {
-		in.DeviceNodes, err = s.allNodes(ctx)
+		injection.DeviceNodes, err = s.allNodes(ctx)
 		return err
 	}
 	g, err := s.Inventory.GPU(ctx, name.Address)
 	if err != nil {
 		return err
 	}
-	in.DeviceNodes, in.Env = []string{nodeOf(g.GPU)}, environment(g.GPU)
+	injection.DeviceNodes, injection.Env = []string{nodeOf(g.GPU)}, environment(g.GPU)
 	return nil
 }
 
