@@ -191,10 +191,10 @@ func (m MovesFor) section() Section {
 	if m.Alike > 0 {
 		subject += " and " + fleet.Number(m.Alike, "pod") + " like it"
 	}
-	switch m.Outcome {
-	case RoomNone:
+	if m.Outcome == RoomNone {
 		return Section{Heading: subject + ": " + m.Reason}
-	case RoomFree:
+	}
+	if m.Outcome == RoomFree {
 		return Section{Heading: fmt.Sprintf("%s fits on node %s: no pod has to move", subject, m.Node)}
 	}
 	s := Section{Heading: fmt.Sprintf("%s would run on node %s with %s after %s", subject, m.Node, List(m.Devices), fleet.Number(len(m.Moves), "move"))}
