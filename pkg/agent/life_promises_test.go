@@ -188,7 +188,7 @@ func (s *life) checkMachine(held []claim.Claim) error {
 			}
 		}
 	}
-	view, err := s.sim().View()
+	view, err := s.sim.View()
 	if err != nil {
 		return err
 	}
@@ -216,6 +216,11 @@ func (s *life) calm() error {
 	clear(s.cordoned)
 	if err := errors.Join(s.mend(0, 0), s.repair(0, 1), s.annotate(v1alpha1.AnnotationCordoned, ""), s.offer(0, -1)); err != nil {
 		return err
+	}
+	if s.started%2 == 0 {
+		if err := s.kill(s.isGone); err != nil {
+			return err
+		}
 	}
 	s.pass(repairTime + time.Minute)
 	if err := errors.Join(s.check(), s.checkMetrics(), s.checkRestart(), s.kill(func(*container) bool { return true })); err != nil {
