@@ -160,7 +160,11 @@ func (s *life) prepareIn(claims ...*livingClaim) error {
 	if err := s.writeCheckpoint(); err != nil {
 		return err
 	}
+	waited := s.disk.waited.Load()
 	answers, failed := s.agent.kubelet.Prepare(ctx, objects...)
+	if ctx.Err() != nil && s.disk.waited.Load() == waited {
+		return fmt.Errorf("the kubelet waits for %v: %w", kubeletPatience, failed)
+	}
 	for _, c := range claims {
 		answer, err := answers[string(c.UID)], failed
 		if text := answer.GetError(); text != "" {

@@ -157,8 +157,8 @@ func (s *life) gpuAt(which int) (index int, device string, err error) {
 	return index, kind.Whole(address).String(), err
 }
 
-// report makes the driver report a fault of a GPU that needs a reset.
-func (s *life) report(which, _ int) error {
+// report makes the driver report a fault of a GPU, and mostly that it needs a reset.
+func (s *life) report(which, how int) error {
 	if !s.answers() || s.disk.fails() {
 		return nil
 	}
@@ -166,10 +166,10 @@ func (s *life) report(which, _ int) error {
 	if err != nil {
 		return err
 	}
-	if err := s.sim.SetRecovery(index, nvmlsim.RecoveryGPUReset); err != nil {
-		return err
+	if how%3 != 0 {
+		err = s.sim.SetRecovery(index, nvmlsim.RecoveryGPUReset)
 	}
-	if err := s.sim.ReportXID(index, 119); err != nil {
+	if err := errors.Join(err, s.sim.ReportXID(index, 119)); err != nil {
 		return err
 	}
 	s.faulty[device] = true
