@@ -176,7 +176,7 @@ unit-plain: need-cc-python
 
 .PHONY: simulate
 simulate: need-go-cc ## Lives of a simulated node until a promise breaks (LIVES=n, EVENTS=n in each, SEED=n, see docs/dev/simulation.md)
-	CGO_ENABLED=1 GOGC=400 EVENTS=$(EVENTS) go test -v -count=1 $(TEST_FLAGS) -timeout 0 -run '^TestSimulation$$' ./pkg/agent -rapid.checks=$(or $(LIVES),100000000) -rapid.seed=$(or $(SEED),0)
+	CGO_ENABLED=1 GOGC=400 EVENTS=$(EVENTS) go test -v -count=1 $(TEST_FLAGS) -timeout 0 -exec 'env TMPDIR=/dev/shm' -run '^TestSimulation$$' ./pkg/agent -rapid.checks=$(or $(LIVES),100000000) -rapid.seed=$(or $(SEED),0)
 
 .PHONY: unit-race
 unit-race: need-cc

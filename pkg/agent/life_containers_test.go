@@ -163,7 +163,7 @@ func (s *life) group(one *container) string {
 
 // compute lets a process compute on the devices that its claim has to itself.
 func (s *life) compute(one *container) error {
-	view, err := s.sim().View()
+	view, err := s.sim.View()
 	if err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (s *life) compute(one *container) error {
 				p.Device = in.UUID
 			}
 		}
-		if err := s.sim().AddProcess(at, p); err != nil {
+		if err := s.sim.AddProcess(at, p); err != nil {
 			return fmt.Errorf("process %d does not compute on %s: %w", one.pid, h.Name, err)
 		}
 	}
@@ -203,7 +203,7 @@ func (s *life) kill(which func(*container) bool) error {
 		}
 		s.note("process %d ends", one.pid)
 		errs = append(errs, os.RemoveAll(s.group(one)), os.RemoveAll(filepath.Join(string(s.n.kernel), "proc", strconv.Itoa(one.pid))))
-		if err := s.sim().RemoveProcess(one.pid); !errors.Is(err, simerr.ErrNotFound) {
+		if err := s.sim.RemoveProcess(one.pid); !errors.Is(err, simerr.ErrNotFound) {
 			errs = append(errs, err)
 		}
 		if s.isGone(one) {

@@ -160,7 +160,11 @@ func (s *life) prepareIn(claims ...*livingClaim) error {
 	if err := s.writeCheckpoint(); err != nil {
 		return err
 	}
+	waited := s.disk.waited.Load()
 	answers, failed := s.agent.kubelet.Prepare(ctx, objects...)
+	if ctx.Err() != nil && s.disk.waited.Load() == waited {
+		return fmt.Errorf("the kubelet waits for %v: %w", kubeletPatience, failed)
+	}
 	for _, c := range claims {
 		answer, err := answers[string(c.UID)], failed
 		if text := answer.GetError(); text != "" {
@@ -249,7 +253,8 @@ func (s *life) unprepare(which, _ int) error {
 	s.note("unprepare %s: %v", c.Name, err)
 	if err != nil {
 		c.prepared, c.unsure = false, true
-		if !s.fails() {
+		// Without its record the claim is known by its name, which containers of an earlier claim show too.
+		if !s.fails() && !(s.damaged[c.UID] && s.mayUse(c.Name)) {
 			return fmt.Errorf("unprepare %s: %w", c.Name, err)
 		}
 		return nil
@@ -383,19 +388,19 @@ func (s *life) lose(which, how int) error {
 	if s.lost = how%3 == 0; !s.lost {
 		s.note("every GPU answers")
 		s.endFaults()
-		return s.sim().ClearFaults()
+		return s.sim.ClearFaults()
 	}
-	view, err := s.sim().View()
+	view, err := s.sim.View()
 	if err != nil {
 		return err
 	}
 	s.note("GPU %d is lost", which%len(view.GPUs))
-	return s.sim().LoseGPUSilently(which % len(view.GPUs))
+	return s.sim.LoseGPUSilently(which % len(view.GPUs))
 }
 
 // slow makes calls of a GPU hang for some seconds each.
 func (s *life) slow(which, how int) error {
-	view, err := s.sim().View()
+	view, err := s.sim.View()
 	if err != nil {
 		return err
 	}
@@ -403,7 +408,7 @@ func (s *life) slow(which, how int) error {
 	s.note("%d calls of GPU %d take %v", how+1, index, hang)
 	s.disturbed = time.Now()
 	s.slowUntil = time.Now().Add(time.Duration(how+1)*hang + scanTime)
-	return s.sim().FailCalls(nvmlsim.CallFault{Method: nvmlsim.EveryMethod, GPU: &index, Hang: nvmlsim.Duration(hang), Count: how + 1})
+	return s.sim.FailCalls(nvmlsim.CallFault{Method: nvmlsim.EveryMethod, GPU: &index, Hang: nvmlsim.Duration(hang), Count: how + 1})
 }
 
 func (s *life) cleanCDI(int, int) error {
@@ -428,7 +433,7 @@ func (s *life) reboot(_, how int) error {
 			return err
 		}
 	}
-	if err := errors.Join(s.kill(func(*container) bool { return true }), s.sim().Reboot()); err != nil {
+	if err := errors.Join(s.kill(func(*container) bool { return true }), s.sim.Reboot()); err != nil {
 		return err
 	}
 	s.note("rebooted")
@@ -444,14 +449,6 @@ func (s *life) reboot(_, how int) error {
 		}
 	}
 	return s.start()
-}
-
-func (s *life) sim() *nvmlsim.Sim {
-	sim, err := nvmlsim.Open(s.n.SimState)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return sim
 }
 
 // unknown is an offer that the node may not have recorded.

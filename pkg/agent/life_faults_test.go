@@ -148,7 +148,7 @@ func (s *life) answers() bool {
 
 // gpuAt returns the index of a GPU and the name of its device.
 func (s *life) gpuAt(which int) (index int, device string, err error) {
-	view, err := s.sim().View()
+	view, err := s.sim.View()
 	if err != nil {
 		return 0, "", err
 	}
@@ -157,8 +157,8 @@ func (s *life) gpuAt(which int) (index int, device string, err error) {
 	return index, kind.Whole(address).String(), err
 }
 
-// report makes the driver report a fault of a GPU that needs a reset.
-func (s *life) report(which, _ int) error {
+// report makes the driver report a fault of a GPU, and mostly that it needs a reset.
+func (s *life) report(which, how int) error {
 	if !s.answers() || s.disk.fails() {
 		return nil
 	}
@@ -166,10 +166,10 @@ func (s *life) report(which, _ int) error {
 	if err != nil {
 		return err
 	}
-	if err := s.sim().SetRecovery(index, nvmlsim.RecoveryGPUReset); err != nil {
-		return err
+	if how%3 != 0 {
+		err = s.sim.SetRecovery(index, nvmlsim.RecoveryGPUReset)
 	}
-	if err := s.sim().ReportXID(index, 119); err != nil {
+	if err := errors.Join(err, s.sim.ReportXID(index, 119)); err != nil {
 		return err
 	}
 	s.faulty[device] = true
@@ -184,7 +184,7 @@ func (s *life) repair(_, how int) error {
 	if len(s.faulty) == 0 {
 		return nil
 	}
-	view, err := s.sim().View()
+	view, err := s.sim.View()
 	if err != nil {
 		return err
 	}
@@ -199,9 +199,9 @@ func (s *life) repair(_, how int) error {
 			continue
 		}
 		if how%2 == 0 {
-			err = s.sim().ResetGPU(index)
+			err = s.sim.ResetGPU(index)
 		} else {
-			err = s.sim().SetRecovery(index, nvmlsim.RecoveryNone)
+			err = s.sim.SetRecovery(index, nvmlsim.RecoveryNone)
 		}
 		if err != nil {
 			return err

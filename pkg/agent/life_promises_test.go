@@ -70,28 +70,32 @@ func (s *life) checkHeld(held []claim.Claim) error {
 			devices[d.Name.String()] = true
 		}
 	}
-	known, published := map[string]bool{}, map[string]bool{}
+	known, published := map[string]bool{}, s.lines()
 	for name := range s.agent.known.state.Snapshot().Claimed.Held {
 		known[name.String()] = true
-	}
-	for line := range strings.Lines(s.published()) {
-		published[strings.Fields(line)[0]] = true
 	}
 	if !maps.Equal(known, devices) {
 		return fmt.Errorf("claims hold %v, and the node knows %v", devices, known)
 	}
 	for name := range devices {
-		if !published[name] {
+		if published[name] == "" {
 			return fmt.Errorf("the node does not publish %s, which a claim holds", name)
 		}
 	}
 	if s.offers[s.told] == "" || s.fails() || time.Since(s.changed) <= time.Minute {
 		return nil
 	}
+	offered := map[string]bool{}
 	for line := range strings.Lines(s.offers[s.told]) {
-		devices[strings.Fields(line)[0]] = true
+		name := strings.Fields(line)[0]
+		devices[name], offered[name] = true, true
 	}
-	if !maps.Equal(devices, published) {
+	for name, line := range published {
+		if !devices[name] || !offered[name] && !strings.Contains(line, v1alpha1.TaintWithdrawn) {
+			return fmt.Errorf("with the labels %s the node publishes %s, which it does not offer", s.told, line)
+		}
+	}
+	if len(devices) != len(published) {
 		return fmt.Errorf("with the labels %s the node publishes %v, want %v", s.told, published, devices)
 	}
 	s.took["offer beside claims checked"]++
@@ -148,16 +152,50 @@ func (s *life) checkPromises(held []claim.Claim) error {
 	}
 	s.forgotten = slices.DeleteFunc(s.forgotten, func(c *livingClaim) bool { return !s.mayUse(c.Name) })
 	for _, h := range held {
-		if c := s.claims[h.Name]; (c == nil || c.UID != h.UID) && !s.mayUse(h.Name) {
+		switch c := s.claims[h.Name]; {
+		case c != nil && c.UID == h.UID:
+		case !s.mayUse(h.Name):
 			return fmt.Errorf("the node still holds %s %s, which is gone", h.Name, h.UID)
+		case time.Since(s.marked) > 2*roundTime:
+			published := s.lines()
+			for _, d := range h.Devices {
+				if !strings.Contains(published[d.Name.String()], v1alpha1.TaintInUse) {
+					return fmt.Errorf("claims may get %s, which %s holds, which is gone", d.Name, h.Name)
+				}
+			}
 		}
 	}
 	return nil
 }
 
-// checkTenants checks that no two claims have one device, unless they share it.
+// lines returns what the node publishes of each device.
+func (s *life) lines() map[string]string {
+	lines := map[string]string{}
+	for line := range strings.Lines(s.published()) {
+		lines[strings.Fields(line)[0]] = line
+	}
+	return lines
+}
+
+// checkTenants checks that no two claims have one device, unless they share it and its memory is enough.
 func (s *life) checkTenants(held []claim.Claim) error {
+	left := map[string]int64{}
+	for _, slice := range s.slices() {
+		for _, d := range slice.Spec.Devices {
+			memory := d.Capacity[v1alpha1.CapacityMemory].Value
+			left[d.Name] = memory.Value()
+		}
+	}
 	for i, a := range held {
+		for _, d := range a.Devices {
+			name := d.Name.String()
+			if _, known := left[name]; !known {
+				continue
+			}
+			if left[name] -= int64(d.Terms.Memory()); left[name] < 0 {
+				return fmt.Errorf("shares have %d bytes more than %s", -left[name], name)
+			}
+		}
 		for _, b := range held[:i] {
 			for _, x := range a.Devices {
 				for _, y := range b.Devices {
@@ -188,7 +226,7 @@ func (s *life) checkMachine(held []claim.Claim) error {
 			}
 		}
 	}
-	view, err := s.sim().View()
+	view, err := s.sim.View()
 	if err != nil {
 		return err
 	}
@@ -215,6 +253,15 @@ func (s *life) checkMachine(held []claim.Claim) error {
 func (s *life) calm() error {
 	clear(s.cordoned)
 	if err := errors.Join(s.mend(0, 0), s.repair(0, 1), s.annotate(v1alpha1.AnnotationCordoned, ""), s.offer(0, -1)); err != nil {
+		return err
+	}
+	var err error
+	if s.started%2 == 0 {
+		err = s.kill(s.isGone)
+	} else {
+		err = s.cleanCDI(0, 0)
+	}
+	if err != nil {
 		return err
 	}
 	s.pass(repairTime + time.Minute)

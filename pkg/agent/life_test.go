@@ -31,6 +31,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/mpsv1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/procfs"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
 )
 
@@ -45,8 +46,9 @@ const (
 	scanTime = 90 * time.Second
 	// soon is enough for what an agent does at once.
 	soon = 3 * time.Second
-	// repairTime is enough for what an agent does in its rounds.
-	repairTime = 40 * time.Minute
+	// roundTime is the time from round to round, and repairTime enough for what an agent does in rounds
+	// and scans.
+	roundTime, repairTime = time.Minute, 15 * time.Minute
 )
 
 // life is the life of one node.
@@ -56,6 +58,7 @@ type life struct {
 	model      string
 	pipes      *pipes
 	supervisor *supervisor
+	sim        *nvmlsim.Sim
 	scheduler  *allocator.Node
 	// apiFails and supervisorFails are set while the API server fails to return claims, and while
 	// the supervisor is away. lost is set while a GPU is lost.
@@ -130,7 +133,7 @@ type livingClaim struct {
 	prepared, unsure bool
 }
 
-func newLife(t *testing.T, model string, took map[string]int) *life {
+func newLife(t *testing.T, model string, classes []*resourceapi.DeviceClass, took map[string]int) *life {
 	t.Helper()
 	s := &life{
 		t: t, n: newNode(t), model: model, pipes: newPipes(), claims: map[string]*livingClaim{}, partitions: map[gpu.PCIAddress]gpu.MIG{},
@@ -146,17 +149,14 @@ func newLife(t *testing.T, model string, took map[string]int) *life {
 	if err := s.kernel(); err != nil {
 		t.Fatal(err)
 	}
-	s.n.Offer = "share,mig"
-	classes, err := allocator.ReadClasses(filepath.Join("..", "..", "deployments", "static", "install.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.n.Offer, s.n.ReconcileInterval = "share,mig", roundTime
 	s.scheduler = allocator.NewNode(resourceslice.DriverResources{}, allocator.Features(), classes...)
 	s.disturbClient()
 	s.serveSupervisor()
 	if err := s.start(); err != nil {
 		t.Fatal(err)
 	}
+	s.sim = s.n.sim(t)
 	s.pass(soon)
 	s.told = fmt.Sprint(map[string]string{})
 	s.offers[s.told] = s.published()

@@ -5,6 +5,7 @@ package agent
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +13,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	resourceapi "k8s.io/api/resource/v1"
 	"pgregory.net/rapid"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
 )
 
 // eventsInALife returns the number of events in a life: of the variable EVENTS, or 40.
@@ -38,12 +42,16 @@ func TestSimulation(t *testing.T) {
 			}
 		}
 	}()
+	classes, err := allocator.ReadClasses(filepath.Join("..", "..", "deployments", "static", "install.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	rapid.Check(t, func(rt *rapid.T) {
 		model := rapid.SampledFrom([]string{"1-h200", "a30-bridge"}).Draw(rt, "model")
 		events := rapid.SliceOfN(rapid.Custom(drawEvent), inALife, inALife).Draw(rt, "events")
 		all += inALife
 		var broken error
-		synctest.Test(t, func(t *testing.T) { broken = simulate(t, model, events, took) })
+		synctest.Test(t, func(t *testing.T) { broken = simulate(t, model, classes, events, took) })
 		if broken != nil {
 			rt.Fatal(broken)
 		}
@@ -119,8 +127,8 @@ var happenings = []struct {
 	{"mend", 3, (*life).mend},
 }
 
-func simulate(t *testing.T, model string, events []event, took map[string]int) (broken error) {
-	s := newLife(t, model, took)
+func simulate(t *testing.T, model string, classes []*resourceapi.DeviceClass, events []event, took map[string]int) (broken error) {
+	s := newLife(t, model, classes, took)
 	defer s.end()
 	defer func() {
 		took["record refused"] += int(s.disk.refused.Load())
