@@ -196,9 +196,9 @@ func (a *agent) recover(ctx context.Context) {
 
 // serve starts to serve the kubelet.
 func (a *agent) serve(ctx context.Context, fatal func(error)) (*kubelet.Plugin, error) {
-	var calls sync.RWMutex
+	calls := place.NewCalls()
 	reporter := report.New(a.reportOptions())
-	reconciler := reconcile.New(a.reconcileOptions(reporter, &calls))
+	reconciler := reconcile.New(a.reconcileOptions(reporter, calls))
 	p, err := kubelet.Start(ctx, kubelet.Options{
 		Place:        a.place(),
 		NodeName:     a.NodeName,
@@ -211,7 +211,7 @@ func (a *agent) serve(ctx context.Context, fatal func(error)) (*kubelet.Plugin, 
 		Reporter:     reporter,
 		Observer:     a.claims.metrics,
 		Clock:        clock.RealClock{},
-		Calls:        &calls,
+		Calls:        calls,
 		Background:   []func(context.Context){reporter.Run, reconciler.Run},
 		PublishError: a.known.features.HandleError,
 		Fatal:        fatal,
@@ -240,7 +240,7 @@ func (a *agent) reportOptions() report.Options {
 }
 
 // reconcileOptions returns the options of the reconciliation.
-func (a *agent) reconcileOptions(reporter *report.Reporter, calls *sync.RWMutex) reconcile.Options {
+func (a *agent) reconcileOptions(reporter *report.Reporter, calls place.Calls) reconcile.Options {
 	o := reconcile.Options{
 		Place:     a.place(),
 		NodeName:  a.NodeName,

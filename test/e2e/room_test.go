@@ -62,9 +62,10 @@ func TestTheControllerMakesRoom(t *testing.T) {
 		must(t, err)
 	})
 	apply(t, "", roomPriorities)
-	apply(t, low, claim("seven", "count: 7", "")+pod("seven", "seven", "")+roomShares)
-	must(t, cluster.WaitCount(t.Context(), low, 3))
+	apply(t, low, claim("seven", "count: 7", "")+pod("seven", "seven", ""))
 	ready(t, low, "seven")
+	apply(t, low, roomShares)
+	must(t, cluster.WaitCount(t.Context(), low, 3))
 	apply(t, high, urgent())
 	enable("true")
 	ready(t, high, "urgent")
@@ -75,9 +76,10 @@ func TestTheControllerMakesRoom(t *testing.T) {
 	if events, err := cluster.Kubectl(t.Context(), "get", "events", "--namespace", low); err != nil || !strings.Contains(events, "evicted for a pod of a higher priority") || strings.Contains(events, high) {
 		t.Errorf("events of the pods that ended: %v\n%s", err, events)
 	}
-	if rules, err := cluster.Kubectl(t.Context(), "get", "devicetaintrules", "--output", "name"); err != nil || strings.TrimSpace(rules) != "" {
-		t.Errorf("rules are left: %s, %v", rules, err)
-	}
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
+		rules, err := cluster.Kubectl(ctx, "get", "devicetaintrules", "--output", "name")
+		return strings.TrimSpace(rules) == "", "rules are left: " + rules, err
+	}))
 }
 
 // urgent is a pod of a high priority, whose claim tolerates the taint of a room.

@@ -37,9 +37,8 @@ type Options struct {
 	Reporter *report.Reporter
 	Observer Observer
 	Clock    clock.WithTicker
-	// Calls is held for reading by every call of the kubelet. Stop holds it for writing, so that no
-	// call runs after it.
-	Calls *sync.RWMutex
+	// Calls has every call of the kubelet. Stop excludes them, so that no call runs after it.
+	Calls place.Calls
 	// Background runs while the plugin serves, and until its last call has ended.
 	Background []func(context.Context)
 	// PublishError receives the errors of writing ResourceSlices.
@@ -58,7 +57,7 @@ type Plugin struct {
 	published bool
 
 	helper *kubeletplugin.Helper
-	// ended is set by Stop, which holds Calls.
+	// ended is set by Stop, which excludes calls.
 	ended  bool
 	cancel context.CancelFunc
 	owned  sync.WaitGroup
@@ -123,8 +122,10 @@ func (p *Plugin) CheckSockets() error { return p.sockets.Check() }
 
 // guard lets Stop wait for current calls, and refuses calls after Stop.
 func (p *Plugin) guard(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	p.Calls.RLock()
-	defer p.Calls.RUnlock()
+	if err := p.Calls.Begin(ctx); err != nil {
+		return nil, status.FromContextError(err).Err()
+	}
+	defer p.Calls.End()
 	if p.ended {
 		return nil, status.Error(codes.Unavailable, "this agent ends; another one takes over")
 	}
@@ -137,8 +138,8 @@ func (p *Plugin) guard(ctx context.Context, req any, _ *grpc.UnaryServerInfo, ha
 func (p *Plugin) Stop() (ended bool) {
 	idle, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
-		p.Calls.Lock() // new calls block here until their connection is closed
-		defer p.Calls.Unlock()
+		p.Calls.Exclude() // new calls wait until their connection is closed
+		defer p.Calls.Admit()
 		p.ended = true
 		close(idle)
 		<-stopped

@@ -85,7 +85,7 @@ func newTestPlugin(client *fake.Clientset, c *claims) (*Plugin, *told) {
 	t, observed, clock := &told{}, agenttest.NewObserved(), testclock.NewFakeClock(agenttest.Now())
 	return &Plugin{Options: Options{
 		Place: place.Place{DriverName: agenttest.Driver}, NodeName: "node", Client: client, Claims: c, Observer: observed,
-		Ledger: t, Hardware: t, Accounts: t, Clock: clock, Calls: &sync.RWMutex{},
+		Ledger: t, Hardware: t, Accounts: t, Clock: clock, Calls: place.NewCalls(),
 		Reporter: report.New(report.Options{DriverName: agenttest.Driver, NodeName: "node", Client: client, Claims: c, Observer: observed, Clock: clock}),
 	}}, t
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // New claims must not get the device from the first round on.
@@ -36,10 +37,10 @@ func TestTheFirstRoundFindsTheDevicesOfAClaimThatTheAPIHasForgotten(t *testing.T
 func TestAClaimWithoutItsFilesIsNotReportedAsPrepared(t *testing.T) {
 	r, told := newTestReconciler(fake.NewClientset(agenttest.Node(), agenttest.Allocated("one"), agenttest.Allocated("two"), agenttest.Allocated("three")), holding("one", "two", "three"))
 	r.refused = map[types.UID]bool{"uid-one": true}
-	told.refused["uid-three"] = true // to be released
-	r.Calls.Lock()                   // of the kubelet, which may write files: nothing is examined
+	told.refused["uid-three"] = true               // to be released
+	require.NoError(t, r.Calls.Begin(t.Context())) // of the kubelet, which may write files: nothing is examined
 	r.prepareAgain(t.Context())
-	r.Calls.Unlock()
+	r.Calls.End()
 	r.reconcile(t.Context())
 	if diff := cmp.Diff(map[types.UID]bool{"uid-two": true}, told.reported); diff != "" {
 		t.Errorf("claims with a report over that of the failed prepare or unprepare (-want +got):\n%s", diff)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/agenttest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // writeTestMetadata writes the same files as upstream for a request of a claim.
@@ -92,9 +93,9 @@ func TestTheMetadataOfANewClaimWithTheSameNameStays(t *testing.T) {
 func TestMetadataIsNotSweptDuringCallsOfTheKubelet(t *testing.T) {
 	r := metadataReconciler(t, holding())
 	writeTestMetadata(t, r.Place, "new", "uid-new", "gpu")
-	r.Calls.RLock()
+	require.NoError(t, r.Calls.Begin(t.Context()))
 	r.sweepMetadata(t.Context())
-	r.Calls.RUnlock()
+	r.Calls.End()
 	if got := tree(t, r.DataDir, r.CDIDir); len(got) != 2 {
 		t.Errorf("left during a call: %q, want both files", got)
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -158,7 +157,7 @@ func newTestReconciler(client *fake.Clientset, c *claims) (*Reconciler, *told) {
 	r := New(Options{
 		Place: place.Place{DriverName: agenttest.Driver, DataDir: "/nowhere", CDIDir: "/nowhere"}, NodeName: "node", Client: client, Claims: c,
 		Ledger: t, Foreign: t, Hardware: t, Accounts: accounts{t}, Reporter: reporter{t}, Observer: agenttest.NewObserved(), Tasks: t,
-		Clock: testclock.NewFakeClock(agenttest.Now()), Calls: &sync.RWMutex{},
+		Clock: testclock.NewFakeClock(agenttest.Now()), Calls: place.NewCalls(),
 	})
 	r.reads = flowcontrol.NewFakeAlwaysRateLimiter()
 	return r, t

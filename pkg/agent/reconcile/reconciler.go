@@ -4,7 +4,6 @@ package reconcile
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -36,8 +35,8 @@ type Options struct {
 	Conflicts func(ctx context.Context, device kind.Name) []report.Conflict
 	// Daemons lists the MPS daemons that programs have lost or wait for; nil without a supervisor.
 	Daemons func(ctx context.Context) ([]report.MPSDaemon, error)
-	// Calls is held for reading by every call of the kubelet, which may write files.
-	Calls *sync.RWMutex
+	// Calls has every call of the kubelet, which may write files.
+	Calls place.Calls
 	// Interval is the time between two comparisons with the claims in the API. The first
 	// comparison is within the first interval, at a time that depends on the node's name.
 	Interval time.Duration

@@ -50,11 +50,11 @@ func (r *Reconciler) prepareAgain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, againPatience)
 	defer cancel()
 	logger := klog.FromContext(ctx)
-	if !r.Calls.TryLock() {
+	if !r.Calls.TryExclude() {
 		return // the call of the kubelet may write files
 	}
 	broken, err := r.withoutFiles(ctx)
-	r.Calls.Unlock()
+	r.Calls.Admit()
 	if err != nil {
 		logger.Error(err, "Cannot find claims without their files, will try again", "after", r.Interval)
 		return
@@ -71,7 +71,7 @@ func (r *Reconciler) prepareAgain(ctx context.Context) {
 	}
 }
 
-// withoutFiles returns the prepared claims that lack a file. Callers hold Calls.
+// withoutFiles returns the prepared claims that lack a file. Callers exclude calls of the kubelet.
 func (r *Reconciler) withoutFiles(ctx context.Context) ([]claim.Claim, error) {
 	claims, err := r.Claims.Held(ctx)
 	lost, lostErr := r.Claims.LostSpecs(ctx)
@@ -85,10 +85,10 @@ func (r *Reconciler) withoutFiles(ctx context.Context) ([]claim.Claim, error) {
 // metadata files; the next round sweeps.
 func (r *Reconciler) sweepMetadata(ctx context.Context) {
 	defer r.Tasks.Begin()()
-	if !r.Calls.TryLock() {
+	if !r.Calls.TryExclude() {
 		return
 	}
-	defer r.Calls.Unlock()
+	defer r.Calls.Admit()
 	held := func() ([]claim.Claim, error) { return r.Claims.Held(ctx) }
 	if err := r.RemoveUnheld(held); err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "Cannot remove metadata files, will try again", "after", r.Interval)
