@@ -192,7 +192,9 @@ func TestAClaimThatWasReleasedAfterTheEndOfItsDaemonHasTheEvent(t *testing.T) {
 	held, objects := sharing()
 	client := fake.NewClientset(objects[0], objects[1])
 	r, _ := newTestReporter(client, held)
-	r.round(t, Findings{})
+	for i, object := range objects {
+		r.BeginPrepare(object).End(held.held[i].Devices, nil)
+	}
 	clock := r.Clock.(*testclock.FakeClock)
 	r.Released("uid-two")
 	clock.Step(time.Second)
