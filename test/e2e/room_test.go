@@ -75,9 +75,10 @@ func TestTheControllerMakesRoom(t *testing.T) {
 	if events, err := cluster.Kubectl(t.Context(), "get", "events", "--namespace", low); err != nil || !strings.Contains(events, "evicted for a pod of a higher priority") || strings.Contains(events, high) {
 		t.Errorf("events of the pods that ended: %v\n%s", err, events)
 	}
-	if rules, err := cluster.Kubectl(t.Context(), "get", "devicetaintrules", "--output", "name"); err != nil || strings.TrimSpace(rules) != "" {
-		t.Errorf("rules are left: %s, %v", rules, err)
-	}
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
+		rules, err := cluster.Kubectl(ctx, "get", "devicetaintrules", "--output", "name")
+		return strings.TrimSpace(rules) == "", "rules are left: " + rules, err
+	}))
 }
 
 // urgent is a pod of a high priority, whose claim tolerates the taint of a room.
