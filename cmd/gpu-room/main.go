@@ -89,7 +89,7 @@ func (o *options) run(ctx context.Context) (err error) {
 	go func() { defer close(ended); elector.Run(ctx) }()
 	select {
 	case lead := <-leads:
-		controller.Run(lead) //nolint:contextcheck // the elector derives it from ctx
+		controller.Run(lead) //nolint:contextcheck // it ends with the lease, and so with ctx
 		<-ended
 	case <-ended:
 	}

@@ -237,6 +237,18 @@ func TestRoomWaitsForABudgetBeforeItEndsAnything(t *testing.T) {
 	})
 }
 
+func TestRoomEndsNothingForAPodThatGotItsNodeMeanwhile(t *testing.T) {
+	client := server(crowded(t))
+	synctest.Test(t, func(t *testing.T) {
+		evictable(t, client, 3, time.Second)
+		time.AfterFunc(2*time.Second, func() { place(t, client) })
+		out, problems := run(t, client, "room", "high", "--evict")
+		if !strings.HasSuffix(out, "pod default/high has its node: a\n") || strings.Contains(out, "evicted") || problems != "" {
+			t.Errorf("got %s%s", out, problems)
+		}
+	})
+}
+
 func TestRoomSaysWhatItEndedWhenItFails(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(t *testing.T, client *fake.Clientset)

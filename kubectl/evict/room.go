@@ -46,7 +46,7 @@ func (r Requests) MakeRoom(ctx context.Context, room Room) (err error) {
 		err = errors.Join(err, r.Remove(cleanup, room.Kept))
 	}()
 	ended, err := r.evictAll(ctx, room)
-	if err == nil {
+	if err == nil && len(ended) > 0 {
 		err = r.waitForNode(ctx, room)
 	}
 	switch {
@@ -58,7 +58,8 @@ func (r Requests) MakeRoom(ctx context.Context, room Room) (err error) {
 	return nil
 }
 
-// evictAll keeps the devices, and evicts the pods. It returns the evicted pods, also with an error.
+// evictAll keeps the devices, and evicts the pods unless the waiting pod has its node. It returns the evicted pods,
+// also with an error.
 func (r Requests) evictAll(ctx context.Context, room Room) (ended []string, err error) {
 	if err := r.create(ctx, room); err != nil {
 		return nil, err
@@ -67,6 +68,10 @@ func (r Requests) evictAll(ctx context.Context, room Room) (ended []string, err 
 		if err := r.Evict(ctx, pod, true); err != nil {
 			return nil, err
 		}
+	}
+	// A PodDisruptionBudget may have refused the evictions for minutes.
+	if node, err := r.nodeOf(ctx, room.Pod); err != nil || node != "" {
+		return nil, err
 	}
 	for _, pod := range room.Found.Pods {
 		if err := r.Evict(ctx, pod, false); err != nil {
@@ -123,17 +128,11 @@ func (r Requests) waitForNode(ctx context.Context, room Room) error {
 	r.nominate(ctx, pod, found.Node)
 	held, said := len(found.Released), ""
 	err := Until(ctx, func() (bool, error) {
-		now, err := r.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
-		switch {
-		case err != nil:
-			return false, r.Failed("get pods", err)
-		case now.UID != pod.UID || fleet.Ends(now):
-			return false, fmt.Errorf("%w: the pod has ended or was replaced", gpu.ErrNotFound)
-		case now.Spec.NodeName != "":
-			r.Say("pod %s has its node: %s", nameOf(pod), now.Spec.NodeName)
-			return true, nil
+		if node, err := r.nodeOf(ctx, pod); err != nil || node != "" {
+			return node != "", err
 		}
 		if held > 0 {
+			var err error
 			if held, err = r.held(ctx, found.Released); err != nil {
 				return false, err
 			}
@@ -148,6 +147,20 @@ func (r Requests) waitForNode(ctx context.Context, room Room) error {
 		return fmt.Errorf("%s: %w", said, err)
 	}
 	return err
+}
+
+// nodeOf returns the node of a pod; "" if it waits.
+func (r Requests) nodeOf(ctx context.Context, pod *corev1.Pod) (string, error) {
+	now, err := r.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+	switch {
+	case err != nil:
+		return "", r.Failed("get pods", err)
+	case now.UID != pod.UID || fleet.Ends(now):
+		return "", fmt.Errorf("%w: the pod has ended or was replaced", gpu.ErrNotFound)
+	case now.Spec.NodeName != "":
+		r.Say("pod %s has its node: %s", nameOf(pod), now.Spec.NodeName)
+	}
+	return now.Spec.NodeName, nil
 }
 
 // held returns the number of claims that still have an allocation.

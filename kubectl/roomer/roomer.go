@@ -134,14 +134,14 @@ func (c *Controller) round(ctx context.Context) error {
 	}
 	cluster := rows.New(objects, c.Driver, nil)
 	search := cluster.NewSearch(searchLimit)
-	for _, pod := range objects.Pods {
-		if i := slices.IndexFunc(waiting, func(w *corev1.Pod) bool { return w.UID == pod.UID }); i >= 0 {
-			waiting[i] = pod // the newer one
+	for _, earlier := range waiting {
+		i := slices.IndexFunc(objects.Pods, func(pod *corev1.Pod) bool { return pod.UID == earlier.UID })
+		if i < 0 || !waits(objects.Pods[i]) {
+			continue
 		}
-	}
-	for _, pod := range waiting {
+		pod := objects.Pods[i]
 		claims, missing := cluster.ClaimsOf(pod)
-		if !waits(pod) || len(missing) > 0 {
+		if len(missing) > 0 {
 			continue
 		}
 		found, err := search.Room(limited, pod, fleet.RoomRules{Budgets: budgets}, claims...)

@@ -72,25 +72,19 @@ func (w *world) wait(name string, priority int32, words string) {
 // serve makes the API server.
 func (w *world) serve() {
 	w.Clientset = fake.NewClientset()
-	for _, o := range w.Nodes {
-		must(w.t, w.Tracker().Add(o))
-	}
-	for _, o := range w.Pods {
-		must(w.t, w.Tracker().Add(o))
-	}
-	for _, o := range w.Claims {
-		must(w.t, w.Tracker().Add(o))
-	}
-	for _, o := range w.Classes {
-		must(w.t, w.Tracker().Add(o))
-	}
-	for _, o := range w.Slices {
-		must(w.t, w.Tracker().Add(o))
-	}
-	for _, o := range w.TaintRules {
-		must(w.t, w.Tracker().Add(o))
-	}
+	add(w, w.Nodes)
+	add(w, w.Pods)
+	add(w, w.Claims)
+	add(w, w.Classes)
+	add(w, w.Slices)
+	add(w, w.TaintRules)
 	w.PrependReactor("create", "pods", w.evict)
+}
+
+func add[T runtime.Object](w *world, all []T) {
+	for _, o := range all {
+		must(w.t, w.Tracker().Add(o))
+	}
 }
 
 // evict ends a pod. Some time later, the scheduler places the pod of the highest priority.
