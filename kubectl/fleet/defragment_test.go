@@ -98,7 +98,7 @@ func TestDefragment(t *testing.T) {
 			cpu(w, 1, "1", w.Pods[1:]...)
 		}},
 		"pods that move for others": {
-			nodes: "m=t4 share", held: append([]string{"n all count=3", "n big class=mps.nvidia.com memory=9Gi", "m most count=2", "m c" + half, "m x" + half, "m d" + half}),
+			nodes: "m=t4 share", held: []string{"n all count=3", "n big class=mps.nvidia.com memory=9Gi", "m most count=2", "m c" + half, "m x" + half, "m d" + half},
 			change: func(w *fleettest.World, p *corev1.Pod) {
 				stays(w.Pods[0])
 				onlyOn("n", p)
