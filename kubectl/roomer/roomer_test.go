@@ -137,6 +137,7 @@ func (w *world) run(change func(*Options), after time.Duration, do func()) map[s
 		time.AfterFunc(after-time.Second, do)
 	}
 	c.Run(ctx)
+	synctest.Wait() // for what timers have written
 	families, err := registry.Gather()
 	must(w.t, err)
 	values := map[string]float64{}
