@@ -172,7 +172,7 @@ func (s *life) prepareIn(claims ...*livingClaim) error {
 		}
 		s.note("prepare %s: %v", c.Name, err)
 		if err != nil {
-			if !s.mayRefuse(c) {
+			if !s.mayRefuse(c) && s.disk.waited.Load() == waited {
 				return fmt.Errorf("%s is refused: %w", c.Name, err)
 			}
 			continue
@@ -357,15 +357,21 @@ func (s *life) disturb(_, how int) error {
 func (s *life) disturbSupervisor(_, how int) error {
 	s.disturbed = time.Now()
 	if how == 7 {
-		s.supervisor.mu.Lock()
-		defer s.supervisor.mu.Unlock()
-		clear(s.supervisor.daemons)
+		s.endDaemons()
 		s.note("the supervisor has lost its daemons")
 		return nil
 	}
 	s.supervisorFails.Store(how%3 == 0)
 	s.note("the supervisor is away: %t", s.supervisorFails.Load())
 	return nil
+}
+
+// endDaemons ends all daemons. That of a claim without a record is not started again.
+func (s *life) endDaemons() {
+	s.supervisor.mu.Lock()
+	defer s.supervisor.mu.Unlock()
+	clear(s.supervisor.daemons)
+	maps.Copy(s.ended, s.damaged)
 }
 
 // mend ends what keeps the node from its work.
@@ -387,8 +393,14 @@ func (s *life) lose(which, how int) error {
 	s.disturbed = time.Now()
 	if s.lost = how%3 == 0; !s.lost {
 		s.note("every GPU answers")
+		if err := s.sim.ClearFaults(); err != nil {
+			return err
+		}
+		if s.unasked {
+			return s.declareRepaired() // an agent that was away has no evidence: it has not seen the loss
+		}
 		s.endFaults()
-		return s.sim.ClearFaults()
+		return nil
 	}
 	view, err := s.sim.View()
 	if err != nil {
@@ -438,7 +450,7 @@ func (s *life) reboot(_, how int) error {
 	}
 	s.note("rebooted")
 	s.endFaults()
-	clear(s.supervisor.daemons)
+	s.endDaemons()
 	for _, c := range s.claims {
 		c.unsure, c.prepared = c.unsure || c.prepared, false
 	}
@@ -473,6 +485,8 @@ func (s *life) offer(_, how int) error {
 }
 
 func (s *life) wait(_, how int) error {
-	s.pass([]time.Duration{time.Second, 10 * time.Second, time.Minute, 6 * time.Minute, time.Hour}[how%5])
+	long := []time.Duration{time.Second, 10 * time.Second, time.Minute, 6 * time.Minute, time.Hour}[how%5]
+	s.note("%v pass", long)
+	s.pass(long)
 	return nil
 }

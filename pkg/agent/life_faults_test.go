@@ -126,7 +126,7 @@ func (s *life) damage(which, how int) error {
 	case 3:
 		err = os.Remove(file)
 	}
-	s.damaged[c.UID] = true
+	s.damaged[c.UID], s.ended[c.UID] = true, len(s.supervisor.names()) == 0
 	s.note("the record of %s %s", c.Name, ways[how%len(ways)])
 	return err
 }
@@ -168,6 +168,8 @@ func (s *life) report(which, how int) error {
 	}
 	if how%3 != 0 {
 		err = s.sim.SetRecovery(index, nvmlsim.RecoveryGPUReset)
+	} else {
+		s.unasked = true
 	}
 	if err := errors.Join(err, s.sim.ReportXID(index, 119)); err != nil {
 		return err
@@ -179,7 +181,7 @@ func (s *life) report(which, how int) error {
 	return nil
 }
 
-// repair resets the faulty GPUs that nothing uses, or says that all are repaired.
+// repair ends what the driver asks for, for GPUs that nothing uses mostly by a reset, and says that all are repaired.
 func (s *life) repair(_, how int) error {
 	if len(s.faulty) == 0 {
 		return nil
@@ -195,10 +197,10 @@ func (s *life) repair(_, how int) error {
 		}
 		device := kind.Whole(address).String()
 		isUsed := len(g.Instances) > 0 || len(g.Processes) > 0
-		if !s.faulty[device] || how%2 == 0 && isUsed {
+		if !s.faulty[device] {
 			continue
 		}
-		if how%2 == 0 {
+		if how%2 == 0 && !isUsed {
 			err = s.sim.ResetGPU(index)
 		} else {
 			err = s.sim.SetRecovery(index, nvmlsim.RecoveryNone)
@@ -208,6 +210,11 @@ func (s *life) repair(_, how int) error {
 		}
 	}
 	s.note("faulty GPUs are repaired (%d)", how)
+	return s.declareRepaired()
+}
+
+// declareRepaired says to the node that no GPU has a fault.
+func (s *life) declareRepaired() error {
 	s.endFaults()
 	return s.annotate(v1alpha1.AnnotationRepaired, "all@"+time.Now().UTC().Format(time.RFC3339Nano))
 }
@@ -215,8 +222,11 @@ func (s *life) repair(_, how int) error {
 // endFaults notes that the faults of all GPUs have ended, which the node finds by a scan.
 func (s *life) endFaults() {
 	clear(s.faulty)
+	s.unasked = false
 	s.disturbed = time.Now()
-	s.slowUntil = time.Now().Add(scanTime)
+	if scanned := time.Now().Add(scanTime); scanned.After(s.slowUntil) {
+		s.slowUntil = scanned
+	}
 }
 
 // cordon takes a GPU out of use or puts it back. Some values have a mistake.

@@ -73,10 +73,12 @@ type life struct {
 	// offer that the node may not have understood is unknown.
 	told   string
 	offers map[string]string
-	// damaged are the claims whose record was lost.
-	damaged map[types.UID]bool
+	// damaged are the claims whose record was lost, and ended those of them whose MPS daemon has ended since.
+	damaged, ended map[types.UID]bool
 	// faulty and cordoned are the GPUs of which the node was told, by the names of their devices.
 	faulty, cordoned map[string]bool
+	// unasked: the driver asks for no recovery action for one of the faults.
+	unasked bool
 	// took counts how often each kind of event took effect.
 	took map[string]int
 
@@ -137,7 +139,7 @@ func newLife(t *testing.T, model string, classes []*resourceapi.DeviceClass, too
 	t.Helper()
 	s := &life{
 		t: t, n: newNode(t), model: model, pipes: newPipes(), claims: map[string]*livingClaim{}, partitions: map[gpu.PCIAddress]gpu.MIG{},
-		disturbed: time.Now().Add(-24 * time.Hour), offers: map[string]string{}, damaged: map[types.UID]bool{}, faulty: map[string]bool{}, cordoned: map[string]bool{}, took: took,
+		disturbed: time.Now().Add(-24 * time.Hour), offers: map[string]string{}, damaged: map[types.UID]bool{}, ended: map[types.UID]bool{}, faulty: map[string]bool{}, cordoned: map[string]bool{}, took: took,
 	}
 	s.n.disks = append(s.n.disks, func(fs store.FS) store.FS { return &failingDisk{fs, &s.disk} })
 	s.n.setConfigs(t, configs)
@@ -275,6 +277,9 @@ func (s *life) end() {
 		_ = s.agent.stop()
 	}
 	s.supervisor.stop()
+	// Calls that are slow must end while time passes, which it does until the life ends.
+	_ = s.sim.ClearFaults()
+	s.pass(time.Minute)
 }
 
 // published renders the devices of the node, with their taints.
