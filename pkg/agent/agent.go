@@ -148,7 +148,7 @@ func (a *agent) run(parent context.Context) error {
 		parts.Go(func() { a.observers.controller.Run(ctx, p.Publish) })
 		<-ctx.Done()
 		klog.FromContext(ctx).Info("Stopping", "why", context.Cause(ctx))
-		idle = p.Stop()
+		idle = p.Stop() //nolint:contextcheck // its limits are its own: ctx has ended
 	}
 	if parent.Err() != nil {
 		return nil
