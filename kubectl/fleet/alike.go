@@ -238,7 +238,8 @@ func describeDevice(b *strings.Builder, d Device) {
 		capacity := d.Published.Capacity[name]
 		fmt.Fprintf(b, " %s=%s", name, capacity.Value.String())
 		if capacity.RequestPolicy != nil {
-			b.WriteString(capacity.RequestPolicy.String())
+			// A quantity keeps its text, and others read the same slices.
+			b.WriteString(capacity.RequestPolicy.DeepCopy().String())
 		}
 	}
 	for _, taint := range d.Published.Taints {
