@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Calls are the current calls of the kubelet. What must not happen during one of them excludes all. A wait for
-// them ends with its context, unlike one for a mutex.
+// Calls are the current calls of the kubelet. A caller whose work must not run beside one of them excludes all.
+// A call that waits for the end of an exclusion returns when its context ends, which a mutex cannot do.
 type Calls struct{ held *semaphore.Weighted }
 
 // all is the number of calls that an exclusion takes the place of.
