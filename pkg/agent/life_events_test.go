@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -118,7 +120,9 @@ func requests() []resourceapi.DeviceClaim {
 	} {
 		all = append(all, resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{r}})
 	}
-	return all
+	second := one("mig.nvidia.com", 1, "", "")
+	second.Name = "second"
+	return append(all, resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{one("share.nvidia.com", 1, "4Gi", ""), second}})
 }
 
 // prepare prepares a claim as the kubelet does. The node refuses only what it cannot do now.
@@ -209,7 +213,7 @@ func (s *life) mayRefuse(c *livingClaim) bool {
 
 // fails reports whether something that the node needs fails.
 func (s *life) fails() bool {
-	return s.apiFails.Load() || s.supervisorFails.Load() || s.disk.fails() || s.lost || time.Now().Before(s.slowUntil)
+	return s.apiFails.Load() != nil || s.supervisorFails.Load() || s.disk.fails() || s.lost || time.Now().Before(s.slowUntil)
 }
 
 // loseAnswer prepares a claim, and the kubelet does not get the answer.
@@ -346,9 +350,20 @@ func (s *life) update(_, how int) error {
 	return old.stop()
 }
 
+// disturb makes the API server fail, by an answer that says nothing about a claim, or work again.
 func (s *life) disturb(_, how int) error {
-	s.apiFails.Store(how%3 == 0)
-	s.note("the API server fails: %t", s.apiFails.Load())
+	failures := []error{
+		apierrors.NewInternalError(errors.New("etcd has no leader")),
+		apierrors.NewTooManyRequests("later", 30),
+		apierrors.NewGenericServerResponse(http.StatusNotFound, "get", resourceapi.Resource("resourceclaims"), "", "404 page not found", 0, true),
+	}
+	s.apiFails.Store(nil)
+	if how < len(failures) {
+		s.apiFails.Store(&failures[how])
+		s.note("the API server fails: %v", failures[how])
+	} else {
+		s.note("the API server works")
+	}
 	s.disturbed = time.Now()
 	return nil
 }
@@ -377,7 +392,7 @@ func (s *life) endDaemons() {
 // mend ends what keeps the node from its work.
 func (s *life) mend(int, int) error {
 	s.note("all works again")
-	s.apiFails.Store(false)
+	s.apiFails.Store(nil)
 	s.supervisorFails.Store(false)
 	if err := errors.Join(s.disturbDisk(0, 3), s.lose(0, 1)); err != nil || s.agent != nil {
 		return err

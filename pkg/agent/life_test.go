@@ -62,10 +62,11 @@ type life struct {
 	supervisor *supervisor
 	sim        *nvmlsim.Sim
 	scheduler  *allocator.Node
-	// apiFails and supervisorFails are set while the API server fails to return claims, and while
-	// the supervisor is away. lost is set while a GPU is lost.
-	apiFails, supervisorFails atomic.Bool
-	lost                      bool
+	// apiFails is the answer of the API server about claims while it fails. supervisorFails is set
+	// while the supervisor is away, and lost while a GPU is lost.
+	apiFails        atomic.Pointer[error]
+	supervisorFails atomic.Bool
+	lost            bool
 	// slowUntil is when each GPU answers, and the node has seen it. Its calls take slowFor in all.
 	slowUntil time.Time
 	slowFor   time.Duration
@@ -174,7 +175,7 @@ func newLife(t *testing.T, model string, classes []*resourceapi.DeviceClass, too
 	return s
 }
 
-// disturbClient makes reads of claims fail while apiFails is set.
+// disturbClient lets the API server answer with apiFails, and know UIDs and versions.
 func (s *life) disturbClient() {
 	client, ok := s.n.client.(*fake.Clientset)
 	if !ok {
@@ -197,12 +198,14 @@ func (s *life) disturbClient() {
 		}
 		return false, nil, nil
 	})
-	client.PrependReactor("get", "resourceclaims", func(ktesting.Action) (bool, runtime.Object, error) {
-		if s.apiFails.Load() {
-			return true, nil, apierrors.NewInternalError(errors.New("etcd has no leader"))
-		}
-		return false, nil, nil
-	})
+	for _, verb := range []string{"get", "patch"} {
+		client.PrependReactor(verb, "resourceclaims", func(ktesting.Action) (bool, runtime.Object, error) {
+			if failure := s.apiFails.Load(); failure != nil {
+				return true, nil, *failure
+			}
+			return false, nil, nil
+		})
+	}
 }
 
 // applyStatus applies the status of devices to a claim, as an API server does: to no other claim of its name.
