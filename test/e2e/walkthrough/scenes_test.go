@@ -129,12 +129,11 @@ var scenes = map[string]scene{
 	"demo/whole-gpu/README.md": {installed: true, printed: []string{
 		"cannot allocate all claims", "productName", "pod/cuda condition met",
 	}},
-	"deployments/container/README.md":           {printed: []string{"gpu-kubelet-plugin:v0.1.0: digest:"}},
-	"deployments/helm/gpu-dra-driver/README.md": {installed: true},
-	"docs/admin/support.md":                     {installed: true},
-	"docs/admin/rights.md":                      {installed: true},
-	"docs/admin/ai-conformance.md":              {installed: true, printed: []string{"gpu-1b-00 570.124.6 12.8.0"}},
-	"docs/user/attributes.md":                   {installed: true, printed: []string{`"persistenceMode": {`}},
+	"deployments/container/README.md": {printed: []string{"gpu-kubelet-plugin:v0.1.0: digest:"}},
+	"docs/admin/support.md":           {installed: true},
+	"docs/admin/rights.md":            {installed: true},
+	"docs/admin/ai-conformance.md":    {installed: true, printed: []string{"gpu-1b-00 570.124.6 12.8.0"}},
+	"docs/user/attributes.md":         {installed: true, printed: []string{`"persistenceMode": {`}},
 	"docs/admin/install-from-registry.md": {published: true, printed: []string{
 		"Pulled: 127.0.0.1",
 		"pod/first condition met",
