@@ -188,7 +188,6 @@ func TestTheMetricsShowWhatIsStrandedAsKubectlDoes(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-kubectl +metrics):\n%s", diff)
 	}
-	t.Log(got)
 	for of, value := range map[string]string{
 		"memory gpu-1b-00": "0", "memory gpu-43-00": "5.36870912e+08", "memory gpu-61-00": "0", "slices gpu-52-00": "1", "slices gpu-9d-00": "0", "slices gpu-1b-00": "0",
 	} {
