@@ -71,7 +71,7 @@ func migSlices(g fleet.GPU) *Units {
 			units.Used += int64(name.Profile.Slices)
 		}
 	}
-	units.Total = max(catalog.MostSlices(all), units.Used)
+	units.Total = max(catalog.MostSlices(all, all), units.Used)
 	return &units
 }
 

@@ -126,7 +126,7 @@ func (c countersLeft) stranded(devices []candidate, taken Taken) Stranded {
 	}
 	s := Stranded{Memory: *resource.NewQuantity(max(0, cmp.Or(whole, parts)-reached), resource.BinarySI)}
 	if slicesHeld > 0 {
-		s.Slices = max(0, MostSlices(partitions)-slicesHeld-MostSlices(open))
+		s.Slices = max(0, MostSlices(partitions, partitions)-slicesHeld-MostSlices(open, partitions))
 	}
 	return s
 }
@@ -152,13 +152,10 @@ func (d candidate) reach(take Take) int64 {
 }
 
 // MostSlices returns the most compute slices of placements that can exist together. Their
-// names have the first memory slice of each, and not their number. So a memory slice is the
-// memory of a profile's compute slice, of the profile with the least.
-func MostSlices(placements []kind.Name) int64 {
-	unit := math.Inf(1)
-	for _, n := range placements {
-		unit = min(unit, float64(n.Profile.MemoryGB)/float64(n.Profile.Slices))
-	}
+// names have the first memory slice of each, and not their number, which follows from all
+// published placements of the GPU.
+func MostSlices(placements, published []kind.Name) int64 {
+	unit := memorySlice(published)
 	end := func(n kind.Name) int { return n.Start + max(1, int(math.Round(float64(n.Profile.MemoryGB)/unit))) }
 	all := slices.SortedFunc(slices.Values(placements), func(a, b kind.Name) int { return cmp.Compare(end(a), end(b)) })
 	// most[i] is the result for the first i placements.
@@ -171,4 +168,21 @@ func MostSlices(placements []kind.Name) int64 {
 		most[i+1] = max(most[i], most[before]+int64(n.Profile.Slices))
 	}
 	return most[len(all)]
+}
+
+// memorySlice returns the gigabytes of a memory slice. Placements of a profile are at least their
+// size apart, so the profile whose placements are the closest shows it. Without two placements
+// of a profile, it is the memory of a compute slice, of the profile with the least.
+func memorySlice(published []kind.Name) float64 {
+	closest, least := 0.0, math.Inf(1)
+	for i, n := range published {
+		memory := float64(n.Profile.MemoryGB)
+		least = min(least, memory/float64(n.Profile.Slices))
+		for _, other := range published[:i] {
+			if apart := max(n.Start-other.Start, other.Start-n.Start); other.Profile == n.Profile && apart > 0 {
+				closest = max(closest, memory/float64(apart))
+			}
+		}
+	}
+	return cmp.Or(closest, least)
 }
