@@ -207,6 +207,15 @@ TOTAL 3 2.7 36.1Gi 250% 1 -
 
 4 GPUs, 1.3 idle, 0.0Gi of memory stranded`)
 	w.Claims[1].Status.Allocation.AllocationTimestamp = &metav1.Time{Time: time.Now().Add(-time.Hour)}
+	parts := fleettest.New(t, "a=dgx-h100 mig")
+	parts.Hold("a", "one", "class=mig-3g.40gb")
+	parts.Hold("a", "two", "class=mig-3g.40gb")
+	if out, _ := run(t, server(parts), "usage"); !strings.HasSuffix(out, "Gi of memory and 1 compute slice stranded\n") {
+		t.Errorf("%s", out)
+	}
+	if out, _ := run(t, server(parts), "get", "-o", "json"); strings.Count(out, `"slicesStranded": 1`) != 1 {
+		t.Errorf("json: %s", out)
+	}
 	out, problems = run(t, server(w), "usage", "--sort-by", "gpus")
 	lines(t, out+problems, `
 NAMESPACE CLAIMS GPUS MEMORY COMPUTE SLOTS GPU HOURS

@@ -113,16 +113,21 @@ func (o *options) newUsage() *cobra.Command {
 	return cmd
 }
 
-// printFleet prints the number of GPUs, how many of them are not promised, and the stranded memory.
+// printFleet prints the number of GPUs, how many of them are not promised, and what is stranded.
 func (o *options) printFleet(nodes []fleet.Node, promised float64) error {
-	gpus, stranded := 0, resource.Quantity{}
+	gpus, memory, slices := 0, resource.Quantity{}, int64(0)
 	for _, node := range nodes {
 		gpus += len(node.GPUs)
 		for _, g := range node.GPUs {
-			stranded.Add(g.Stranded)
+			memory.Add(g.Stranded.Memory)
+			slices += g.Stranded.Slices
 		}
 	}
-	idle := rows.Tenths(max(0, float64(gpus)-promised)) + " idle, " + rows.Gibibytes(stranded) + " of memory stranded"
+	stranded := rows.Gibibytes(memory) + " of memory"
+	if slices > 0 {
+		stranded += " and " + fleet.Number(int(slices), "compute slice")
+	}
+	idle := rows.Tenths(max(0, float64(gpus)-promised)) + " idle, " + stranded + " stranded"
 	if o.partial {
 		idle = "the rest idle, or of claims that you may not read"
 	}

@@ -11,8 +11,10 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
@@ -38,8 +40,8 @@ type GPU struct {
 	// published in parts only has the memory of these, and no compute.
 	Memory  Amount[resource.Quantity]
 	Compute Amount[int64]
-	// Stranded is the memory of a GPU in use in part that no further claim can get.
-	Stranded resource.Quantity
+	// Stranded is the part of a GPU in use that is free and that no further claim can get.
+	Stranded catalog.Stranded
 	// Mode is how claims use the GPU.
 	Mode Mode
 	// Devices in order of their names.
@@ -74,7 +76,7 @@ const (
 // Nodes returns the nodes with devices of this driver, in order of their names.
 func (f *Fleet) Nodes() []Node {
 	pools := map[string][]Device{}
-	incomplete, left := map[string]bool{}, map[string]counters{}
+	incomplete, pages := map[string]bool{}, map[string][]resourceslice.Slice{}
 	for name, all := range f.published {
 		for pool, newest := range newestPools(all) {
 			if pool.driver != f.Driver {
@@ -82,14 +84,10 @@ func (f *Fleet) Nodes() []Node {
 			}
 			node := cmp.Or(name, pool.name)
 			incomplete[node] = incomplete[node] || !newest.complete()
-			left[node] = newCounters(newest.slices)
 			for _, slice := range newest.slices {
+				pages[node] = append(pages[node], resourceslice.Slice{Devices: slice.Spec.Devices, SharedCounters: slice.Spec.SharedCounters})
 				for i := range slice.Spec.Devices {
-					d := f.device(DeviceID{pool.driver, pool.name, slice.Spec.Devices[i].Name}, &slice.Spec.Devices[i])
-					pools[node] = append(pools[node], d)
-					if d.isHeld() {
-						left[node].take(d.Published)
-					}
+					pools[node] = append(pools[node], f.device(DeviceID{pool.driver, pool.name, slice.Spec.Devices[i].Name}, &slice.Spec.Devices[i]))
 				}
 			}
 		}
@@ -108,7 +106,7 @@ func (f *Fleet) Nodes() []Node {
 	}
 	var nodes []Node
 	for _, name := range slices.Sorted(maps.Keys(pools)) {
-		nodes = append(nodes, Node{Name: name, GPUs: gpus(pools[name], left[name]), Devices: pools[name], Incomplete: incomplete[name]})
+		nodes = append(nodes, Node{Name: name, GPUs: gpus(pools[name], stranded(pages[name], pools[name])), Devices: pools[name], Incomplete: incomplete[name]})
 	}
 	return nodes
 }
@@ -128,7 +126,7 @@ func NameOf(device string) kind.Name {
 }
 
 // gpus groups devices by their GPU. A device that is not of one GPU is none.
-func gpus(devices []Device, left counters) []GPU {
+func gpus(devices []Device, stranded map[string]catalog.Stranded) []GPU {
 	byName := map[string][]Device{}
 	for _, d := range devices {
 		name := d.ID.Device
@@ -145,7 +143,7 @@ func gpus(devices []Device, left counters) []GPU {
 		own := byName[name]
 		slices.SortFunc(own, func(a, b Device) int { return a.ID.compare(b.ID) })
 		g := newGPU(name, own)
-		g.Stranded = stranded(g, left)
+		g.Stranded = stranded[name]
 		all = append(all, g)
 	}
 	return all
@@ -299,11 +297,6 @@ func (g GPU) Holders() iter.Seq2[Device, Holder] {
 			}
 		}
 	}
-}
-
-// isHeld reports whether a claim has the device or a part of it. Admin access does not count.
-func (d Device) isHeld() bool {
-	return slices.ContainsFunc(d.Holders, func(h Holder) bool { return !h.Admin() })
 }
 
 // Claims returns the number of claims that hold the GPU or a part of it.

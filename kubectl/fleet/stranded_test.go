@@ -37,8 +37,8 @@ func TestStrandedMemory(t *testing.T) {
 func strandedOf(w *fleettest.World) map[string]resource.Quantity {
 	stranded, all := map[string]resource.Quantity{}, resource.Quantity{}
 	for _, g := range w.Fleet().Nodes()[0].GPUs {
-		stranded[g.Name] = g.Stranded
-		all.Add(g.Stranded)
+		stranded[g.Name] = g.Stranded.Memory
+		all.Add(g.Stranded.Memory)
 	}
 	stranded["all"] = all
 	return stranded

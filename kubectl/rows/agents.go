@@ -144,8 +144,11 @@ func (c *Cluster) gpusOf(node fleet.Node, used Uses, health func(string, Health)
 		if g.Partial = c.Refused[doctor.Claims] != "" && g.isPublished() && g.Mode != fleet.ModeWhole; g.Partial && g.Mode == fleet.ModeFree {
 			g.Mode = ModeNotYours
 		}
-		if !g.Partial && !of.Stranded.IsZero() {
-			g.MemoryStranded = &of.Stranded
+		if s := of.Stranded; !g.Partial {
+			g.SlicesStranded = s.Slices
+			if !s.Memory.IsZero() {
+				g.MemoryStranded = &s.Memory
+			}
 		}
 		rows = append(rows, g)
 	}

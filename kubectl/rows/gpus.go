@@ -21,9 +21,11 @@ type GPU struct {
 	Memory         resource.Quantity `json:"memory"`
 	MemoryPromised resource.Quantity `json:"memoryPromised"`
 	// MemoryStranded is the memory of a GPU in use in part that no further claim can get.
-	MemoryStranded  *resource.Quantity `json:"memoryStranded,omitempty"`
-	Compute         int64              `json:"computePercent"`
-	ComputePromised int64              `json:"computePercentPromised"`
+	MemoryStranded *resource.Quantity `json:"memoryStranded,omitempty"`
+	// SlicesStranded are compute slices of a GPU with MIG devices in use that no further MIG device can get.
+	SlicesStranded  int64 `json:"slicesStranded,omitempty"`
+	Compute         int64 `json:"computePercent"`
+	ComputePromised int64 `json:"computePercentPromised"`
 	// Units are the parts of a GPU that claims take in parts; nil in other modes.
 	Units  *Units `json:"units,omitempty"`
 	Claims int    `json:"claims"`

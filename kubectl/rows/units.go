@@ -3,12 +3,11 @@
 package rows
 
 import (
-	"cmp"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
@@ -72,30 +71,8 @@ func migSlices(g fleet.GPU) *Units {
 			units.Used += int64(name.Profile.Slices)
 		}
 	}
-	units.Total = max(mostSlices(all), units.Used)
+	units.Total = max(catalog.MostSlices(all, all), units.Used)
 	return &units
-}
-
-// mostSlices returns the most compute slices of placements that can exist together. Their
-// names have the first memory slice of each, and not their number. So a memory slice is the
-// memory of a profile's compute slice, of the profile with the least.
-func mostSlices(all []kind.Name) int64 {
-	unit := math.Inf(1)
-	for _, n := range all {
-		unit = min(unit, float64(n.Profile.MemoryGB)/float64(n.Profile.Slices))
-	}
-	end := func(n kind.Name) int { return n.Start + max(1, int(math.Round(float64(n.Profile.MemoryGB)/unit))) }
-	slices.SortFunc(all, func(a, b kind.Name) int { return cmp.Compare(end(a), end(b)) })
-	// most[i] is the result for the first i placements.
-	most := make([]int64, len(all)+1)
-	for i, n := range all {
-		before := i
-		for before > 0 && end(all[before-1]) > n.Start {
-			before--
-		}
-		most[i+1] = max(most[i], most[before]+int64(n.Profile.Slices))
-	}
-	return most[len(all)]
 }
 
 // ComputeText returns the promised compute of the GPU, its used units, or a dash.

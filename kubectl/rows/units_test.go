@@ -12,7 +12,6 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 func TestTheComputeOfAGPUIsInTheUnitsOfItsClaims(t *testing.T) {
@@ -51,23 +50,6 @@ func addSeatClass(w *fleettest.World) {
 		s.CEL.Expression = strings.ReplaceAll(s.CEL.Expression, "timeslice", "seat")
 	}
 	w.Classes = append(w.Classes, class)
-}
-
-func TestMostSlicesOfPlacements(t *testing.T) {
-	for want, names := range map[int64][]string{
-		0: {},
-		3: {"gpu-1b-00-mig-3g-40gb-4"},
-		6: {"gpu-1b-00-mig-3g-40gb-0", "gpu-1b-00-mig-3g-40gb-4", "gpu-1b-00-mig-1g-20gb-6"},
-		7: {"gpu-1b-00-mig-4g-90gb-0", "gpu-1b-00-mig-3g-90gb-4", "gpu-1b-00-mig-1g-23gb-0", "gpu-1b-00-mig-2g-45gb-4"},
-	} {
-		var all []kind.Name
-		for _, name := range names {
-			all = append(all, fleet.NameOf(name))
-		}
-		if got := mostSlices(all); got != want {
-			t.Errorf("%v: got %d, want %d", names, got, want)
-		}
-	}
 }
 
 func TestCount(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/telemetry"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/usage"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -35,13 +37,20 @@ func readAll[T any](gpus []state.DeviceHealth, name string, read func(context.Co
 }
 
 // gpuHealth returns the health and the gauges of each GPU for the metrics. A GPU that does not
-// answer has no gauges.
+// answer has no gauges. What is stranded is not known while claims cannot be read.
 func (a *agent) gpuHealth() []telemetry.GPUHealth {
 	health := a.known.state.Snapshot().Health()
 	all := make([]telemetry.GPUHealth, len(health))
+	stranded := map[string]catalog.Stranded{}
+	if held, err := a.claims.Held(context.Background()); err == nil {
+		stranded = usage.Stranded(a.observers.controller.Published(), held)
+	}
 	for i, gauges := range readAll(health, "use", a.node.hardware.Gauges) {
 		d := health[i]
 		all[i] = telemetry.GPUHealth{Device: d.Name.String(), UUID: d.UUID, Cause: d.Cause, Gauges: gauges}
+		if s, known := stranded[d.Name.String()]; known {
+			all[i].Stranded = &s
+		}
 	}
 	return all
 }

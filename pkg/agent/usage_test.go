@@ -11,10 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/usage"
 )
@@ -145,6 +148,51 @@ func TestTheMetricsShowAFault(t *testing.T) {
 	} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("/metrics lacks %s", want)
+		}
+	}
+}
+
+func TestTheMetricsShowWhatIsStrandedAsKubectlDoes(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.nameSlices(t)
+	n.Offer = "share,mig,timeslice"
+	n.supervise(t)
+	a := n.start(t)
+	most := n.memory(t, "gpu-43-00")
+	most.Sub(resource.MustParse("512Mi"))
+	slot := shareFor("slot", "gpu-61-00-ts", "0", "0")
+	slot.Status.Allocation.Devices.Results[0].ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{"slots": resource.MustParse("1")}
+	objects := fleet.Objects{Claims: []*resourceapi.ResourceClaim{
+		claimFor("whole", "gpu-1b-00"), shareFor("share", "gpu-43-00", most.String(), "0"), slot,
+		claimFor("parts", "gpu-52-00-mig-3g-40gb-0", "gpu-52-00-mig-3g-40gb-4"), claimFor("part", "gpu-9d-00-mig-1g-10gb-6"),
+	}}
+	for _, c := range objects.Claims {
+		if _, err := n.client.ResourceV1().ResourceClaims(c.Namespace).Create(t.Context(), c, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.mustPrepare(t, objects.Claims...)
+	for _, slice := range n.published(t) {
+		objects.Slices = append(objects.Slices, &slice)
+	}
+	want, got := map[string]string{}, map[string]string{}
+	for _, g := range fleet.New(objects, fleet.Options{Driver: "gpu.nvidia.com"}).Nodes()[0].GPUs {
+		want["memory "+g.Name] = strconv.FormatFloat(g.Stranded.Memory.AsApproximateFloat64(), 'g', -1, 64)
+		want["slices "+g.Name] = fmt.Sprint(g.Stranded.Slices)
+	}
+	_, text := get(t, a.agent, "/metrics")
+	for _, m := range regexp.MustCompile(`(?m)^gpu_dra_device_(memory|slices)_stranded(?:_bytes)?{device="(.*?)",uuid="GPU-.*"} (.*)$`).FindAllStringSubmatch(text, -1) {
+		got[m[1]+" "+m[2]] = m[3]
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-kubectl +metrics):\n%s", diff)
+	}
+	for of, value := range map[string]string{
+		"memory gpu-1b-00": "0", "memory gpu-43-00": "5.36870912e+08", "memory gpu-61-00": "0", "slices gpu-52-00": "1", "slices gpu-9d-00": "0", "slices gpu-1b-00": "0",
+	} {
+		if got[of] != value {
+			t.Errorf("%s: got %s, want %s", of, got[of], value)
 		}
 	}
 }

@@ -21,6 +21,12 @@ type Take struct {
 	Bytes uint64
 }
 
+// Add adds what a claim takes of a device.
+func (t Taken) Add(device string, whole bool, bytes uint64) {
+	take := t[device]
+	t[device] = Take{Whole: take.Whole || whole, Bytes: take.Bytes + bytes}
+}
+
 // order puts devices in use that have room first and devices without room last. Shares
 // then fill GPUs in use, and whole GPUs stay free.
 //

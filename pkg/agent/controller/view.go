@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
@@ -26,20 +28,26 @@ func (c *Controller) Devices() []state.DeviceHealth {
 	return c.devices(now)
 }
 
+// Published returns the published devices and their counters. They must not be changed.
+func (c *Controller) Published() []resourceslice.Slice {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []resourceslice.Slice
+	if c.published != nil {
+		for _, pool := range c.published.Pools {
+			all = append(all, pool.Slices...)
+		}
+	}
+	return all
+}
+
 // Capacities returns the capacities of all published devices by name. They must not be
 // changed.
 func (c *Controller) Capacities() map[string]kind.Capacities {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	all := map[string]kind.Capacities{}
-	if c.published == nil {
-		return all
-	}
-	for _, pool := range c.published.Pools {
-		for _, slice := range pool.Slices {
-			for _, device := range slice.Devices {
-				all[device.Name] = device.Capacity
-			}
+	for _, slice := range c.Published() {
+		for _, device := range slice.Devices {
+			all[device.Name] = device.Capacity
 		}
 	}
 	return all

@@ -227,11 +227,7 @@ func takenBy(claims []claim.Claim) catalog.Taken {
 			if d.Name.Kind.Takes() != kind.TakesMemory || d.Terms.IsUnknown() {
 				continue
 			}
-			name := d.Name.String()
-			use := taken[name]
-			use.Whole = use.Whole || d.Terms.Share == nil
-			use.Bytes += d.Terms.Memory()
-			taken[name] = use
+			taken.Add(d.Name.String(), d.Terms.Share == nil, d.Terms.Memory())
 		}
 	}
 	return taken

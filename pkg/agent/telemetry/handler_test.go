@@ -14,9 +14,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/usage"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -103,7 +105,8 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 		},
 		GPUs: func() []GPUHealth {
 			used := gpu.Gauges{Utilization: new(.25), MemoryUsedBytes: new(uint64(3 << 30)), MemoryBytes: new(uint64(80 << 30)), Celsius: new(61.), Watts: new(420.5)}
-			return []GPUHealth{{Device: "gpu-1b-00", UUID: "GPU-1", Cause: "xid-79"}, {Device: "gpu-43-00", UUID: "GPU-2", Gauges: used}}
+			stranded := &catalog.Stranded{Memory: resource.MustParse("10Gi"), Slices: 1}
+			return []GPUHealth{{Device: "gpu-1b-00", UUID: "GPU-1", Cause: "xid-79"}, {Device: "gpu-43-00", UUID: "GPU-2", Gauges: used, Stranded: stranded}}
 		},
 	}
 	metrics.StatusQueue(1)
@@ -155,6 +158,8 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 		`gpu_dra_device_utilization_ratio{device="gpu-43-00",uuid="GPU-2"} 0.25`,
 		`gpu_dra_device_memory_used_bytes{device="gpu-43-00",uuid="GPU-2"} 3.221225472e+09`,
 		`gpu_dra_device_memory_bytes{device="gpu-43-00",uuid="GPU-2"} 8.589934592e+10`,
+		`gpu_dra_device_memory_stranded_bytes{device="gpu-43-00",uuid="GPU-2"} 1.073741824e+10`,
+		`gpu_dra_device_slices_stranded{device="gpu-43-00",uuid="GPU-2"} 1`,
 		`gpu_dra_device_temperature_celsius{device="gpu-43-00",uuid="GPU-2"} 61`,
 		`gpu_dra_device_power_watts{device="gpu-43-00",uuid="GPU-2"} 420.5`,
 		`gpu_dra_prepare_refusals_total{reason="AlreadyInUse"} 0`,
@@ -182,8 +187,10 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 	if got := strings.Count(text, "gpu_dra_claim_memory_used_bytes{"); got != 1 {
 		t.Errorf("%d values of the memory that is used, want that of the container only", got)
 	}
-	if got := strings.Count(text, "gpu_dra_device_power_watts{"); got != 1 {
-		t.Errorf("%d values of the power, want none for the GPU that reports none", got)
+	for _, metric := range []string{"power_watts", "memory_stranded_bytes"} {
+		if got := strings.Count(text, "gpu_dra_device_"+metric+"{"); got != 1 {
+			t.Errorf("%d values of %s, want none for the GPU of which it is not known", got, metric)
+		}
 	}
 	if strings.Contains(text, `_processes{device="gpu-43-00"}`) || strings.Contains(text, `_containers{device="gpu-43-00"}`) {
 		t.Error("a finding of the last round stays")

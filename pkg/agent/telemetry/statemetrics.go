@@ -13,6 +13,7 @@ import (
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/usage"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -44,6 +45,8 @@ type GPUHealth struct {
 	Device, UUID string
 	// Cause is the value of the taint of an unhealthy GPU; empty if healthy.
 	Cause string
+	// Stranded is nil if it is not known.
+	Stranded *catalog.Stranded
 	gpu.Gauges
 }
 
@@ -195,8 +198,14 @@ func gpus(read func() []GPUHealth) collector {
 	memory := ofGPU("memory_bytes", "Memory of a GPU.")
 	celsius := ofGPU("temperature_celsius", "Temperature of a GPU's chip.")
 	watts := ofGPU("power_watts", "Power that a GPU draws.")
+	memoryStranded := ofGPU("memory_stranded_bytes", "Free memory of a GPU in use that no further claim can get.")
+	slicesStranded := ofGPU("slices_stranded", "Free compute slices of a GPU with MIG devices in use that no further MIG device can get.")
 	return func(send sender) {
 		for _, g := range read() {
+			if s := g.Stranded; s != nil {
+				send(memoryStranded, float64(s.Memory.Value()), g.Device, g.UUID)
+				send(slicesStranded, float64(s.Slices), g.Device, g.UUID)
+			}
 			send(healthy, number(g.Cause == ""), g.Device, g.UUID, g.Cause)
 			sendKnown(send, utilization, g.Utilization, g.Device, g.UUID)
 			sendKnown(send, used, g.MemoryUsedBytes, g.Device, g.UUID)

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/usage"
@@ -16,6 +18,16 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/share"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 )
+
+func TestAShareOfUnknownSizeHidesWhatIsStranded(t *testing.T) {
+	published := []resourceslice.Slice{{Devices: []resourceapi.Device{{Name: "gpu-1b-00"}, {Name: "gpu-43-00"}}}}
+	lost := whole()
+	lost.Terms.Share = &share.Amount{}
+	got := usage.Stranded(published, []claim.Claim{{Devices: []claim.Device{lost}}})
+	if _, other := got["gpu-43-00"]; len(got) != 1 || !other {
+		t.Errorf("got %v, want a value of the other GPU alone", got)
+	}
+}
 
 func TestWhatADeviceCosts(t *testing.T) {
 	seat := client(20, 25)

@@ -3,9 +3,13 @@
 package usage
 
 import (
+	"maps"
+
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
@@ -30,6 +34,23 @@ type GPU struct {
 // NewGPU returns the facts about a GPU as last scanned.
 func NewGPU(g gpu.GPU, healthy bool) GPU {
 	return GPU{MemoryBytes: g.MemoryBytes - min(g.ReservedBytes, g.MemoryBytes), Multiprocessors: g.Multiprocessors, MIG: g.MIG, Healthy: healthy}
+}
+
+// Stranded returns what no further claim can get of the published GPUs, by the names of their devices. It
+// leaves out GPUs with shares of unknown size.
+func Stranded(published []resourceslice.Slice, held []claim.Claim) map[string]catalog.Stranded {
+	taken, unknown := catalog.Taken{}, map[string]bool{}
+	for _, c := range held {
+		for _, d := range c.Devices {
+			taken.Add(d.Name.String(), d.Terms.Share == nil, d.Terms.Memory())
+			if d.Terms.IsUnknown() {
+				unknown[kind.Whole(d.Name.Address).String()] = true
+			}
+		}
+	}
+	all := catalog.StrandedOf(published, taken)
+	maps.DeleteFunc(all, func(gpu string, _ catalog.Stranded) bool { return unknown[gpu] })
+	return all
 }
 
 // promise is what a claim has of a device by its allocation.
