@@ -49,6 +49,8 @@ const (
 	// roundTime is the time from round to round, and repairTime enough for what an agent does in rounds
 	// and scans.
 	roundTime, repairTime = time.Minute, 15 * time.Minute
+	// joinTime is enough for an agent to find the pods that have joined claims.
+	joinTime = 25 * time.Second
 )
 
 // life is the life of one node.
@@ -66,7 +68,9 @@ type life struct {
 	lost                      bool
 	// slowUntil is when each GPU answers, and the node has seen it.
 	slowUntil time.Time
-	disk      disk
+	// gpuSlowUntil is when the last slow GPU answers.
+	gpuSlowUntil time.Time
+	disk         disk
 	// changed is when something last happened, and marked when the taints of GPUs last changed.
 	changed, marked time.Time
 	// told is what the node was last told to offer, and offers the devices of each such offer. An
@@ -79,6 +83,8 @@ type life struct {
 	faulty, cordoned map[string]bool
 	// unasked: the driver asks for no recovery action for one of the faults.
 	unasked bool
+	// intruded is the claim on whose GPU a pod without a claim computes.
+	intruded *livingClaim
 	// took counts how often each kind of event took effect.
 	took map[string]int
 
