@@ -33,6 +33,8 @@ type container struct {
 	pod      types.UID
 	pid      int
 	holdings []kind.Holding
+	// hides is set if the container does not show the files of its claim.
+	hides bool
 }
 
 // kernel makes the files in which a kernel without containers shows processes.
@@ -103,13 +105,22 @@ func (s *life) run(which, how int) error {
 	if c == nil || err != nil {
 		return err
 	}
-	return s.startContainer(c, how%2 == 0)
+	return s.startContainer(c, how%2 == 0, false)
 }
 
-func (s *life) startContainer(c *livingClaim, computes bool) error {
+func (s *life) startContainer(c *livingClaim, computes, hides bool) error {
 	pods := claim.PodsOf(c.ResourceClaim)
-	one := &container{claim: c, pod: pods[len(pods)-1], pid: 1000 + len(s.story)}
-	for _, r := range c.Status.Allocation.Devices.Results {
+	one := &container{claim: c, pod: pods[len(pods)-1], hides: hides}
+	if err := s.addContainer(one); err != nil || !computes || s.fails() {
+		return err
+	}
+	return s.compute(one)
+}
+
+// addContainer shows a container as the kernel does.
+func (s *life) addContainer(one *container) error {
+	one.pid = 1000 + len(s.story)
+	for _, r := range one.claim.Status.Allocation.Devices.Results {
 		name, err := kind.Parse(r.Device)
 		if err != nil {
 			return err
@@ -120,11 +131,31 @@ func (s *life) startContainer(c *livingClaim, computes bool) error {
 		return err
 	}
 	s.containers = append(s.containers, one)
-	s.note("process %d of pod %s has %s", one.pid, one.pod, c.Name)
-	if !computes || s.fails() {
+	s.note("process %d of pod %s has %s, hides it: %t", one.pid, one.pod, one.claim.Name, one.hides)
+	return nil
+}
+
+// intrude lets a pod without a claim compute on a GPU that a claim is to get.
+func (s *life) intrude(which, _ int) error {
+	c := s.oneOf(which, func(c *livingClaim) bool {
+		r := c.Status.Allocation.Devices.Results[0]
+		name, err := kind.Parse(r.Device)
+		return err == nil && name.IsWholeGPU() && r.ShareID == nil && !c.prepared && !c.unsure && !s.damaged[c.UID]
+	})
+	if c == nil || s.agent == nil {
 		return nil
 	}
-	return s.compute(one)
+	one := &container{claim: c, pod: "87654321-1234-1234-1234-123456789012", hides: true}
+	err := s.addContainer(one)
+	if err == nil && s.compute(one) == nil {
+		s.intruded = c
+		err = s.prepareIn(c)
+		s.intruded = nil
+	}
+	if err == nil && c.prepared {
+		err = fmt.Errorf("%s gets a GPU on which another pod computes", c.Name)
+	}
+	return errors.Join(err, s.kill(func(c *container) bool { return c == one }))
 }
 
 // join lets another pod use a prepared claim, about which the node is not told.
@@ -140,19 +171,30 @@ func (s *life) join(which, how int) error {
 	if err := s.writeCheckpoint(); err != nil {
 		return err
 	}
-	return s.run(which, how)
+	if how < 4 || s.agent == nil || s.fails() || s.damaged[c.UID] {
+		return s.startContainer(c, how%2 == 0, false)
+	}
+	if err := s.startContainer(c, how%2 == 0, true); err != nil {
+		return err
+	}
+	s.pass(joinTime)
+	return nil
 }
 
 // begin shows a process as the kernel does.
 func (s *life) begin(one *container) error {
 	process := filepath.Join(string(s.n.kernel), "proc", strconv.Itoa(one.pid))
 	metadata := filepath.Join(s.n.driverDir(), place.MetadataFolder("team", one.claim.Name), "gpu/metadata.json")
+	mounts := "800 799 0:50 / / rw - overlay overlay rw\n"
+	if !one.hides {
+		mounts += "802 800 254:1 " + metadata + " /var/run/x rw - ext4 /dev/vda1 rw\n"
+	}
 	return writeFiles(map[string]string{
 		filepath.Join(s.group(one), "cgroup.procs"): fmt.Sprintln(one.pid),
 		filepath.Join(process, "stat"):              fmt.Sprintf("%d (python) S 1%s 7\n", one.pid, strings.Repeat(" 0", 17)),
 		filepath.Join(process, "status"):            fmt.Sprintf("Name:\tpython\nNSpid:\t%d\t1\n", one.pid),
 		filepath.Join(process, "cgroup"):            fmt.Sprintf("0::/kubepods/pod%s/%d\n", one.pod, one.pid),
-		filepath.Join(process, "mountinfo"):         "800 799 0:50 / / rw - overlay overlay rw\n802 800 254:1 " + metadata + " /var/run/x rw - ext4 /dev/vda1 rw\n",
+		filepath.Join(process, "mountinfo"):         mounts,
 	})
 }
 

@@ -115,7 +115,7 @@ func requests() []resourceapi.DeviceClaim {
 	var all []resourceapi.DeviceClaim
 	for _, r := range []resourceapi.DeviceRequest{
 		one("gpu.nvidia.com", 1, "", ""), one("share.nvidia.com", 1, "4Gi", ""), one("mig.nvidia.com", 1, "", ""),
-		one("share.nvidia.com", 1, "10Gi", ""), one("gpu.nvidia.com", 2, "", ""),
+		one("share.nvidia.com", 1, "16Gi", ""), one("gpu.nvidia.com", 2, "", ""),
 		one("mig.nvidia.com", 1, "", `device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("15Gi")) > 0`),
 	} {
 		all = append(all, resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{r}})
@@ -179,6 +179,11 @@ func (s *life) prepareIn(claims ...*livingClaim) error {
 			if !s.mayRefuse(c) && s.disk.waited.Load() == waited {
 				return fmt.Errorf("%s is refused: %w", c.Name, err)
 			}
+			if !prepared[c] && !unsure[c] && ctx.Err() == nil {
+				if err := s.checkUndone(c); err != nil {
+					return err
+				}
+			}
 			continue
 		}
 		if s.damaged[c.UID] && prepared[c] {
@@ -190,6 +195,9 @@ func (s *life) prepareIn(claims ...*livingClaim) error {
 		}
 		var got []string
 		for _, d := range answer.Devices {
+			if !slices.ContainsFunc(d.CdiDeviceIds, func(id string) bool { return strings.HasPrefix(id, "gpu.nvidia.com/claim=") }) {
+				return fmt.Errorf("%s gets %s without its CDI device: %s", c.Name, d.DeviceName, d.CdiDeviceIds)
+			}
 			got = append(got, d.DeviceName)
 		}
 		if want := c.devices(); strings.Join(got, " ") != want {
@@ -197,7 +205,7 @@ func (s *life) prepareIn(claims ...*livingClaim) error {
 		}
 		c.prepared, c.unsure = true, false
 		if !slices.ContainsFunc(s.containers, ofClaim(c.UID)) {
-			if err := s.startContainer(c, s.created%2 == 0); err != nil {
+			if err := s.startContainer(c, s.created%2 == 0, s.created%3 == 0 && !s.fails()); err != nil {
 				return err
 			}
 		}
@@ -208,7 +216,7 @@ func (s *life) prepareIn(claims ...*livingClaim) error {
 // mayRefuse reports whether the node may refuse a claim now: something that it needs fails, a
 // claim that was deleted may hold the devices, a GPU has a fault, or the record was lost.
 func (s *life) mayRefuse(c *livingClaim) bool {
-	return s.fails() || len(s.forgotten) > 0 || s.isOnFaulty(c) || s.damaged[c.UID]
+	return s.fails() || len(s.forgotten) > 0 || s.isOnFaulty(c) || s.damaged[c.UID] || s.intruded == c
 }
 
 // fails reports whether something that the node needs fails.
@@ -405,6 +413,11 @@ func (s *life) lose(which, how int) error {
 	if !s.lost && how%3 != 0 {
 		return nil
 	}
+	var before map[string]string
+	if s.agent != nil && which%2 == 0 && len(s.forgotten) == 0 && !s.fails() {
+		s.pass(2 * scanTime) // ends what goes on
+		before = s.lines()
+	}
 	s.disturbed = time.Now()
 	if s.lost = how%3 == 0; !s.lost {
 		s.note("every GPU answers")
@@ -422,7 +435,17 @@ func (s *life) lose(which, how int) error {
 		return err
 	}
 	s.note("GPU %d is lost", which%len(view.GPUs))
-	return s.sim.LoseGPUSilently(which % len(view.GPUs))
+	if err := s.sim.LoseGPUSilently(which % len(view.GPUs)); err != nil || before == nil {
+		return err
+	}
+	s.pass(scanTime)
+	now := s.lines()
+	for name := range before {
+		if now[name] == "" {
+			return fmt.Errorf("without GPU %d the node does not publish %s any more", which%len(view.GPUs), name)
+		}
+	}
+	return nil
 }
 
 // slow makes calls of a GPU hang for some seconds each.
@@ -436,6 +459,7 @@ func (s *life) slow(which, how int) error {
 	s.disturbed = time.Now()
 	s.slowFor = time.Duration(how+1) * hang
 	s.slowUntil = time.Now().Add(s.slowFor + scanTime)
+	s.gpuSlowUntil = s.slowUntil
 	return s.sim.FailCalls(nvmlsim.CallFault{Method: nvmlsim.EveryMethod, GPU: &index, Hang: nvmlsim.Duration(hang), Count: how + 1})
 }
 
@@ -476,7 +500,17 @@ func (s *life) reboot(_, how int) error {
 			return err
 		}
 	}
-	return s.start()
+	if err := s.start(); err != nil {
+		return err
+	}
+	s.pass(soon)
+	held, err := s.agent.claims.Held(s.t.Context())
+	for _, h := range held {
+		if !s.damaged[h.UID] {
+			return fmt.Errorf("after a reboot the node holds %s, which is not prepared", h.Name)
+		}
+	}
+	return err
 }
 
 // unknown is an offer that the node may not have recorded.

@@ -102,6 +102,9 @@ func (s *life) damage(which, how int) error {
 	if c == nil || err != nil || s.damaged[c.UID] {
 		return err
 	}
+	if slices.ContainsFunc(s.containers, func(one *container) bool { return one.hides && one.claim.UID == c.UID }) {
+		return nil // nothing else shows its pod
+	}
 	file := filepath.Join(s.n.driverDir(), "agent/claims", string(c.UID)+".record")
 	exists := func(path string) bool {
 		_, err := os.Stat(path)
@@ -128,6 +131,13 @@ func (s *life) damage(which, how int) error {
 	}
 	s.damaged[c.UID], s.ended[c.UID] = true, len(s.supervisor.names()) == 0
 	s.note("the record of %s %s", c.Name, ways[how%len(ways)])
+	if how < len(ways) || s.agent == nil || s.fails() {
+		return err
+	}
+	s.pass(2 * roundTime)
+	if exists(file) {
+		return fmt.Errorf("the damaged record of %s is still in its place", c.Name)
+	}
 	return err
 }
 
@@ -292,6 +302,12 @@ func (s *life) mistake(_, how int) error {
 		s.n.setLabels(s.t, map[string]string{v1alpha1.LabelOffer: "share.whole"})
 	}
 	s.note("a mistake (%d)", how%5)
+	if how%2 == 1 && len(s.damaged) == 0 {
+		if err := s.restart(0, 0); err != nil {
+			return err
+		}
+		s.pass(2 * roundTime)
+	}
 	s.pass(10 * time.Second)
 	if now := s.published(); now != before {
 		return fmt.Errorf("after a mistake the node publishes\n%s\nwant\n%s", now, before)

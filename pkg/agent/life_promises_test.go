@@ -236,6 +236,9 @@ func (s *life) checkMachine(held []claim.Claim) error {
 	}
 	got := map[string]bool{}
 	for _, g := range view.GPUs {
+		if g.MIG == "on" && len(g.Instances) == 0 {
+			return fmt.Errorf("%s is in MIG mode without a claim", g.Address)
+		}
 		for _, in := range g.Instances {
 			got[fmt.Sprintf("%s %s@%d", g.Address, in.Profile, in.Start)] = true
 		}
@@ -280,7 +283,7 @@ func (s *life) calm() error {
 		}
 	}
 	s.pass(repairTime + time.Minute)
-	if err := s.check(); err != nil {
+	if err := errors.Join(s.check(), s.checkMetrics()); err != nil {
 		return err
 	}
 	if err := s.readQuarantine(); err != nil {
@@ -305,11 +308,21 @@ func (s *life) checkMetrics() error {
 	return nil
 }
 
-// checkRestart checks that an agent that is started again publishes the same after its first round.
+// checkRestart checks that an agent that is started again, also by a release that was uninstalled in
+// between, publishes the same after its first round.
 func (s *life) checkRestart() error {
 	before := s.published()
+	reinstalls := s.created%2 == 0
+	if reinstalls {
+		if err := s.deleteDaemonSet(); err != nil {
+			return err
+		}
+	}
 	if err := s.restart(0, 0); err != nil {
 		return err
+	}
+	if reinstalls {
+		s.n.installed(s.t)
 	}
 	s.pass(s.n.ReconcileInterval + time.Minute)
 	now := s.published()
@@ -321,12 +334,28 @@ func (s *life) checkRestart() error {
 	if now != before {
 		return fmt.Errorf("after a restart the node publishes\n%s\nwant\n%s", now, before)
 	}
-	return s.check()
+	return errors.Join(s.check(), s.checkMetrics())
+}
+
+// checkUndone checks that nothing is left of a claim that was refused, unless undoing failed too.
+func (s *life) checkUndone(c *livingClaim) error {
+	if s.disk.fails() || s.supervisorFails.Load() || s.lost || time.Now().Before(s.gpuSlowUntil) || s.damaged[c.UID] {
+		return nil
+	}
+	held, err := s.agent.claims.Held(s.t.Context())
+	if slices.ContainsFunc(held, func(h claim.Claim) bool { return h.UID == c.UID }) {
+		return fmt.Errorf("%s was refused, and holds its devices", c.Name)
+	}
+	return err
+}
+
+func (s *life) deleteDaemonSet() error {
+	return s.n.client.AppsV1().DaemonSets("gpus").Delete(s.t.Context(), "agent", metav1.DeleteOptions{})
 }
 
 // uninstall ends the last agent of a release, which leaves nothing.
 func (s *life) uninstall() error {
-	if err := s.n.client.AppsV1().DaemonSets("gpus").Delete(s.t.Context(), "agent", metav1.DeleteOptions{}); err != nil {
+	if err := s.deleteDaemonSet(); err != nil {
 		return err
 	}
 	if err := s.stop(0, 0); err != nil {

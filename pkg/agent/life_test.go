@@ -51,6 +51,8 @@ const (
 	// roundTime is the time from round to round, and repairTime enough for what an agent does in rounds
 	// and scans.
 	roundTime, repairTime = time.Minute, 15 * time.Minute
+	// joinTime is enough for an agent to find the pods that have joined claims.
+	joinTime = 25 * time.Second
 )
 
 // life is the life of one node.
@@ -70,7 +72,9 @@ type life struct {
 	// slowUntil is when each GPU answers, and the node has seen it. Its calls take slowFor in all.
 	slowUntil time.Time
 	slowFor   time.Duration
-	disk      disk
+	// gpuSlowUntil is when the last slow GPU answers.
+	gpuSlowUntil time.Time
+	disk         disk
 	// changed is when something last happened, and marked when the taints of GPUs last changed.
 	changed, marked time.Time
 	// told is what the node was last told to offer, and offers the devices of each such offer. An
@@ -83,6 +87,8 @@ type life struct {
 	faulty, cordoned map[string]bool
 	// unasked: the driver asks for no recovery action for one of the faults.
 	unasked bool
+	// intruded is the claim on whose GPU a pod without a claim computes.
+	intruded *livingClaim
 	// took counts how often each kind of event took effect.
 	took map[string]int
 
@@ -273,6 +279,7 @@ func (s *life) start() error {
 		}
 		if len(view.CallFaults) > 0 { // no agent has called the GPU since
 			s.slowUntil = time.Now().Add(s.slowFor + scanTime)
+			s.gpuSlowUntil = s.slowUntil
 		}
 	}
 	c := *s.n.Config

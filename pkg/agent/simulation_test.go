@@ -96,11 +96,12 @@ var happenings = []struct {
 	do    func(s *life, which, how int) error
 }{
 	{"nothing", 1, func(*life, int, int) error { return nil }},
-	{"create", 9, (*life).create},
+	{"create", 8, (*life).create},
 	{"prepare", 6, (*life).prepare},
 	{"prepareAll", 3, (*life).prepareAll},
 	{"finish", 4, (*life).finish},
 	{"unprepare", 2, (*life).unprepare},
+	{"intrude", 1, (*life).intrude},
 	{"run", 1, (*life).run},
 	{"join", 2, (*life).join},
 	{"exit", 2, (*life).exit},

@@ -196,3 +196,13 @@ func TestANodeThatCannotLimitMemoryHasNoLimits(t *testing.T) {
 		t.Errorf("reasons (-want +got):\n%s", diff)
 	}
 }
+
+// The slices of a node keep a GPU that does not answer, with a taint: claims may hold it.
+func TestAGPUThatDoesNotAnswerStaysOnTheNode(t *testing.T) {
+	s := state.New(state.Fixed{})
+	silent := gpu.GPU{Address: gpu.PCIAddress{Bus: 1}, UUID: "GPU-1"}
+	s.Hardware.Set(state.Hardware{Scanned: true, Succeeded: true, GPUs: []state.Sighting{{GPU: silent, Err: gpu.ErrLost}}})
+	if got := s.Snapshot().Node().GPUs; len(got) != 1 || got[0].UUID != silent.UUID {
+		t.Errorf("the node has the GPUs %v", got)
+	}
+}

@@ -222,6 +222,23 @@ func TestAPanicOfACollectorCostsOnlyItsMetrics(t *testing.T) {
 	}
 }
 
+func TestEachScrapeCountsTheClaims(t *testing.T) {
+	claims := 0
+	state := State{
+		ClaimsHeld: func() (int, error) { claims++; return claims, nil }, SeesPods: func() bool { return true }, ConfigProblem: func() bool { return false },
+		Devices: func() map[string]int { return nil }, Phases: func() map[string]int { return nil }, Usage: func() agentv1.Report { return agentv1.Report{} },
+		ShareSeconds: func() map[usage.Account]float64 { return nil }, GPUs: func() []GPUHealth { return nil }, Power: func() Power { return Power{} },
+	}
+	handler := Handler(NewMetrics(nil), state, nil, nil)
+	for n := 1; n <= 2; n++ {
+		recorder := httptest.NewRecorder()
+		handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+		if want := fmt.Sprintf("gpu_dra_claims_held %d\n", n); !strings.Contains(recorder.Body.String(), want) {
+			t.Errorf("scrape %d lacks %s", n, want)
+		}
+	}
+}
+
 func TestARowThatIsNotValidCostsOnlyItself(t *testing.T) {
 	state := State{
 		ClaimsHeld: func() (int, error) { return 1, nil }, SeesPods: func() bool { return true }, ConfigProblem: func() bool { return false },
