@@ -284,13 +284,11 @@ func (m *moveSearch) shape(v *mover) string {
 }
 
 func withoutStatus(claims []*resourceapi.ResourceClaim) []*resourceapi.ResourceClaim {
-	var all []*resourceapi.ResourceClaim
-	for _, claim := range claims {
+	return Each(claims, func(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 		own := *claim
 		own.Status = resourceapi.ResourceClaimStatus{}
-		all = append(all, &own)
-	}
-	return all
+		return &own
+	})
 }
 
 // nodesOf returns the nodes on which a mover has a place if the others have none.
@@ -377,10 +375,7 @@ func (p *placement) key(node string, movers []*mover) string {
 			}
 		}
 	}
-	shapes := make([]string, 0, len(movers))
-	for _, v := range movers {
-		shapes = append(shapes, v.shape)
-	}
+	shapes := Each(movers, func(v *mover) string { return v.shape })
 	slices.Sort(shapes)
 	fmt.Fprint(&b, shapes)
 	return b.String()
