@@ -33,6 +33,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // server returns a client of an API server with the objects.
@@ -46,10 +47,10 @@ func installed(t *testing.T, w *fleettest.World) *fake.Clientset {
 	t.Helper()
 	client := server(w)
 	set := daemonSet("agent", "--driver-name=gpu.nvidia.com")
-	must(t, client.Tracker().Add(set))
-	must(t, client.Tracker().Add(policy("gpus-own-slices")))
+	require.NoError(t, client.Tracker().Add(set))
+	require.NoError(t, client.Tracker().Add(policy("gpus-own-slices")))
 	for _, node := range w.Nodes {
-		must(t, client.Tracker().Add(podOf(set, "agent-"+node.Name, node.Name)))
+		require.NoError(t, client.Tracker().Add(podOf(set, "agent-"+node.Name, node.Name)))
 	}
 	return client
 }
@@ -103,22 +104,32 @@ func objects[T runtime.Object](all []T) []runtime.Object {
 func kubeconfig(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(path, []byte(`{apiVersion: v1, kind: Config, current-context: test,
-  clusters: [{name: test, cluster: {server: "https://test"}}], contexts: [{name: test, context: {cluster: test}}]}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte(`{apiVersion: v1, kind: Config, current-context: test,
+  clusters: [{name: test, cluster: {server: "https://test"}}], contexts: [{name: test, context: {cluster: test}}]}`), 0o600))
 	return path
 }
 
 // run runs the command, and returns its output and its error output.
 func run(t *testing.T, client kubernetes.Interface, args ...string) (out, problems string) {
 	t.Helper()
-	t.Setenv("KUBECONFIG", kubeconfig(t))
+	out, problems, _ = runBy(t, kubeconfig(t), to(client), args...)
+	return out, problems
+}
+
+// to connects to a client.
+func to(client kubernetes.Interface) connectFunc {
+	return func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return client, nil }
+}
+
+// runBy is like run with a kubeconfig and a connection, and returns the exit status too.
+func runBy(t *testing.T, kubeconfig string, connect connectFunc, args ...string) (out, problems string, status int) {
+	t.Helper()
+	t.Setenv("KUBECONFIG", kubeconfig)
 	streams, _, stdout, stderr := genericiooptions.NewTestIOStreams()
-	cmd := newCommand(streams, func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return client, nil })
+	cmd := newCommand(streams, connect)
 	cmd.SetArgs(append([]string{}, args...)) // of nil, cobra takes the ones of the test
-	execute(t.Context(), cmd, streams)
-	return stdout.String(), stderr.String()
+	status = execute(t.Context(), cmd, streams)
+	return stdout.String(), stderr.String(), status
 }
 
 // lines compares lines after spaces at their ends.
@@ -376,11 +387,9 @@ func TestDoctorReadsTemplates(t *testing.T) {
 	w := shared(t)
 	claim := fleettest.Claim("mine", "cel=device.attributes['gpu.nvidia.com'].colour == 'red'")
 	client := server(w)
-	if _, err := client.ResourceV1().ResourceClaimTemplates("team").Create(t.Context(), &resourceapi.ResourceClaimTemplate{
+	require.NoError(t, client.Tracker().Add(&resourceapi.ResourceClaimTemplate{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "mine"}, Spec: resourceapi.ResourceClaimTemplateSpec{Spec: claim.Spec},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	out, _ := run(t, client, "doctor")
 	if !strings.Contains(out, "template team/mine") || !strings.Contains(out, "which no device has") && !strings.Contains(out, "4 devices cannot answer") {
 		t.Errorf("doctor printed %s", out)
@@ -488,10 +497,7 @@ func TestExplainOfAClaimThatTheAPIServerRefuses(t *testing.T) {
 		pod.Spec.ResourceClaims[0].ResourceClaimName, pod.Spec.ResourceClaims[0].ResourceClaimTemplateName = nil, ptr.To("large")
 		w.Pods = append(w.Pods, pod)
 		client := server(w)
-		event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "refused"}, Type: corev1.EventTypeWarning, Reason: "FailedResourceClaimCreation", Message: message}
-		if _, err := client.CoreV1().Events("default").Create(t.Context(), event, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		event(t, client, "refused", "FailedResourceClaimCreation", message)
 		out, problems := run(t, client, "explain", "new", "-n", "default")
 		if problems != "" || !strings.Contains(out, strings.TrimPrefix(message, "PodResourceClaim gpu: ")) || !strings.Contains(out, want) {
 			t.Errorf("got %s%s, want %q", out, problems, want)
@@ -512,9 +518,7 @@ func TestExplainOfAPodThatDoesNotStart(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint(i)}, Type: corev1.EventTypeWarning,
 			Reason: "FailedPrepareDynamicResources", Message: message, LastTimestamp: metav1.NewTime(deleted.Add(time.Duration(i) * time.Minute)),
 		}
-		if _, err := client.CoreV1().Events("default").Create(t.Context(), event, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, client.Tracker().Add(event))
 	}
 	out, problems := run(t, client, "explain", "half", "-n", "default")
 	lines(t, regexp.MustCompile(`, \S+ ago`).ReplaceAllString(out+problems, ", AGO ago"), `
@@ -527,9 +531,7 @@ claim half has gpu-3b-00 of node a
 event FailedPrepareDynamicResources, AGO ago: the driver is not loaded
 event FailedPrepareDynamicResources, AGO ago: old`)
 
-	client.PrependReactor("list", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "", nil)
-	})
+	forbid(client, "events", false)
 	if out, problems := run(t, client, "explain", "half", "-n", "default"); problems != "" || !strings.Contains(out, "no right to list events") {
 		t.Errorf("got %s%s", out, problems)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/cordon"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/evict"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -59,7 +60,7 @@ func (v *verb) cordon(ctx context.Context, t cordon.Target, existing []*resource
 		return nil
 	}
 	if len(c.Create) > 0 {
-		v.say("cordon %s: taint %s on %s", t, v1alpha1.TaintCordoned, rows.List(each(c.Create, cordon.DeviceOf)))
+		v.say("cordon %s: taint %s on %s", t, v1alpha1.TaintCordoned, rows.List(fleet.Each(c.Create, cordon.DeviceOf)))
 	}
 	if !v.dryRun {
 		if err := v.write(ctx, c); err != nil {
@@ -136,7 +137,7 @@ func (o *options) newUncordon() *cobra.Command {
 
 func (v *verb) uncordon(ctx context.Context, t cordon.Target, rules []*resourceapi.DeviceTaintRule) error {
 	if len(rules) > 0 {
-		v.say("uncordon %s: remove the taint %s of %s", t, v1alpha1.TaintCordoned, rows.List(each(rules, cordon.DeviceOf)))
+		v.say("uncordon %s: remove the taint %s of %s", t, v1alpha1.TaintCordoned, rows.List(fleet.Each(rules, cordon.DeviceOf)))
 	}
 	if v.dryRun {
 		return nil

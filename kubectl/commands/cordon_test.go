@@ -19,13 +19,14 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // rulesOf returns the names of the rules of a cluster with their reasons.
 func rulesOf(t *testing.T, client kubernetes.Interface) map[string]string {
 	t.Helper()
 	list, err := client.ResourceV1().DeviceTaintRules().List(t.Context(), metav1.ListOptions{})
-	must(t, err)
+	require.NoError(t, err)
 	rules := map[string]string{}
 	for _, rule := range list.Items {
 		rules[rule.Name] = rule.Annotations["gpu.nvidia.com/cordon-reason"]
@@ -113,7 +114,7 @@ func TestAGPUIsCordonedInPartUntilItsAgentCoversNewDevices(t *testing.T) {
 	run(t, client, "cordon", "a/gpu-43-00")
 	run(t, client, "cordon", "a/gpu-1b-00")
 	node, err := client.CoreV1().Nodes().Get(t.Context(), "a", metav1.GetOptions{})
-	must(t, err)
+	require.NoError(t, err)
 	if got := node.Annotations["gpu.nvidia.com/cordoned"]; got != "gpu-1b-00,gpu-43-00" {
 		t.Errorf("the annotation is %q", got)
 	}
@@ -127,11 +128,11 @@ func TestAGPUIsCordonedInPartUntilItsAgentCoversNewDevices(t *testing.T) {
 		}
 	}
 	health("cordoned")
-	must(t, client.ResourceV1().DeviceTaintRules().Delete(t.Context(), "gpu-cordon.gpu-1b-00-mig-1g-10gb-0.a", metav1.DeleteOptions{}))
+	require.NoError(t, client.ResourceV1().DeviceTaintRules().Delete(t.Context(), "gpu-cordon.gpu-1b-00-mig-1g-10gb-0.a", metav1.DeleteOptions{}))
 	health("cordoned in part")
 	// The rules are gone, and the annotation is left.
 	for rule := range rulesOf(t, client) {
-		must(t, client.ResourceV1().DeviceTaintRules().Delete(t.Context(), rule, metav1.DeleteOptions{}))
+		require.NoError(t, client.ResourceV1().DeviceTaintRules().Delete(t.Context(), rule, metav1.DeleteOptions{}))
 	}
 	out, problems := run(t, client, "uncordon", "a/gpu-1b-00")
 	lines(t, out+problems, `
@@ -144,7 +145,7 @@ func TestCordonAgainCreatesOnlyMissingRules(t *testing.T) {
 	run(t, client, "cordon", "a/gpu-86-00", "--reason", "first")
 	out, problems := run(t, client, "cordon", "a/gpu-86-00")
 	lines(t, out+problems, "a/gpu-86-00 is cordoned already (DeviceTaintRules: 3)")
-	must(t, client.ResourceV1().DeviceTaintRules().Delete(t.Context(), "gpu-cordon.gpu-86-00-ts.a", metav1.DeleteOptions{}))
+	require.NoError(t, client.ResourceV1().DeviceTaintRules().Delete(t.Context(), "gpu-cordon.gpu-86-00-ts.a", metav1.DeleteOptions{}))
 	out, problems = run(t, client, "cordon", "a/gpu-86-00", "--reason", "second")
 	if problems != "" || !strings.Contains(out, "(DeviceTaintRules: 1 created, 2 kept)") {
 		t.Errorf("got %s%s", out, problems)
@@ -179,9 +180,9 @@ func TestUncordonOfAGPUThatIsGone(t *testing.T) {
 	client := server(shared(t))
 	run(t, client, "cordon", "a/gpu-18-00")
 	published, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
-	must(t, err)
+	require.NoError(t, err)
 	for _, slice := range published.Items {
-		must(t, client.ResourceV1().ResourceSlices().Delete(t.Context(), slice.Name, metav1.DeleteOptions{}))
+		require.NoError(t, client.ResourceV1().ResourceSlices().Delete(t.Context(), slice.Name, metav1.DeleteOptions{}))
 	}
 	out, problems := run(t, client, "uncordon", "a/gpu-18-00")
 	if problems != "" || len(rulesOf(t, client)) != 0 {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -80,11 +81,7 @@ func checkNodes(c *doctor.Cluster, names []string) error {
 	if c.Unread[doctor.Nodes] != "" {
 		return nil
 	}
-	var all []string
-	for _, node := range c.Nodes {
-		all = append(all, node.Name)
-	}
-	all = append(all, publishing(c.Slices)...) // also nodes that are gone
+	all := append(fleet.Each(c.Nodes, (*corev1.Node).GetName), publishing(c.Slices)...) // also nodes that are gone
 	return checkNames("node", names, all, "kubectl get nodes lists the nodes")
 }
 

@@ -26,6 +26,7 @@ import (
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // proxied is a client whose requests to pods go to an HTTP server.
@@ -57,13 +58,13 @@ func drivenWorld(t *testing.T, w *fleettest.World, handler http.HandlerFunc) pro
 	client := server(w)
 	for component, args := range map[string][]string{"agent": {"--driver-name=gpu.nvidia.com", "--mps-supervisor=/run/s"}, "supervisor": nil} {
 		set := daemonSet(component, args...)
-		must(t, client.Tracker().Add(set))
-		must(t, client.Tracker().Add(podOf(set, component+"-1", "a")))
+		require.NoError(t, client.Tracker().Add(set))
+		require.NoError(t, client.Tracker().Add(podOf(set, component+"-1", "a")))
 	}
 	for _, name := range []string{"x-own-slices", "x-own-claims", "x-own-events"} {
 		p := policy(name)
-		must(t, client.Tracker().Add(p))
-		must(t, client.Tracker().Add(&admissionv1.ValidatingAdmissionPolicyBinding{
+		require.NoError(t, client.Tracker().Add(p))
+		require.NoError(t, client.Tracker().Add(&admissionv1.ValidatingAdmissionPolicyBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: p.Labels},
 			Spec:       admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}},
 		}))
@@ -88,15 +89,11 @@ func drivenWorld(t *testing.T, w *fleettest.World, handler http.HandlerFunc) pro
 	s := httptest.NewServer(handler)
 	t.Cleanup(s.Close)
 	address, err := url.Parse(s.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	requests, err := rest.NewRESTClient(address, "/api/v1", rest.ClientContentConfig{
 		GroupVersion: corev1.SchemeGroupVersion, Negotiator: runtime.NewClientNegotiator(scheme.Codecs.WithoutConversion(), corev1.SchemeGroupVersion),
 	}, nil, s.Client())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return proxied{client, requests}
 }
 
@@ -148,9 +145,7 @@ func TestDoctorPrintsAllChecksOnRequest(t *testing.T) {
 func TestDoctorFailsIfItFindsAProblem(t *testing.T) {
 	client := driven(t, factsWithSwap("0"))
 	for _, pod := range []string{"agent-1", "supervisor-1"} {
-		if err := client.Tracker().Delete(schema.GroupVersionResource{Version: "v1", Resource: "pods"}, "gpus", pod); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, client.Tracker().Delete(schema.GroupVersionResource{Version: "v1", Resource: "pods"}, "gpus", pod))
 	}
 	out, problems := run(t, client, "doctor")
 	if !strings.Contains(strings.Join(strings.Fields(out), " "), "problem agent-missing cluster no pod of an agent") || !strings.Contains(problems, "Error: doctor found problems: 2") {
@@ -220,9 +215,7 @@ func TestDoctorMutesCodes(t *testing.T) {
 		t.Errorf("a code that does not exist: %s%s", out, problems)
 	}
 	for _, pod := range []string{"agent-1", "supervisor-1"} {
-		if err := client.Tracker().Delete(schema.GroupVersionResource{Version: "v1", Resource: "pods"}, "gpus", pod); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, client.Tracker().Delete(schema.GroupVersionResource{Version: "v1", Resource: "pods"}, "gpus", pod))
 	}
 	if out, problems := run(t, client, "doctor", "--ignore", "agent-missing,node-without-agent"); problems != "" {
 		t.Errorf("problems that are muted change the exit status: %s%s", out, problems)

@@ -70,7 +70,7 @@ func (d *drain) run(ctx context.Context, reason string) error {
 		return err
 	}
 	if refused := plan.With(cordon.Refuse); len(refused) > 0 {
-		return fmt.Errorf("drain %s: %w: nothing is changed: %s", d.target, gpu.ErrInUse, strings.Join(each(refused, withReason), "; "))
+		return fmt.Errorf("drain %s: %w: nothing is changed: %s", d.target, gpu.ErrInUse, strings.Join(fleet.Each(refused, withReason), "; "))
 	}
 	if err := d.cordon(ctx, d.target, objects.TaintRules, reason); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (d *drain) finish(plan cordon.Drain, monitors []string) {
 	if !d.dryRun && len(plan.Left) == 0 {
 		d.say("%s is drained: no claim has it", d.target)
 	} else if !d.dryRun {
-		d.say("%s is drained, but for claims of pods that were left: %s", d.target, rows.List(each(plan.Left, cordon.ClaimName)))
+		d.say("%s is drained, but for claims of pods that were left: %s", d.target, rows.List(fleet.Each(plan.Left, cordon.ClaimName)))
 	}
 	if len(monitors) > 0 {
 		d.say("pods with admin access keep reading it: %s; a reset of the GPU is refused until they end", rows.List(monitors))

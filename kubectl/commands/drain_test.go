@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // evictions makes the API server evict pods as a cluster does: the pod ends after some time, and
@@ -176,14 +177,14 @@ func TestDrainEndsIfTheClaimIsUsedAgain(t *testing.T) {
 			if action.GetSubresource() != "eviction" {
 				return false, nil, nil
 			}
-			must(t, client.Tracker().Delete(action.GetResource(), "default", "half"))
+			require.NoError(t, client.Tracker().Delete(action.GetResource(), "default", "half"))
 			next := fleettest.Pod("half")
 			next.Name, next.UID = "half-2", "pod-half-2"
 			controlled("ReplicaSet", next)
-			must(t, client.Tracker().Add(next))
+			require.NoError(t, client.Tracker().Add(next))
 			claim := w.Claims[1].DeepCopy()
 			claim.Status.ReservedFor[0].Name, claim.Status.ReservedFor[0].UID = next.Name, next.UID
-			must(t, client.Tracker().Update(resourceapi.SchemeGroupVersion.WithResource("resourceclaims"), claim, "default"))
+			require.NoError(t, client.Tracker().Update(resourceapi.SchemeGroupVersion.WithResource("resourceclaims"), claim, "default"))
 			return true, nil, nil
 		})
 		_, problems := run(t, client, "drain", "a/gpu-3b-00", "--timeout", "1m")
@@ -231,7 +232,7 @@ func TestRepairedKeepsTheEntriesOfOtherGPUs(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				out, problems := run(t, client, "repaired", "a/gpu-18-00")
 				node, err := client.CoreV1().Nodes().Get(t.Context(), "a", metav1.GetOptions{})
-				must(t, err)
+				require.NoError(t, err)
 				want := tc.want + time.Now().UTC().Format(time.RFC3339)
 				if got := node.Annotations["gpu.nvidia.com/repaired"]; got != want || problems != "" {
 					t.Errorf("annotation %q, want %q; %s%s", got, want, out, problems)
@@ -251,14 +252,7 @@ func TestRepairedKeepsTheEntriesOfOtherGPUs(t *testing.T) {
 func TestRepairedNamesTheFaultByTheNodesTime(t *testing.T) {
 	w := shared(t)
 	w.Taint("gpu-18-00", "xid-79")
-	began := metav1.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
-	for _, slice := range w.Slices {
-		for d := range slice.Spec.Devices {
-			for i := range slice.Spec.Devices[d].Taints {
-				slice.Spec.Devices[d].Taints[i].TimeAdded = &began
-			}
-		}
-	}
+	w.SetTaintTimes(metav1.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC))
 	out, problems := run(t, server(w), "repaired", "a/gpu-18-00")
 	if want := "annotate node a: gpu.nvidia.com/repaired=gpu-18-00@2026-01-31T12:00:00Z\n"; problems != "" || !strings.Contains(out, want) {
 		t.Errorf("printed %s%s, want %s", out, problems, want)

@@ -18,15 +18,16 @@ import (
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // agentOf returns the agent's pod and its DaemonSet in the cluster of [driven].
 func agentOf(t *testing.T, client proxied) (*corev1.Pod, *appsv1.DaemonSet) {
 	t.Helper()
 	pod, err := client.Clientset.CoreV1().Pods("gpus").Get(t.Context(), "agent-1", metav1.GetOptions{})
-	must(t, err)
+	require.NoError(t, err)
 	set, err := client.Clientset.AppsV1().DaemonSets("gpus").Get(t.Context(), "agent", metav1.GetOptions{})
-	must(t, err)
+	require.NoError(t, err)
 	return pod, set
 }
 
@@ -62,7 +63,7 @@ func TestPodsOfTenantsAreNotAgents(t *testing.T) {
 			pod.Annotations = map[string]string{"gpu.nvidia.com/viewer-account": "evil"}
 			change(pod, set)
 			for _, o := range []runtime.Object{pod, set} {
-				must(t, client.Tracker().Add(o))
+				require.NoError(t, client.Tracker().Add(o))
 			}
 			if out, problems := run(t, client, "doctor", "--all"); !strings.Contains(out, "1 agent ready") || !strings.Contains(out, "1 agent answered") {
 				t.Errorf("got %s%s", out, problems)
@@ -93,7 +94,7 @@ func TestTheDriversNamespaceIsTheOneOfItsPolicies(t *testing.T) {
 	policies := schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"}
 	client := driven(t, factsWithSwap("0"))
 	for _, name := range []string{"x-own-slices", "x-own-claims", "x-own-events"} {
-		must(t, client.Tracker().Delete(policies, "", name))
+		require.NoError(t, client.Tracker().Delete(policies, "", name))
 	}
 	if out, _ := run(t, client, "doctor"); !strings.Contains(out, "no pod of an agent") || !strings.Contains(out, "--driver-namespace") {
 		t.Errorf("without the policies: %s", out)

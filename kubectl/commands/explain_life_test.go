@@ -3,7 +3,6 @@
 package commands
 
 import (
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -16,26 +15,21 @@ import (
 	k8sresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // explain runs "explain" in the namespace default, and returns the output and the exit status.
 func explain(t *testing.T, client kubernetes.Interface, args ...string) (out string, status int) {
 	t.Helper()
-	t.Setenv("KUBECONFIG", kubeconfig(t))
-	streams, _, stdout, stderr := genericiooptions.NewTestIOStreams()
-	cmd := newCommand(streams, func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return client, nil })
-	cmd.SetArgs(append([]string{"explain", "-n", "default"}, args...))
-	status = execute(t.Context(), cmd, streams)
-	out = stdout.String() + stderr.String()
+	out, problems, status := runBy(t, kubeconfig(t), to(client), append([]string{"explain", "-n", "default"}, args...)...)
+	out += problems
 	for _, word := range []string{"| kubectl", "--force", "replace", "sed '", "helm upgrade"} {
 		if strings.Contains(out, word) {
 			t.Errorf("advice may destroy what it does not name: %q in\n%s", word, out)
@@ -61,7 +55,7 @@ func running(t *testing.T) *fleettest.World {
 	w := shared(t)
 	for i, pod := range w.Pods {
 		pod.Spec.NodeName, pod.Status.Phase = "a", corev1.PodRunning
-		limits := &v1alpha1.ShareData{}
+		var limits *v1alpha1.ShareData
 		if pod.Name == "half" {
 			limits = &v1alpha1.ShareData{
 				Strategy: v1alpha1.StrategyMPS, Memory: ptr.To(k8sresource.MustParse("7Gi")), MemoryLimit: ptr.To(k8sresource.MustParse("6656Mi")), ThreadPercentage: 50, Compute: 50,
@@ -75,34 +69,14 @@ func running(t *testing.T) *fleettest.World {
 // report adds the data of the agent to the status of a claim: it is prepared.
 func report(t *testing.T, claim *resourceapi.ResourceClaim, share *v1alpha1.ShareData) {
 	t.Helper()
-	data := v1alpha1.NewDeviceData()
-	if share.Strategy != "" {
-		data.Share = share
-	}
-	raw, err := json.Marshal(data)
-	must(t, err)
-	result := claim.Status.Allocation.Devices.Results[0]
-	status := resourceapi.AllocatedDeviceStatus{
-		Driver: result.Driver, Pool: result.Pool, Device: result.Device, Data: &runtime.RawExtension{Raw: raw},
-		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Message: "the device is prepared"}},
-	}
-	if result.ShareID != nil {
-		status.ShareID = ptr.To(string(*result.ShareID))
-	}
-	claim.Status.Devices = []resourceapi.AllocatedDeviceStatus{status}
+	fleettest.Report(t, claim, share)
+	claim.Status.Devices[0].Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Message: "the device is prepared"}}
 }
 
 // taint adds a taint of a device, which it has had for twelve minutes.
-func taint(t *testing.T, w *fleettest.World, device string, added resourceapi.DeviceTaint) {
-	t.Helper()
-	for i := range w.Slices[0].Spec.Devices {
-		if d := &w.Slices[0].Spec.Devices[i]; d.Name == device {
-			added.TimeAdded, added.Effect = ptr.To(metav1.NewTime(time.Now().Add(-12*time.Minute))), resourceapi.DeviceTaintEffectNoSchedule
-			d.Taints = append(d.Taints, added)
-			return
-		}
-	}
-	t.Fatalf("no device %s", device)
+func taint(w *fleettest.World, device string, added resourceapi.DeviceTaint) {
+	added.TimeAdded, added.Effect = ptr.To(metav1.NewTime(time.Now().Add(-12*time.Minute))), resourceapi.DeviceTaintEffectNoSchedule
+	w.AddTaint(device, added)
 }
 
 func TestExplainSaysThatAShareReplacesAVolumeAtDevShm(t *testing.T) {
@@ -160,7 +134,7 @@ func TestExplainSaysWhatKeepsTheProgramsOfAShareFromComputing(t *testing.T) {
 // A pod on a GPU that has fallen off the bus is not ready first.
 func TestExplainBeginsWithTheHealthOfDevices(t *testing.T) {
 	w := running(t)
-	taint(t, w, "gpu-18-00", resourceapi.DeviceTaint{Key: v1alpha1.TaintUnhealthy, Value: "xid-79"})
+	taint(w, "gpu-18-00", resourceapi.DeviceTaint{Key: v1alpha1.TaintUnhealthy, Value: "xid-79"})
 	client := server(w)
 	out, status := explain(t, client, "whole")
 	contains(t, out, "gpu-18-00 of node a has failed: the GPU has fallen off the bus (xid-79, for 12m)",
@@ -200,7 +174,7 @@ func TestExplainOfTaintsBesidesFaults(t *testing.T) {
 		"a withdrawn part": {resourceapi.DeviceTaint{Key: v1alpha1.TaintWithdrawn, Value: "share"}, "the node no longer offers the device, and claims still hold it (withdrawn, for 12m)"},
 	} {
 		w := running(t)
-		taint(t, w, "gpu-18-00", tc.taint)
+		taint(w, "gpu-18-00", tc.taint)
 		out, status := explain(t, server(w), "whole")
 		if contains(t, out, tc.want); status != 0 || strings.Contains(out, "tolerate") {
 			t.Errorf("%s: status %d:\n%s", name, status, out)
@@ -250,7 +224,7 @@ func TestExplainOfThePodsOfANodeWithoutAnAgent(t *testing.T) {
 	if out, status := explain(t, client, "whole"); status != 0 || strings.Contains(out, "agent") {
 		t.Errorf("with an agent: status %d:\n%s", status, out)
 	}
-	must(t, client.Clientset.CoreV1().Pods("gpus").Delete(t.Context(), "agent-1", metav1.DeleteOptions{}))
+	require.NoError(t, client.Clientset.CoreV1().Pods("gpus").Delete(t.Context(), "agent-1", metav1.DeleteOptions{}))
 	out, status := explain(t, client, "whole")
 	if contains(t, out, "no agent is ready on node a: the health of its GPUs is not watched", "kubectl gpu doctor a"); status != 5 {
 		t.Errorf("status %d:\n%s", status, out)
@@ -316,7 +290,7 @@ func event(t *testing.T, client kubernetes.Interface, name, reason, message stri
 	_, err := client.CoreV1().Events("default").Create(t.Context(), &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Type: corev1.EventTypeWarning, Reason: reason, Message: message,
 	}, metav1.CreateOptions{})
-	must(t, err)
+	require.NoError(t, err)
 }
 
 func TestExplainOfARefusalHasItOnceAndWhetherWaitingHelps(t *testing.T) {
@@ -368,7 +342,7 @@ func TestExplainOfAPodThatWaitsForTheDriver(t *testing.T) {
 				}
 			}
 			client := drivenWorld(t, w, func(http.ResponseWriter, *http.Request) {})
-			must(t, client.Clientset.CoreV1().Pods("gpus").Delete(t.Context(), tc.lacks, metav1.DeleteOptions{}))
+			require.NoError(t, client.Clientset.CoreV1().Pods("gpus").Delete(t.Context(), tc.lacks, metav1.DeleteOptions{}))
 			out, status := explain(t, client, tc.pod)
 			if contains(t, out, tc.want); status != 2 || tc.want == "" && strings.Contains(out, "no supervisor") {
 				t.Errorf("status %d:\n%s", status, out)
@@ -388,7 +362,7 @@ func TestExplainOfAnAgentThatIsNotReady(t *testing.T) {
 	agent.Status = corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}}}}
 	agent.CreationTimestamp = metav1.NewTime(time.Now().Add(-3 * time.Hour))
 	_, err := client.Clientset.CoreV1().Pods("gpus").UpdateStatus(t.Context(), agent, metav1.UpdateOptions{})
-	must(t, err)
+	require.NoError(t, err)
 	out, _ := explain(t, client, "whole")
 	contains(t, out, "the agent of node a is not ready: pod agent-1: CrashLoopBackOff (age 3h)", "kubectl gpu doctor a")
 }
@@ -447,11 +421,10 @@ func TestExplainOfAPodThatAFaultEnded(t *testing.T) {
 		{"SharedFault", "A fault of another program on gpu-3b-00 of node a (XID 31 at 13:00:00 UTC) ended the programs of all its MPS shares. What to do: start the program again."},
 		{"ProgramFault", "XID 31 at 13:55:08 UTC on gpu-3b-00 of node a: the program wrote; the GPU is well. What to do: correct the program."},
 	} {
-		_, err := client.CoreV1().Events(pod.Namespace).Create(t.Context(), &corev1.Event{
-			ObjectMeta: metav1.ObjectMeta{Name: e.reason}, Reason: e.reason, Message: e.message, Type: corev1.EventTypeWarning,
+		require.NoError(t, client.Tracker().Add(&corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: e.reason}, Reason: e.reason, Message: e.message, Type: corev1.EventTypeWarning,
 			InvolvedObject: corev1.ObjectReference{UID: pod.UID}, LastTimestamp: metav1.NewTime(time.Now().Add(time.Duration(i-2) * time.Hour)),
-		}, metav1.CreateOptions{})
-		must(t, err)
+		}))
 	}
 	out, status := explain(t, client, "half")
 	contains(t, out, "pod default/half: Failed\n  XID 31 at 13:55:08 UTC on gpu-3b-00 of node a: the program wrote; the GPU is well (60m ago)\n  container main failed",

@@ -139,7 +139,7 @@ func TestExplainNamesTheTolerationForANode(t *testing.T) {
 func TestExplainOfAPodThatWaitsForASickGPU(t *testing.T) {
 	w := fleettest.New(t, "a=t4 share")
 	for i := range w.Slices[0].Spec.Devices {
-		taint(t, w, w.Slices[0].Spec.Devices[i].Name, resourceapi.DeviceTaint{Key: "gpu.nvidia.com/unhealthy", Value: "xid-79"})
+		taint(w, w.Slices[0].Spec.Devices[i].Name, resourceapi.DeviceTaint{Key: "gpu.nvidia.com/unhealthy", Value: "xid-79"})
 	}
 	w.Pods, w.Claims = append(w.Pods, fleettest.Pod("new")), append(w.Claims, fleettest.Claim("new", ""))
 	out, status := explain(t, server(w), "new")

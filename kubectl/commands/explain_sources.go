@@ -76,7 +76,7 @@ func (o *options) evidence(ctx context.Context, v *view, q rows.Question) (rows.
 			return all, err
 		}
 	}
-	all.Drivers, all.Uses = map[string]rows.DriverPods{}, rows.Uses{}
+	all.Drivers = map[string]rows.DriverPods{}
 	for _, node := range nodes {
 		all.Drivers[node] = o.podsOn(c, node)
 	}
@@ -87,11 +87,7 @@ func (o *options) evidence(ctx context.Context, v *view, q rows.Question) (rows.
 	defer cancel()
 	// The use is not required.
 	answers, _ := queryAgents[agentv1.Report](ctx, v.client, c, nodes, agentv1.PathClaims)
-	for node, a := range answers {
-		if a.err == nil && a.value != nil {
-			all.Uses[node] = *a.value
-		}
-	}
+	all.Uses = usesOf(answers, func(string, error) {})
 	return all, nil
 }
 

@@ -3,7 +3,6 @@
 package commands
 
 import (
-	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -11,7 +10,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -21,6 +19,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // varied returns a cluster with GPUs that are shared, cut, time-sliced and sick.
@@ -30,29 +29,9 @@ func varied(t *testing.T) *fleettest.World {
 	w.Hold("a", "slot", "class=timeslice.nvidia.com")
 	w.Hold("b", "part", "class=mig-1g.6gb")
 	w.Taint("gpu-18-00", "xid-79")
-	since := metav1.NewTime(time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC))
-	for _, s := range w.Slices {
-		for i := range s.Spec.Devices {
-			for j := range s.Spec.Devices[i].Taints {
-				s.Spec.Devices[i].Taints[j].TimeAdded = &since
-			}
-		}
-	}
-	printed(t, w.Claims[0], v1alpha1.ShareData{Strategy: v1alpha1.StrategyMPS, MemoryEnforcement: "cooperative", ComputeEnforcement: "cooperative"})
+	w.SetTaintTimes(metav1.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC))
+	fleettest.Report(t, w.Claims[0], &v1alpha1.ShareData{Strategy: v1alpha1.StrategyMPS, MemoryEnforcement: "cooperative", ComputeEnforcement: "cooperative"})
 	return w
-}
-
-// report adds the report of an agent about the share of a claim's first device.
-func printed(t *testing.T, claim *resourceapi.ResourceClaim, share v1alpha1.ShareData) {
-	t.Helper()
-	data := v1alpha1.NewDeviceData()
-	data.Share = &share
-	text, err := json.Marshal(data)
-	must(t, err)
-	result := claim.Status.Allocation.Devices.Results[0]
-	claim.Status.Devices = []resourceapi.AllocatedDeviceStatus{{
-		Driver: result.Driver, Pool: result.Pool, Device: result.Device, ShareID: (*string)(result.ShareID), Data: &runtime.RawExtension{Raw: text},
-	}}
 }
 
 // Programs read these lists: a change of a field is a new version.
@@ -73,15 +52,8 @@ func TestListsForPrograms(t *testing.T) {
 // Programs read these objects: a change of a field is a new version.
 func TestObjectsForPrograms(t *testing.T) {
 	sick := running(t)
-	since := metav1.NewTime(time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC))
-	taint(t, sick, "gpu-18-00", resourceapi.DeviceTaint{Key: v1alpha1.TaintUnhealthy, Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoSchedule})
-	for _, s := range sick.Slices {
-		for i := range s.Spec.Devices {
-			for j := range s.Spec.Devices[i].Taints {
-				s.Spec.Devices[i].Taints[j].TimeAdded = &since
-			}
-		}
-	}
+	taint(sick, "gpu-18-00", resourceapi.DeviceTaint{Key: v1alpha1.TaintUnhealthy, Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	sick.SetTaintTimes(metav1.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC))
 	app := manifest(t, template+podsOf("Deployment", "replicas: 3,")+podsOf("Job", "parallelism: 1,"))
 	for name, tc := range map[string]struct {
 		client kubernetes.Interface
@@ -100,7 +72,7 @@ func TestObjectsForPrograms(t *testing.T) {
 // withoutSentences replaces the sentences, which are not for programs.
 func withoutSentences(t *testing.T, text string) []byte {
 	var object any
-	must(t, yaml.Unmarshal([]byte(text), &object))
+	require.NoError(t, yaml.Unmarshal([]byte(text), &object))
 	var replaced func(any) any
 	replaced = func(value any) any {
 		switch v := value.(type) {
@@ -120,7 +92,7 @@ func withoutSentences(t *testing.T, text string) []byte {
 		return value
 	}
 	out, err := yaml.Marshal(replaced(object))
-	must(t, err)
+	require.NoError(t, err)
 	return out
 }
 
@@ -134,7 +106,7 @@ func TestFindingsForPrograms(t *testing.T) {
 	print := func(format string, findings ...doctor.Finding) string {
 		streams, _, out, _ := genericiooptions.NewTestIOStreams()
 		o := &options{IOStreams: streams, output: format, width: func() int { return 0 }}
-		must(t, o.printFindings(findings, false))
+		require.NoError(t, o.printFindings(findings, false))
 		return out.String()
 	}
 	files.Golden(t, "list-findings.yaml", []byte(print("yaml", findings...)))
@@ -161,20 +133,17 @@ func TestOutputFormatsOfKubectl(t *testing.T) {
 
 // A mistake in a flag is found before the cluster is read.
 func TestOutputFormatsAreCheckedFirst(t *testing.T) {
-	t.Setenv("KUBECONFIG", kubeconfig(t))
 	for format, want := range map[string]string{
 		"tabel":            "--output tabel: invalid: want wide, json, yaml or jsonpath=TEMPLATE",
 		"name":             "--output name: invalid: want wide",
 		"jsonpath={.items": "--output jsonpath={.items: invalid: unclosed action",
 	} {
-		streams, _, _, stderr := genericiooptions.NewTestIOStreams()
-		cmd := newCommand(streams, func(clientcmd.ClientConfig) (kubernetes.Interface, error) {
+		connect := func(clientcmd.ClientConfig) (kubernetes.Interface, error) {
 			t.Errorf("%s: the cluster is read", format)
 			return nil, errors.New("no cluster")
-		})
-		cmd.SetArgs([]string{"get", "-o", format})
-		if status := execute(t.Context(), cmd, streams); status != 1 || !strings.HasPrefix(stderr.String(), "Error: "+want) {
-			t.Errorf("%s: status %d, %s", format, status, stderr)
+		}
+		if _, problems, status := runBy(t, kubeconfig(t), connect, "get", "-o", format); status != 1 || !strings.HasPrefix(problems, "Error: "+want) {
+			t.Errorf("%s: status %d, %s", format, status, problems)
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func podResource() schema.GroupVersionResource {
@@ -35,14 +37,14 @@ func TestAGPUWhoseAgentIsNotReadyIsNotOK(t *testing.T) {
 	pod, _ := agentOf(t, client)
 	pod = pod.DeepCopy()
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(time.Now().Add(-100 * time.Hour))}}
-	must(t, client.Tracker().Update(podResource(), pod, "gpus"))
+	require.NoError(t, client.Tracker().Update(podResource(), pod, "gpus"))
 	for _, args := range [][]string{{}, {"who", "-A"}, {"free"}} {
 		out, problems := run(t, client, args...)
 		if !strings.Contains(out+problems, "agent not ready since 4d4h ago") || strings.Contains(out, " ok") {
 			t.Errorf("%v: got %s%s", args, out, problems)
 		}
 	}
-	must(t, client.Tracker().Delete(podResource(), "gpus", "agent-1"))
+	require.NoError(t, client.Tracker().Delete(podResource(), "gpus", "agent-1"))
 	if out, _ := run(t, client); strings.Count(out, "unknown: no agent") != 4 {
 		t.Errorf("without the pod: got %s", out)
 	}

@@ -13,11 +13,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
@@ -66,12 +63,8 @@ func TestControlCharactersOfTheClusterDoNotReachTheTerminal(t *testing.T) {
 		{"explain", hostile}, {"get", "-o", hostile}, {hostile},
 	} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
-			t.Setenv("KUBECONFIG", kubeconfig(t))
-			streams, _, stdout, stderr := genericiooptions.NewTestIOStreams()
-			cmd := newCommand(streams, func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return client, nil })
-			cmd.SetArgs(append([]string{}, args...))
-			execute(t.Context(), cmd, streams)
-			text := stdout.String() + stderr.String()
+			out, problems := run(t, client, args...)
+			text := out + problems
 			if found := control(text); len(found) > 0 {
 				t.Errorf("prints %q:\n%q", found, text)
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/sysfs"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // The models are scans of the simulator's models: make generate rewrites them.
@@ -28,32 +29,25 @@ func TestModelsMatchTheSimulator(t *testing.T) {
 	for _, file := range all {
 		name := filepath.Base(file[:len(file)-len(".yaml")])
 		model, err := nvmlsim.LoadModel(name)
-		must(t, err)
+		require.NoError(t, err)
 		sim, err := nvmlsim.Create(filepath.Join(t.TempDir(), "sim"), model)
-		must(t, err)
+		require.NoError(t, err)
 		hardware, err := nvml.New(sim.NVML()).Snapshot(t.Context())
-		must(t, err)
+		require.NoError(t, err)
 		hardware, err = sysfs.Root(sim.Root()).Locate(hardware)
-		must(t, err)
+		require.NoError(t, err)
 		compact, err := json.Marshal(hardware)
-		must(t, err)
+		require.NoError(t, err)
 		// A line for each GPU.
 		text := strings.ReplaceAll(string(compact), `},{"Address":`, "},\n{\"Address\":") + "\n"
 		golden := filepath.Join("models", name+".json")
 		if os.Getenv("UPDATE_GOLDEN") != "" {
-			must(t, os.WriteFile(golden, []byte(text), 0o600))
+			require.NoError(t, os.WriteFile(golden, []byte(text), 0o600))
 		}
 		want, err := os.ReadFile(golden) //nolint:gosec // a file of the tree
-		must(t, err)
+		require.NoError(t, err)
 		if diff := cmp.Diff(string(want), text); diff != "" {
 			t.Errorf("%s is not the scan of the model (-want +got): run make generate\n%s", golden, diff)
 		}
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

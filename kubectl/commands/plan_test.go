@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 const template = `
@@ -22,7 +22,7 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nv
 // manifest returns the path of a file with the text.
 func manifest(t *testing.T, text string) string {
 	file := filepath.Join(t.TempDir(), "app.yaml")
-	must(t, os.WriteFile(file, []byte(text), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	return file
 }
 
@@ -94,10 +94,10 @@ func TestManifestsOfAFolder(t *testing.T) {
 		"b.json": `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "second"}}, {"apiVersion": "example.com/v1", "kind": "Unknown"}]}`,
 		"c.txt":  "not a manifest: [",
 	} {
-		must(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 	}
 	m, err := readManifests([]string{folder, "-"}, strings.NewReader(podsOf("Job", "parallelism: 4,")), "team")
-	must(t, err)
+	require.NoError(t, err)
 	var got []string
 	for _, w := range m.workloads {
 		got = append(got, w.Namespace+"/"+w.String())
@@ -109,14 +109,14 @@ func TestManifestsOfAFolder(t *testing.T) {
 
 func TestPlansThatAreRefused(t *testing.T) {
 	good := filepath.Join(t.TempDir(), "good.yaml")
-	must(t, os.WriteFile(good, []byte(podsOf("Pod", "")), 0o600))
+	require.NoError(t, os.WriteFile(good, []byte(podsOf("Pod", "")), 0o600))
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
-	must(t, os.WriteFile(bad, []byte("kind: ["), 0o600))
+	require.NoError(t, os.WriteFile(bad, []byte("kind: ["), 0o600))
 	wrong := filepath.Join(t.TempDir(), "wrong.yaml")
-	must(t, os.WriteFile(wrong, []byte("{apiVersion: v1, kind: Pod, spec: 7}"), 0o600))
+	require.NoError(t, os.WriteFile(wrong, []byte("{apiVersion: v1, kind: Pod, spec: 7}"), 0o600))
 	old := manifest(t, strings.Replace(template, "resource.k8s.io/v1", "resource.k8s.io/v1beta1", 1))
 	empty := filepath.Join(t.TempDir(), "empty.yaml")
-	must(t, os.WriteFile(empty, nil, 0o600))
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	for want, args := range map[string][]string{
 		"want --filename":                     {},
 		"and their model, or neither":         {"-f", good, "--model", "t4"},
@@ -141,13 +141,9 @@ func TestPlanOfAModelNeedsNoCluster(t *testing.T) {
 		filepath.Join(t.TempDir(), "none"): "no cluster is configured",
 		kubeconfig(t):                      "cannot reach the API server at test",
 	} {
-		t.Setenv("KUBECONFIG", kubeconfig)
-		streams, _, stdout, stderr := genericiooptions.NewTestIOStreams()
-		cmd := newCommand(streams, connect)
-		cmd.SetArgs([]string{"plan", "--nodes", "2", "--model", "t4", "--filename", manifest(t, template+podsOf("Deployment", "replicas: 9,")+class)})
-		status := execute(t.Context(), cmd, streams)
-		if status != 2 || !strings.Contains(stdout.String(), "8 of 9 pods fit") || !strings.Contains(stderr.String(), want) {
-			t.Errorf("status %d, %s%s, want status 2, 8 pods of 9 and %q", status, stdout, stderr, want)
+		out, problems, status := runBy(t, kubeconfig, connect, "plan", "--nodes", "2", "--model", "t4", "--filename", manifest(t, template+podsOf("Deployment", "replicas: 9,")+class))
+		if status != 2 || !strings.Contains(out, "8 of 9 pods fit") || !strings.Contains(problems, want) {
+			t.Errorf("status %d, %s%s, want status 2, 8 pods of 9 and %q", status, out, problems, want)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestNarrowTerminalsHaveFewerColumns(t *testing.T) {
@@ -28,13 +29,13 @@ gpu-43-00   -
 `,
 	} {
 		var out strings.Builder
-		must(t, writeTable(&out, amounts, false, width))
+		require.NoError(t, writeTable(&out, amounts, false, width))
 		if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), out.String()); diff != "" {
 			t.Errorf("width %d (-want +got):\n%s", width, diff)
 		}
 	}
 	var out strings.Builder
-	must(t, writeTable(&out, rows.Table{Heading: []string{"FOUND"}, Rows: [][]string{{"first\nsecond\r\n"}}}, false, 0))
+	require.NoError(t, writeTable(&out, rows.Table{Heading: []string{"FOUND"}, Rows: [][]string{{"first\nsecond\r\n"}}}, false, 0))
 	if want := "FOUND\nfirst second\n"; out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}

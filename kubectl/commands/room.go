@@ -261,7 +261,7 @@ func (r *room) make(ctx context.Context, c *rows.Cluster, pod *corev1.Pod, claim
 	if len(kept) == 0 {
 		r.say("the devices are not kept for %s, whose claims do not tolerate the taint %s: it gets them first only if its priority is the highest of all pods that wait", subject, v1alpha1.TaintRoom)
 	} else {
-		r.say("keep %s of node %s for %s: taint %s", rows.List(each(kept, cordon.DeviceOf)), answer.Node, subject, v1alpha1.TaintRoom)
+		r.say("keep %s of node %s for %s: taint %s", rows.List(fleet.Each(kept, cordon.DeviceOf)), answer.Node, subject, v1alpha1.TaintRoom)
 	}
 	if r.dryRun {
 		return nil

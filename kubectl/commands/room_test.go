@@ -27,6 +27,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // crowded returns a cluster whose only node has all of its GPUs in use, by a pod with two priorities, and a pod
@@ -77,7 +78,7 @@ func place(t *testing.T, client *fake.Clientset) {
 	}
 	pod = pod.DeepCopy()
 	pod.Spec.NodeName = "a"
-	must(t, client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), pod, "default"))
+	require.NoError(t, client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), pod, "default"))
 }
 
 func TestRoomNamesTheFewestPods(t *testing.T) {
@@ -148,7 +149,7 @@ kubectl gpu room high --namespace default --evict`},
 func TestRoomRespectsBudgets(t *testing.T) {
 	w := crowded(t)
 	client := server(w)
-	must(t, client.Tracker().Add(&policyv1.PodDisruptionBudget{
+	require.NoError(t, client.Tracker().Add(&policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
 		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{}},
 	}))
@@ -158,14 +159,14 @@ func TestRoomRespectsBudgets(t *testing.T) {
 
 func TestRoomForAManifestHasThePriorityOfItsClass(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pod.yaml")
-	must(t, os.WriteFile(file, []byte(`{apiVersion: v1, kind: Pod, metadata: {name: new}, spec: {priorityClassName: urgent,
+	require.NoError(t, os.WriteFile(file, []byte(`{apiVersion: v1, kind: Pod, metadata: {name: new}, spec: {priorityClassName: urgent,
   containers: [{name: main, resources: {claims: [{name: gpu}]}}], resourceClaims: [{name: gpu, resourceClaimName: high}]}}`), 0o600))
 	for value, want := range map[int32]string{
 		7: "pod default/new would run on node a after the end of 1 pod",
 		0: "with --any-priority, 1 pod does",
 	} {
 		client := server(crowded(t))
-		must(t, client.Tracker().Add(&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "urgent"}, Value: value}))
+		require.NoError(t, client.Tracker().Add(&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "urgent"}, Value: value}))
 		if out, problems := run(t, client, "room", "-f", file); !strings.Contains(out, want) || problems != "" || strings.Contains(out, "--evict") {
 			t.Errorf("priority %d: got %s%s, want %q", value, out, problems, want)
 		}
@@ -266,7 +267,7 @@ func TestRoomSaysWhatItEndedWhenItFails(t *testing.T) {
 		"the waiting pod is deleted": {func(t *testing.T, client *fake.Clientset) {
 			evictable(t, client, 0, time.Second)
 			time.AfterFunc(2*time.Second, func() {
-				must(t, client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "default", "high"))
+				require.NoError(t, client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "default", "high"))
 			})
 		}, `pods "high" not found; pods that were evicted: default/half`},
 		"no right": {func(t *testing.T, client *fake.Clientset) {
@@ -310,7 +311,7 @@ func TestRoomEndsNoOtherPodOfTheName(t *testing.T) {
 			}
 			other := w.Pods[1].DeepCopy()
 			other.UID = "other"
-			must(t, client.Tracker().Update(action.GetResource(), other, "default"))
+			require.NoError(t, client.Tracker().Update(action.GetResource(), other, "default"))
 			return true, nil, apierrors.NewConflict(corev1.Resource("pods"), "half", nil)
 		})
 		_, problems := run(t, client, "room", "high", "--evict")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -155,7 +156,7 @@ func (o *options) newFree() *cobra.Command {
 			if err := o.addAgents(cmd.Context(), v); err != nil {
 				return err
 			}
-			if err := checkNames("class", classes, classNames(v), "kubectl get deviceclasses lists the classes"); err != nil {
+			if err := checkNames("class", classes, fleet.Each(v.Objects.Classes, (*resourceapi.DeviceClass).GetName), "kubectl get deviceclasses lists the classes"); err != nil {
 				return err
 			}
 			isSelected, err := o.nodeSelector(v)
@@ -186,12 +187,4 @@ func (o *options) printFree(all []rows.Free) error {
 		t.Rows = append(t.Rows, []string{r.Class, r.MemoryText(), rows.OrDash(r.Node), r.ClaimsText()})
 	}
 	return printList(o, "FreeList", all, t, "no claim of these classes fits on any node"+o.ofSelector()+": kubectl gpu shows the holders' amounts, and kubectl gpu explain the reasons for a pod")
-}
-
-func classNames(v *view) []string {
-	var names []string
-	for _, class := range v.Objects.Classes {
-		names = append(names, class.Name)
-	}
-	return names
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 )
 
 // leftOut replaces text that may be secret.
@@ -137,7 +138,7 @@ func reducePod(pod *corev1.Pod) {
 	spec := pod.Spec
 	pod.Labels = nil
 	pod.Spec = corev1.PodSpec{
-		InitContainers: each(spec.InitContainers, reduced), Containers: each(spec.Containers, reduced),
+		InitContainers: fleet.Each(spec.InitContainers, reduced), Containers: fleet.Each(spec.Containers, reduced),
 		ResourceClaims: spec.ResourceClaims, NodeName: spec.NodeName, NodeSelector: spec.NodeSelector, Affinity: toNodes(spec.Affinity),
 		Tolerations: spec.Tolerations, Priority: spec.Priority, PriorityClassName: spec.PriorityClassName, SchedulerName: spec.SchedulerName,
 	}
@@ -154,15 +155,15 @@ func reduceDriverPod(pod *corev1.Pod) {
 		return corev1.Container{
 			Name: c.Name, Image: c.Image, Command: c.Command, Args: c.Args, Ports: c.Ports, Resources: c.Resources, VolumeMounts: c.VolumeMounts,
 			SecurityContext: c.SecurityContext, RestartPolicy: c.RestartPolicy,
-			Env: each(c.Env, func(env corev1.EnvVar) corev1.EnvVar { return corev1.EnvVar{Name: env.Name, Value: leftOut} }),
+			Env: fleet.Each(c.Env, func(env corev1.EnvVar) corev1.EnvVar { return corev1.EnvVar{Name: env.Name, Value: leftOut} }),
 		}
 	}
-	volumes := each(pod.Spec.Volumes, func(v corev1.Volume) corev1.Volume {
+	volumes := fleet.Each(pod.Spec.Volumes, func(v corev1.Volume) corev1.Volume {
 		return corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{HostPath: v.HostPath, EmptyDir: v.EmptyDir, ConfigMap: v.ConfigMap}}
 	})
 	spec := pod.Spec
 	pod.Spec = corev1.PodSpec{
-		InitContainers: each(spec.InitContainers, reduced), Containers: each(spec.Containers, reduced), Volumes: volumes,
+		InitContainers: fleet.Each(spec.InitContainers, reduced), Containers: fleet.Each(spec.Containers, reduced), Volumes: volumes,
 		ServiceAccountName: spec.ServiceAccountName, NodeName: spec.NodeName, NodeSelector: spec.NodeSelector, Affinity: toNodes(spec.Affinity), Tolerations: spec.Tolerations,
 		HostNetwork: spec.HostNetwork, HostPID: spec.HostPID, SecurityContext: spec.SecurityContext, PriorityClassName: spec.PriorityClassName,
 		TerminationGracePeriodSeconds: spec.TerminationGracePeriodSeconds, RestartPolicy: spec.RestartPolicy, RuntimeClassName: spec.RuntimeClassName,
@@ -170,7 +171,7 @@ func reduceDriverPod(pod *corev1.Pod) {
 	status := pod.Status
 	pod.Status = corev1.PodStatus{
 		Phase: status.Phase, Conditions: status.Conditions, Reason: status.Reason, Message: status.Message, StartTime: status.StartTime, QOSClass: status.QOSClass,
-		InitContainerStatuses: each(status.InitContainerStatuses, reduceStatus), ContainerStatuses: each(status.ContainerStatuses, reduceStatus),
+		InitContainerStatuses: fleet.Each(status.InitContainerStatuses, reduceStatus), ContainerStatuses: fleet.Each(status.ContainerStatuses, reduceStatus),
 	}
 }
 
@@ -179,15 +180,6 @@ func reduceStatus(s corev1.ContainerStatus) corev1.ContainerStatus {
 		Name: s.Name, State: s.State, LastTerminationState: s.LastTerminationState, Ready: s.Ready, RestartCount: s.RestartCount,
 		Image: s.Image, ImageID: s.ImageID, Started: s.Started,
 	}
-}
-
-// each returns the results of a function for all items; nil without items.
-func each[T, R any](all []T, f func(T) R) []R {
-	var results []R
-	for _, item := range all {
-		results = append(results, f(item))
-	}
-	return results
 }
 
 // reduceConfigMap leaves out files that are not text.

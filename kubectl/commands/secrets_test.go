@@ -27,6 +27,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // filled returns a value with a secret in each field, which names the field.
@@ -87,13 +88,13 @@ func filesOf(t *testing.T, write func(*dump)) map[string]string {
 	var archive bytes.Buffer
 	d := &dump{tar: tar.NewWriter(&archive), now: time.Now()}
 	write(d)
-	must(t, d.err)
-	must(t, d.tar.Close())
+	require.NoError(t, d.err)
+	require.NoError(t, d.tar.Close())
 	files := map[string]string{}
 	reader := tar.NewReader(&archive)
 	for header, err := reader.Next(); err == nil; header, err = reader.Next() {
 		text, err := io.ReadAll(reader)
-		must(t, err)
+		require.NoError(t, err)
 		files[strings.TrimPrefix(header.Name, "gpu-sysdump/")] = string(text)
 	}
 	return files
@@ -139,10 +140,10 @@ func TestFieldsInASysdump(t *testing.T) {
 	got := strings.Join(slices.Sorted(maps.Keys(found)), "\n") + "\n"
 	golden := filepath.Join("testdata", "sysdump-fields.txt")
 	if os.Getenv("UPDATE_GOLDEN") != "" {
-		must(t, os.WriteFile(golden, []byte(got), 0o600))
+		require.NoError(t, os.WriteFile(golden, []byte(got), 0o600))
 	}
 	want, err := os.ReadFile(golden) //nolint:gosec // a file of the tree
-	must(t, err)
+	require.NoError(t, err)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("the fields of a sysdump (-want +got), make generate accepts them:\n%s", diff)
 	}

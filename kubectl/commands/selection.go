@@ -24,10 +24,7 @@ func (o *options) rowFlags(flags *pflag.FlagSet) {
 // without both. The error wraps [gpu.ErrNotFound] if a name is not of a node with devices.
 func (o *options) selectedNodes(v *view, names []string) ([]fleet.Node, error) {
 	nodes := v.Nodes()
-	var all []string
-	for _, node := range nodes {
-		all = append(all, node.Name)
-	}
+	all := fleet.Each(nodes, func(n fleet.Node) string { return n.Name })
 	if err := checkNames("node", names, all, "it publishes no devices of "+o.driver); err != nil {
 		return nil, err
 	}

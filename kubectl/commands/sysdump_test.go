@@ -22,25 +22,26 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // unpack returns the files of an archive.
 func unpack(t *testing.T, name string) map[string]string {
 	t.Helper()
 	file, err := os.Open(name) //nolint:gosec // a file of the test
-	must(t, err)
+	require.NoError(t, err)
 	defer file.Close() //nolint:errcheck // only read
 	zipped, err := gzip.NewReader(file)
-	must(t, err)
+	require.NoError(t, err)
 	files := map[string]string{}
 	for archive := tar.NewReader(zipped); ; {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
 			return files
 		}
-		must(t, err)
+		require.NoError(t, err)
 		text, err := io.ReadAll(archive)
-		must(t, err)
+		require.NoError(t, err)
 		files[strings.TrimPrefix(header.Name, "gpu-sysdump/")] = string(text)
 	}
 }

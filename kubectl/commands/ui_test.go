@@ -16,6 +16,8 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // serveUI runs "kubectl gpu ui". It returns a function that returns the status and the text of
@@ -35,13 +37,13 @@ func serveUI(t *testing.T, client kubernetes.Interface) func(page string) (int, 
 	}()
 	t.Cleanup(func() {
 		stop()
-		must(t, <-ended)
+		require.NoError(t, <-ended)
 	})
 	lines := bufio.NewScanner(out)
 	for lines.Scan() && !strings.HasPrefix(lines.Text(), "http://") {
 	}
 	address, err := url.Parse(lines.Text())
-	must(t, err)
+	require.NoError(t, err)
 	browser := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, net.JoinHostPort("127.0.0.1", address.Port()))
 	}}}
@@ -49,13 +51,13 @@ func serveUI(t *testing.T, client kubernetes.Interface) func(page string) (int, 
 	return func(page string) (int, string) {
 		t.Helper()
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address.Host+page, nil)
-		must(t, err)
+		require.NoError(t, err)
 		request.AddCookie(&http.Cookie{Name: "kubectl-gpu", Value: address.Query().Get("token")})
 		answer, err := browser.Do(request)
-		must(t, err)
+		require.NoError(t, err)
 		defer answer.Body.Close() //nolint:errcheck // only read
 		text, err := io.ReadAll(answer.Body)
-		must(t, err)
+		require.NoError(t, err)
 		return answer.StatusCode, string(text)
 	}
 }

@@ -5,8 +5,6 @@ package commands
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
@@ -46,15 +44,11 @@ func (s uiSource) Inspect(ctx context.Context, cluster *rows.Cluster) (pages.Ins
 	if err != nil {
 		return pages.Inspection{}, err
 	}
-	found := pages.Inspection{Findings: doctor.Examine(c), Uses: rows.Uses{}}
+	found := pages.Inspection{Findings: doctor.Examine(c)}
 	// The findings say so if no agent can be queried.
 	answers, _ := queryAgents[agentv1.Report](ctx, s.client, c, nil, agentv1.PathClaims)
-	for _, node := range slices.Sorted(maps.Keys(answers)) {
-		if err := answers[node].err; err != nil {
-			found.Problems = append(found.Problems, fmt.Sprintf("The use on node %s is not known: %v.", node, err))
-			continue
-		}
-		found.Uses[node] = *answers[node].value
-	}
+	found.Uses = usesOf(answers, func(node string, err error) {
+		found.Problems = append(found.Problems, fmt.Sprintf("The use on node %s is not known: %v.", node, err))
+	})
 	return found, nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // The pages know the agents, or say that the user may not.
@@ -15,13 +16,13 @@ func TestTheSourceReadsTheAgents(t *testing.T) {
 	client := drivenWorld(t, shared(t), func(http.ResponseWriter, *http.Request) {})
 	s := uiSource{reader{client, "default", v1alpha1.DriverName}, &options{driver: v1alpha1.DriverName}}
 	c, err := s.Read(t.Context())
-	must(t, err)
+	require.NoError(t, err)
 	if len(c.Agents) == 0 || len(c.Sentences()) > 0 {
 		t.Errorf("agents %+v, %q", c.Agents, c.Sentences())
 	}
 	forbid(client.Clientset, "daemonsets", false)
 	c, err = s.Read(t.Context())
-	must(t, err)
+	require.NoError(t, err)
 	if all := strings.Join(c.Sentences(), " "); c.Agents != nil || !strings.Contains(all, "daemonsets") || !strings.Contains(all, "Whether the agents run is not known") {
 		t.Errorf("without the right: agents %+v, %q", c.Agents, all)
 	}
@@ -37,9 +38,9 @@ func TestTheSourceInspectsTheCluster(t *testing.T) {
 	})
 	s := uiSource{reader{client, "default", v1alpha1.DriverName}, &options{driver: v1alpha1.DriverName}}
 	c, err := s.Read(t.Context())
-	must(t, err)
+	require.NoError(t, err)
 	found, err := s.Inspect(t.Context(), c)
-	must(t, err)
+	require.NoError(t, err)
 	if len(found.Findings) < 10 || len(found.Uses["a"].Rows) != 4 || found.Problems != nil {
 		t.Errorf("got %d findings, %+v, %q", len(found.Findings), found.Uses, found.Problems)
 	}

@@ -31,15 +31,22 @@ func (o *options) readUses(ctx context.Context, v *view, nodes []string) (rows.U
 	if err != nil {
 		return nil, err
 	}
+	return usesOf(answers, func(node string, err error) {
+		fmt.Fprintf(o.ErrOut, "node %s: %v\n", node, err) //nolint:errcheck // there is no other place to say so
+	}), nil
+}
+
+// usesOf returns the reports of the agents that have answered. It calls failed for the others.
+func usesOf(answers map[string]answer[agentv1.Report], failed func(node string, err error)) rows.Uses {
 	all := rows.Uses{}
 	for _, node := range slices.Sorted(maps.Keys(answers)) {
-		if err := answers[node].err; err != nil {
-			fmt.Fprintf(o.ErrOut, "node %s: %v\n", node, err) //nolint:errcheck // there is no other place to say so
-			continue
+		if a := answers[node]; a.err != nil {
+			failed(node, a.err)
+		} else {
+			all[node] = *a.value
 		}
-		all[node] = *answers[node].value
 	}
-	return all, nil
+	return all
 }
 
 // askAgents finds the agents of the nodes and reads a path of each, as queryAgents does.

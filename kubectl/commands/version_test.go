@@ -15,8 +15,9 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/version"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestVersion(t *testing.T) {
@@ -26,19 +27,14 @@ func TestVersion(t *testing.T) {
 }
 
 func TestAnAPIServerThatCannotBeReached(t *testing.T) {
-	t.Setenv("KUBECONFIG", kubeconfig(t))
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	must(t, err)
+	require.NoError(t, err)
 	address := listener.Addr().String()
-	must(t, listener.Close())
+	require.NoError(t, listener.Close())
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://" + address})
-	must(t, err)
+	require.NoError(t, err)
 	for _, args := range [][]string{{}, {"who"}, {"free"}, {"explain", "pod"}, {"topo", "a"}} {
-		streams, _, _, stderr := genericiooptions.NewTestIOStreams()
-		cmd := newCommand(streams, func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return client, nil })
-		cmd.SetArgs(args)
-		status := execute(t.Context(), cmd, streams)
-		got := stderr.String()
+		_, got, status := runBy(t, kubeconfig(t), to(client), args...)
 		if status != 1 || !strings.HasPrefix(got, "Error: cannot reach the API server at "+address+": dial tcp") || !strings.HasSuffix(got, "connection refused; check --context and the network\n") {
 			t.Errorf("%v: %d, %s", args, status, got)
 		}
@@ -56,16 +52,12 @@ func TestOneSentenceWithoutAClusterOrCredentials(t *testing.T) {
 	}{
 		"Error: no cluster is configured: set KUBECONFIG, or name a file with --kubeconfig\n": {filepath.Join(t.TempDir(), "none"), connect},
 		"Error: the API server does not accept your credentials: log in again, and check --context and --user\n": {
-			kubeconfig(t), func(clientcmd.ClientConfig) (kubernetes.Interface, error) { return denied, nil },
+			kubeconfig(t), to(denied),
 		},
 	} {
-		t.Setenv("KUBECONFIG", tc.kubeconfig)
 		for _, args := range [][]string{{}, {"who"}, {"explain", "pod"}, {"doctor"}} {
-			streams, _, _, stderr := genericiooptions.NewTestIOStreams()
-			cmd := newCommand(streams, tc.connect)
-			cmd.SetArgs(args)
-			if status := execute(t.Context(), cmd, streams); status != 1 || stderr.String() != want {
-				t.Errorf("%v: %d, got %q, want %q", args, status, stderr, want)
+			if _, problems, status := runBy(t, tc.kubeconfig, tc.connect, args...); status != 1 || problems != want {
+				t.Errorf("%v: %d, got %q, want %q", args, status, problems, want)
 			}
 		}
 	}

@@ -141,7 +141,7 @@ func ClaimName(claim *resourceapi.ResourceClaim) string { return claim.Namespace
 // Holds reports whether a claim holds a device of the GPU, apart from admin access.
 func (n Name) Holds(claim *resourceapi.ResourceClaim) bool {
 	return slices.ContainsFunc(fleet.Results(claim, n.Driver), func(r resourceapi.DeviceRequestAllocationResult) bool {
-		return r.Pool == n.Node && gpuOf(r.Device) == n.GPU && !(fleet.Holder{Result: r}).Admin()
+		return r.Pool == n.Node && fleet.GPUOf(r.Device) == n.GPU && !(fleet.Holder{Result: r}).Admin()
 	})
 }
 
@@ -175,5 +175,5 @@ func Monitors(n Name, claims []*resourceapi.ResourceClaim, pods []*corev1.Pod) [
 
 func (n Name) isMonitor(r resourceapi.DeviceRequestAllocationResult) bool {
 	return r.Pool == n.Node && (fleet.Holder{Result: r}).Admin() &&
-		(gpuOf(r.Device) == n.GPU || fleet.NameOf(r.Device).Kind == kind.Monitor)
+		(fleet.GPUOf(r.Device) == n.GPU || fleet.NameOf(r.Device).Kind == kind.Monitor)
 }

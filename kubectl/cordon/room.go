@@ -37,15 +37,9 @@ func NewRoom(by Maker, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, all
 	taint := resourceapi.DeviceTaint{Key: v1alpha1.TaintRoom, Value: string(pod.UID), Effect: resourceapi.DeviceTaintEffectNoSchedule}
 	var all [][]resourceapi.DeviceToleration
 	for _, claim := range claims {
-		if claim.Status.Allocation != nil {
-			continue
-		}
-		for _, r := range claim.Spec.Devices.Requests {
-			if r.Exactly != nil {
+		if claim.Status.Allocation == nil {
+			for _, r := range fleet.Requests(claim.Spec.Devices) {
 				all = append(all, r.Exactly.Tolerations)
-			}
-			for _, s := range r.FirstAvailable {
-				all = append(all, s.Tolerations)
 			}
 		}
 	}
@@ -79,18 +73,13 @@ func NewRoom(by Maker, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, all
 // devicesOf returns the allocated devices, and all devices of their GPUs.
 func devicesOf(allocations []resourceapi.AllocationResult, nodes []fleet.Node) []fleet.DeviceID {
 	var ids []fleet.DeviceID
-	add := func(id fleet.DeviceID) {
-		if !slices.Contains(ids, id) {
-			ids = append(ids, id)
-		}
-	}
 	for _, allocation := range allocations {
 		for _, r := range allocation.Devices.Results {
-			add(fleet.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device})
-			of := Name{r.Driver, r.Pool, gpuOf(r.Device)}
+			fleet.AddOnce(&ids, fleet.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: r.Device})
+			of := Name{r.Driver, r.Pool, fleet.GPUOf(r.Device)}
 			if t, err := Find(nodes, of); err == nil && slices.ContainsFunc(t.GPU.Devices, func(d fleet.Device) bool { return d.ID.Driver == r.Driver }) {
 				for _, device := range t.Devices() {
-					add(fleet.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: device})
+					fleet.AddOnce(&ids, fleet.DeviceID{Driver: r.Driver, Pool: r.Pool, Device: device})
 				}
 			}
 		}

@@ -19,7 +19,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 const (
@@ -126,15 +125,7 @@ func isOwn(rule *resourceapi.DeviceTaintRule, of Name) bool {
 	selector := rule.Spec.DeviceSelector
 	is := func(have *string, want string) bool { return have != nil && *have == want }
 	return rule.Labels[managedBy] == manager && rule.Labels[v1alpha1.LabelCordon] == of.GPU && rule.Spec.Taint.Key == v1alpha1.TaintCordoned &&
-		selector != nil && is(selector.Driver, of.Driver) && is(selector.Pool, of.Node) && selector.Device != nil && gpuOf(*selector.Device) == of.GPU
-}
-
-// gpuOf returns the name of the GPU that a device belongs to.
-func gpuOf(device string) string {
-	if name := fleet.NameOf(device); name.OnGPU() {
-		return kind.Whole(name.Address).String()
-	}
-	return device
+		selector != nil && is(selector.Driver, of.Driver) && is(selector.Pool, of.Node) && selector.Device != nil && fleet.GPUOf(*selector.Device) == of.GPU
 }
 
 // Cordoned returns the value of [v1alpha1.AnnotationCordoned] of a node with or without a GPU.

@@ -48,10 +48,7 @@ func (t Target) String() string { return t.Name.String() }
 func Find(nodes []fleet.Node, name Name) (Target, error) {
 	i := slices.IndexFunc(nodes, func(n fleet.Node) bool { return n.Name == name.Node })
 	if i < 0 {
-		var known []string
-		for _, n := range nodes {
-			known = append(known, n.Name)
-		}
+		known := fleet.Each(nodes, func(n fleet.Node) string { return n.Name })
 		return Target{}, fmt.Errorf("node %s: %w: it publishes no GPU%s", name.Node, gpu.ErrNotFound, suggest("; nodes with GPUs: ", name.Node, known))
 	}
 	var known []string
@@ -62,10 +59,8 @@ func Find(nodes []fleet.Node, name Name) (Target, error) {
 		}
 		known = append(known, g.Name)
 	}
-	if part := fleet.NameOf(name.GPU); part.OnGPU() {
-		if whole := kind.Whole(part.Address).String(); whole != name.GPU && slices.Contains(known, whole) {
-			return Target{}, fmt.Errorf("%s: %w: it is a part of a GPU: name the GPU, %s/%s", name, gpu.ErrInvalid, name.Node, whole)
-		}
+	if whole := fleet.GPUOf(name.GPU); slices.Contains(known, whole) {
+		return Target{}, fmt.Errorf("%s: %w: it is a part of a GPU: name the GPU, %s/%s", name, gpu.ErrInvalid, name.Node, whole)
 	}
 	return Target{}, fmt.Errorf("%s: %w%s", name, gpu.ErrNotFound, suggest(": GPUs of node "+name.Node+": ", name.GPU, known))
 }

@@ -20,12 +20,11 @@ import (
 
 func checkAgents(c *Cluster) []Finding {
 	if len(c.Agents) == 0 {
-		found := "no pod of an agent for the driver " + c.Driver
 		if i := slices.IndexFunc(c.DaemonSets, isAgent); i >= 0 && c.DaemonSets[i].Status.DesiredNumberScheduled == 0 {
-			return ofCluster("no-node-selected", Problem, fmt.Sprintf("the DaemonSet %s selects no node", c.DaemonSets[i].Name), "no node publishes its GPUs",
+			return ofCluster("no-node-selected", fmt.Sprintf("the DaemonSet %s selects no node", c.DaemonSets[i].Name), "no node publishes its GPUs",
 				"label the nodes with GPUs, by GPU or node feature discovery, or with gpu.nvidia.com/offer=share; nodes.withAnyLabel in the chart lists the labels")
 		}
-		return ofCluster("agent-missing", Problem, found, "no node publishes its GPUs", "install the chart; for a driver with another name add --driver-name, and for one whose policies lack the annotation "+v1alpha1.AnnotationDriverNamespace+" --driver-namespace")
+		return ofCluster("agent-missing", "no pod of an agent for the driver "+c.Driver, "no node publishes its GPUs", "install the chart; for a driver with another name add --driver-name, and for one whose policies lack the annotation "+v1alpha1.AnnotationDriverNamespace+" --driver-namespace")
 	}
 	return orOK(c.notReady(c.Agents, "agent-not-ready", "pods with claims do not start or end on the node"), fleet.Number(len(c.Agents), "agent")+" ready")
 }
@@ -53,10 +52,8 @@ func (c *Cluster) notReady(pods []*corev1.Pod, code, meaning string) []Finding {
 	var findings []Finding
 	for _, node := range slices.Sorted(maps.Keys(byNode)) {
 		if pod := byNode[node]; !fleet.IsReady(pod) {
-			findings = append(findings, Finding{
-				Object: onNode(cmp.Or(node, "?")), Code: code, State: Problem, Found: fmt.Sprintf("pod %s is not ready%s: %s", pod.Name, c.since(NotReadySince(pod)), WhyNotReady(pod)), Meaning: meaning,
-				Remedy: fmt.Sprintf("run kubectl --namespace %s describe pod %s, and kubectl logs of it; /readyz of an agent lists the checks that fail", pod.Namespace, pod.Name),
-			})
+			findings = append(findings, newFinding(code, onNode(cmp.Or(node, "?")), fmt.Sprintf("pod %s is not ready%s: %s", pod.Name, c.since(NotReadySince(pod)), WhyNotReady(pod)), meaning,
+				fmt.Sprintf("run kubectl --namespace %s describe pod %s, and kubectl logs of it; /readyz of an agent lists the checks that fail", pod.Namespace, pod.Name)))
 		}
 	}
 	return findings
@@ -115,10 +112,8 @@ func checkSupervisors(c *Cluster) []Finding {
 			continue
 		}
 		if !slices.ContainsFunc(c.Supervisors, func(s *corev1.Pod) bool { return s.Spec.NodeName == agent.Spec.NodeName }) {
-			findings = append(findings, Finding{
-				Object: onNode(agent.Spec.NodeName), Code: "supervisor-missing", State: Problem, Found: "the agent expects an MPS supervisor, and the node has none", Meaning: meaning,
-				Remedy: "check the DaemonSet of the supervisor: kubectl --namespace " + agent.Namespace + " get daemonsets; or set mps.enabled=false",
-			})
+			findings = append(findings, newFinding("supervisor-missing", onNode(agent.Spec.NodeName), "the agent expects an MPS supervisor, and the node has none", meaning,
+				"check the DaemonSet of the supervisor: kubectl --namespace "+agent.Namespace+" get daemonsets; or set mps.enabled=false"))
 		}
 	}
 	if without > 0 && without == len(c.Agents) {
@@ -147,23 +142,19 @@ func checkSlices(c *Cluster) []Finding {
 	for _, node := range published {
 		switch {
 		case c.Unread[Nodes] == "" && !c.hasNode(node):
-			findings = append(findings, Finding{
-				Object: onNode(node), Code: "slices-of-missing-node", State: Problem, Found: "it publishes devices and does not exist", Meaning: "pods are not scheduled to these devices, which the tables of GPUs still show",
-				Remedy: "delete its ResourceSlices: kubectl delete resourceslices --field-selector spec.nodeName=" + node,
-			})
+			findings = append(findings, newFinding("slices-of-missing-node", onNode(node), "it publishes devices and does not exist",
+				"pods are not scheduled to these devices, which the tables of GPUs still show",
+				"delete its ResourceSlices: kubectl delete resourceslices --field-selector spec.nodeName="+node))
 		case !c.hasAgent(node) && c.nvidiaDriver(node) == nil:
-			findings = append(findings, Finding{
-				Object: onNode(node), Code: "node-without-agent", State: Problem, Found: "it publishes devices and has no agent", Meaning: "pods that are scheduled there stay in ContainerCreating, and ending ones in Terminating",
-				Remedy: "check that the node has one of the labels in nodes.withAnyLabel and none in nodes.withoutLabels; if the driver was removed, delete the node's ResourceSlices",
-			})
+			findings = append(findings, newFinding("node-without-agent", onNode(node), "it publishes devices and has no agent",
+				"pods that are scheduled there stay in ContainerCreating, and ending ones in Terminating",
+				"check that the node has one of the labels in nodes.withAnyLabel and none in nodes.withoutLabels; if the driver was removed, delete the node's ResourceSlices"))
 		}
 	}
 	for _, agent := range c.Agents {
 		if node := agent.Spec.NodeName; fleet.IsReady(agent) && !slices.Contains(published, node) {
-			findings = append(findings, Finding{
-				Object: onNode(node), Code: "node-without-devices", State: Problem, Found: "its agent is ready, and it publishes no devices", Meaning: "no claim gets a GPU of the node",
-				Remedy: fmt.Sprintf("load the NVIDIA driver on the node; if it is loaded, driver.root of the chart is wrong: kubectl --namespace %s logs %s names the folders that were searched", agent.Namespace, agent.Name),
-			})
+			findings = append(findings, newFinding("node-without-devices", onNode(node), "its agent is ready, and it publishes no devices", "no claim gets a GPU of the node",
+				fmt.Sprintf("load the NVIDIA driver on the node; if it is loaded, driver.root of the chart is wrong: kubectl --namespace %s logs %s names the folders that were searched", agent.Namespace, agent.Name)))
 		}
 	}
 	return orOK(findings, fleet.Number(len(published), "node")+" with an agent and devices")
@@ -190,10 +181,9 @@ func checkPools(c *Cluster) []Finding {
 	nodes := c.fleetNodes()
 	for _, node := range nodes {
 		if node.Incomplete {
-			findings = append(findings, Finding{
-				Object: onNode(node.Name), Code: "pool-incomplete", State: Problem, Found: "some slices of its pool are missing", Meaning: "the scheduler allocates none of its devices until the pool is complete, which takes seconds",
-				Remedy: "if it lasts, restart the node's agent, which publishes the pool again",
-			})
+			findings = append(findings, newFinding("pool-incomplete", onNode(node.Name), "some slices of its pool are missing",
+				"the scheduler allocates none of its devices until the pool is complete, which takes seconds",
+				"if it lasts, restart the node's agent, which publishes the pool again"))
 		}
 	}
 	return orOK(findings, fleet.Number(len(nodes), "pool")+" complete")

@@ -44,10 +44,9 @@ func checkClaims(c *Cluster) []Finding {
 		case deleted != nil && c.Now.Sub(deleted.Time) > patience:
 			findings = append(findings, c.notDeleted(claim))
 		case deleted == nil && len(claim.Status.ReservedFor) == 0 && c.Now.Sub(allocated(claim)) > patience:
-			findings = append(findings, Finding{
-				Object: nameOf(claim), Code: "claim-unused", State: Warning, Found: fmt.Sprintf("no pod uses it, and it got its devices %s ago", age(c.Now.Sub(allocated(claim)))), Meaning: "other claims do not get its devices",
-				Remedy: "if this lasts, check that the kube-controller-manager runs, which takes devices back; or delete the claim: kubectl --namespace " + claim.Namespace + " delete resourceclaim " + claim.Name,
-			})
+			findings = append(findings, newFinding("claim-unused", nameOf(claim),
+				fmt.Sprintf("no pod uses it, and it got its devices %s ago", age(c.Now.Sub(allocated(claim)))), "other claims do not get its devices",
+				"if this lasts, check that the kube-controller-manager runs, which takes devices back; or delete the claim: kubectl --namespace "+claim.Namespace+" delete resourceclaim "+claim.Name))
 		}
 	}
 	return orOK(append(findings, c.outOfReach(claims)...), fleet.Number(len(claims), "claim")+" with devices, none stuck")
@@ -64,25 +63,19 @@ func allocated(claim *resourceapi.ResourceClaim) time.Time {
 // notDeleted returns the finding about a claim that was deleted and is still there. A claim waits
 // for its pods, and then for its finalizers.
 func (c *Cluster) notDeleted(claim *resourceapi.ResourceClaim) Finding {
-	f := Finding{
-		Object: nameOf(claim), Code: "claim-not-deleted", State: Problem,
-		Found:   fmt.Sprintf("it is deleted since %s and has the finalizers %s", claim.DeletionTimestamp.UTC().Format(time.RFC3339), strings.Join(claim.Finalizers, ", ")),
-		Meaning: "its devices stay allocated",
-		Remedy:  "check that the kube-controller-manager runs, which removes the allocation, and the programs that other finalizers name. Remove no finalizer: the devices may be in use",
-	}
+	found := fmt.Sprintf("it is deleted since %s and has the finalizers %s", claim.DeletionTimestamp.UTC().Format(time.RFC3339), strings.Join(claim.Finalizers, ", "))
 	var users []string
 	for _, pod := range fleet.Consumers(claim, c.Pods) {
-		if pod.DeletionTimestamp == nil && !hasEnded(pod) {
+		if !fleet.Ends(pod) {
 			users = append(users, pod.Name)
 		}
 	}
 	if c.Unread[Pods] == "" && len(users) > 0 {
-		f.Code, f.State = "claim-deleted-in-use", Warning
-		f.Found += ", and is used by pod " + list(users)
-		f.Meaning = "it goes when its pods have ended, and no other pod can use it"
-		f.Remedy = "end the pods; if the deletion was a mistake, they can run on until then"
+		return newFinding("claim-deleted-in-use", nameOf(claim), found+", and is used by pod "+list(users),
+			"it goes when its pods have ended, and no other pod can use it", "end the pods; if the deletion was a mistake, they can run on until then")
 	}
-	return f
+	return newFinding("claim-not-deleted", nameOf(claim), found, "its devices stay allocated",
+		"check that the kube-controller-manager runs, which removes the allocation, and the programs that other finalizers name. Remove no finalizer: the devices may be in use")
 }
 
 // outOfReach returns findings about claims whose devices no agent can release.
@@ -104,15 +97,15 @@ func (c *Cluster) outOfReach(claims []*resourceapi.ResourceClaim) []Finding {
 		names := byNode[node]
 		switch exists := c.hasNode(node); {
 		case !exists:
-			findings = append(findings, Finding{
-				Object: onNode(node), Code: "claim-of-missing-node", State: Problem, Found: fmt.Sprintf("it does not exist, and %s of it: %s", fleet.NumberVerb(len(names), "claim", "has devices", "have devices"), list(names)), Meaning: "their pods do not run, and pods that use one of the claims stay Pending",
-				Remedy: "delete the pods that use the claims; the kube-controller-manager then takes the devices back. A claim that pods do not own is deleted with kubectl delete resourceclaim",
-			})
+			findings = append(findings, newFinding("claim-of-missing-node", onNode(node),
+				fmt.Sprintf("it does not exist, and %s of it: %s", fleet.NumberVerb(len(names), "claim", "has devices", "have devices"), list(names)),
+				"their pods do not run, and pods that use one of the claims stay Pending",
+				"delete the pods that use the claims; the kube-controller-manager then takes the devices back. A claim that pods do not own is deleted with kubectl delete resourceclaim"))
 		case c.Unread[DriverPods] == "" && !c.hasAgent(node) && c.nvidiaDriver(node) == nil:
-			findings = append(findings, Finding{
-				Object: onNode(node), Code: "claims-without-agent", State: Problem, Found: fmt.Sprintf("it has no agent, and %s of it: %s", fleet.NumberVerb(len(names), "claim", "has devices", "have devices"), list(names)), Meaning: "pods that end stay in Terminating, because nothing releases their devices",
-				Remedy: "let an agent run on the node until the claims have ended: the node needs one of the labels in nodes.withAnyLabel of the chart and none in nodes.withoutLabels",
-			})
+			findings = append(findings, newFinding("claims-without-agent", onNode(node),
+				fmt.Sprintf("it has no agent, and %s of it: %s", fleet.NumberVerb(len(names), "claim", "has devices", "have devices"), list(names)),
+				"pods that end stay in Terminating, because nothing releases their devices",
+				"let an agent run on the node until the claims have ended: the node needs one of the labels in nodes.withAnyLabel of the chart and none in nodes.withoutLabels"))
 		}
 	}
 	return findings
@@ -122,9 +115,7 @@ func (c *Cluster) hasNode(name string) bool {
 	return slices.ContainsFunc(c.Nodes, func(n *corev1.Node) bool { return n.Name == name })
 }
 
-func (c *Cluster) hasAgent(node string) bool {
-	return c.agentOn(node) != nil
-}
+func (c *Cluster) hasAgent(node string) bool { return c.agentOn(node) != nil }
 
 // agentOn returns the agent's pod on a node, or nil.
 func (c *Cluster) agentOn(node string) *corev1.Pod {
@@ -153,18 +144,17 @@ func checkPrepared(c *Cluster) []Finding {
 				prepared++
 				continue
 			}
-			f := Finding{
-				Object: nameOf(claim), Code: "claim-not-prepared", State: Problem, Found: fmt.Sprintf("%s is not prepared: %s: %s", device.Device, ready.Reason, ready.Message),
-				Meaning: "no container of its pods starts", Remedy: "the kubelet tries again, and the agent for a pod that runs; whether waiting helps depends on the reason",
+			if ready.Reason == v1alpha1.ReasonUnprepareRetried {
+				findings = append(findings, newFinding("claim-not-released", nameOf(claim), fmt.Sprintf("%s is not released: %s", device.Device, ready.Message),
+					"its pod stays in Terminating, and no other claim gets the device", "end the process that has it open, if it is not needed"))
+				continue
 			}
-			switch {
-			case ready.Reason == v1alpha1.ReasonUnprepareRetried:
-				f.Code, f.Found = "claim-not-released", fmt.Sprintf("%s is not released: %s", device.Device, ready.Message)
-				f.Meaning, f.Remedy = "its pod stays in Terminating, and no other claim gets the device", "end the process that has it open, if it is not needed"
-			case slices.Contains(usersReasons, ready.Reason):
-				f.Code, f.State = "claim-invalid", Warning
+			code := "claim-not-prepared"
+			if slices.Contains(usersReasons, ready.Reason) {
+				code = "claim-invalid"
 			}
-			findings = append(findings, f)
+			findings = append(findings, newFinding(code, nameOf(claim), fmt.Sprintf("%s is not prepared: %s: %s", device.Device, ready.Reason, ready.Message),
+				"no container of its pods starts", "the kubelet tries again, and the agent for a pod that runs; whether waiting helps depends on the reason"))
 		}
 	}
 	return orOK(findings, fleet.Number(prepared, "device")+" prepared, none refused")
@@ -188,12 +178,9 @@ func checkConsumers(c *Cluster) []Finding {
 // notTerminated returns the finding about a pod of a claim that does not end. If only finalizers
 // keep a pod, the programs that its users have chosen must remove them.
 func notTerminated(claim *resourceapi.ResourceClaim, pod *corev1.Pod) Finding {
-	f := Finding{
-		Object: nameOf(claim), Code: "pod-not-terminated", State: Problem, Found: fmt.Sprintf("its pod %s is Terminating since %s", pod.Name, pod.DeletionTimestamp.UTC().Format(time.RFC3339)),
-		Meaning: "its devices stay allocated",
-		Remedy:  "run kubectl gpu explain " + pod.Name + " --namespace " + pod.Namespace + "; do not force the deletion while a process uses the GPU",
-	}
-	if hasEnded(pod) && len(pod.Finalizers) > 0 {
+	f := newFinding("pod-not-terminated", nameOf(claim), fmt.Sprintf("its pod %s is Terminating since %s", pod.Name, pod.DeletionTimestamp.UTC().Format(time.RFC3339)),
+		"its devices stay allocated", "run kubectl gpu explain "+pod.Name+" --namespace "+pod.Namespace+"; do not force the deletion while a process uses the GPU")
+	if fleet.HasEnded(pod) && len(pod.Finalizers) > 0 {
 		f.State = Warning
 		f.Found += ", has ended, and has the finalizers " + list(pod.Finalizers)
 		f.Remedy = "let the programs that the finalizers name end their work, or remove the finalizers if these programs are gone"
@@ -215,20 +202,14 @@ func checkLimits(c *Cluster) []Finding {
 			if condition == nil {
 				continue
 			}
-			f := Finding{Object: nameOf(claim), Found: device.Device + ": " + condition.Message}
-			switch facts := c.Facts[device.Pool].Facts; {
+			switch found, facts := device.Device+": "+condition.Message, c.Facts[device.Pool].Facts; {
 			case condition.Status == metav1.ConditionTrue:
-				f.Code, f.State = "memory-unlimited", Warning
-				f.Meaning = "the container can use the memory of other claims, whose programs then run out of memory"
-				f.Remedy = "use a RuntimeClass whose runtime runs CDI hooks, and create the pod again"
+				findings = append(findings, newFinding("memory-unlimited", nameOf(claim), found, "the container can use the memory of other claims, whose programs then run out of memory",
+					"use a RuntimeClass whose runtime runs CDI hooks, and create the pod again"))
 			case condition.Status == metav1.ConditionUnknown && (facts == nil || !facts.Simulated):
-				f.Code, f.State = "memory-limit-not-checked", Unknown
-				f.Meaning = "a container may use the memory of other claims"
-				f.Remedy = "read the log of the agent of node " + device.Pool + ", which has the reason"
-			default:
-				continue
+				findings = append(findings, newFinding("memory-limit-not-checked", nameOf(claim), found, "a container may use the memory of other claims",
+					"read the log of the agent of node "+device.Pool+", which has the reason"))
 			}
-			findings = append(findings, f)
 		}
 	}
 	return orOK(findings, "no agent reports a container without its memory limit, or a share without its MPS daemon")

@@ -27,18 +27,8 @@ func IsOwnClass(name string) bool {
 // ClassesOf returns the classes that the requests of a claim name, each once.
 func ClassesOf(claim resourceapi.DeviceClaim) []string {
 	var names []string
-	add := func(name string) {
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	for _, r := range claim.Requests {
-		if r.Exactly != nil {
-			add(r.Exactly.DeviceClassName)
-		}
-		for _, alternative := range r.FirstAvailable {
-			add(alternative.DeviceClassName)
-		}
+	for _, r := range fleet.Requests(claim) {
+		fleet.AddOnce(&names, r.Exactly.DeviceClassName)
 	}
 	return names
 }
@@ -52,10 +42,8 @@ func checkMissingClasses(c *Cluster) []Finding {
 			if !IsOwnClass(name) || c.fleet().HasClass(name) {
 				continue
 			}
-			findings = append(findings, Finding{
-				Object: object, Code: "class-of-chart-missing", State: Problem, Found: fmt.Sprintf("it names the DeviceClass %s of the chart, which does not exist", name),
-				Meaning: "its pods stay Pending", Remedy: "switch the class on in the chart, below deviceClasses, or have its users name another",
-			})
+			findings = append(findings, newFinding("class-of-chart-missing", object, fmt.Sprintf("it names the DeviceClass %s of the chart, which does not exist", name),
+				"its pods stay Pending", "switch the class on in the chart, below deviceClasses, or have its users name another"))
 		}
 	}
 	for _, template := range c.Templates {

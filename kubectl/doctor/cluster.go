@@ -27,13 +27,13 @@ func checkServer(c *Cluster) []Finding {
 	found := "Kubernetes " + c.ServerVersion
 	switch {
 	case err != nil:
-		return ofCluster("server-version-unknown", Unknown, fmt.Sprintf("the API server reports the version %q", c.ServerVersion), "the driver's features depend on the version", "compare the version with what the driver needs")
+		return ofCluster("server-version-unknown", fmt.Sprintf("the API server reports the version %q", c.ServerVersion), "the driver's features depend on the version", "compare the version with what the driver needs")
 	case v.LessThan(oldestServer()):
-		return ofCluster("server-too-old", Problem, found, "the driver needs resource.k8s.io/v1, which Kubernetes has from 1.34 on", upgrade)
+		return ofCluster("server-too-old", found, "the driver needs resource.k8s.io/v1, which Kubernetes has from 1.34 on", upgrade)
 	case v.LessThan(sharingServer()):
-		return ofCluster("server-without-shares", Warning, found, "before 1.36 every GPU is published whole, and no claim can get a share", upgrade)
+		return ofCluster("server-without-shares", found, "before 1.36 every GPU is published whole, and no claim can get a share", upgrade)
 	case v.LessThan(countingServer()):
-		return ofCluster("server-without-counters", Warning, found, "before 1.36.2 the scheduler could promise a GPU whole, cut and time-sliced at once, so nodes offer no MIG devices and no time slices", upgrade)
+		return ofCluster("server-without-counters", found, "before 1.36.2 the scheduler could promise a GPU whole, cut and time-sliced at once, so nodes offer no MIG devices and no time slices", upgrade)
 	default:
 		return ok(found)
 	}
@@ -48,7 +48,7 @@ func checkResources(c *Cluster) []Finding {
 		}
 	}
 	if len(missing) > 0 {
-		return ofCluster("resources-missing", Problem, "resource.k8s.io/v1 lacks "+list(missing), "claims for devices cannot be created or scheduled",
+		return ofCluster("resources-missing", "resource.k8s.io/v1 lacks "+list(missing), "claims for devices cannot be created or scheduled",
 			"enable resource.k8s.io/v1 in the API server (--runtime-config) and the feature gate DynamicResourceAllocation in all components")
 	}
 	for _, version := range slices.Sorted(maps.Keys(c.Resources)) {
@@ -56,7 +56,7 @@ func checkResources(c *Cluster) []Finding {
 			return ok("resource.k8s.io/v1 is served, and devicetaintrules in " + version)
 		}
 	}
-	return ofCluster("taint-rules-not-served", Warning, "the API server does not serve devicetaintrules", "administrators cannot take a GPU out of service by a DeviceTaintRule; the driver's own taints do not need it",
+	return ofCluster("taint-rules-not-served", "the API server does not serve devicetaintrules", "administrators cannot take a GPU out of service by a DeviceTaintRule; the driver's own taints do not need it",
 		"upgrade to Kubernetes 1.37, or enable the feature gate DRADeviceTaintRules and the beta of resource.k8s.io")
 }
 
@@ -75,7 +75,7 @@ func checkShares(c *Cluster) []Finding {
 	if devices == 0 {
 		return ok("no node publishes devices, see slices")
 	}
-	return ofCluster("shares-not-published", Warning, fmt.Sprintf("none of %s can be shared", fleet.Number(devices, "published device")),
+	return ofCluster("shares-not-published", fmt.Sprintf("none of %s can be shared", fleet.Number(devices, "published device")),
 		"claims for less than a GPU fit nowhere: either no node offers shares, or the feature gate DRAConsumableCapacity is off",
 		"to have shares, add share to the offer of the nodes, and enable DRAConsumableCapacity in API server, scheduler and kubelets")
 }
@@ -94,12 +94,9 @@ func (c *Cluster) ownClasses() []*resourceapi.DeviceClass {
 }
 
 func checkClasses(c *Cluster) []Finding {
-	var names []string
-	for _, class := range c.ownClasses() {
-		names = append(names, class.Name)
-	}
+	names := fleet.Each(c.ownClasses(), (*resourceapi.DeviceClass).GetName)
 	if len(names) == 0 {
-		return ofCluster("class-missing", Problem, fmt.Sprintf("no DeviceClass selects devices of the driver %s", c.Driver), "a claim names a class, so no claim can request a GPU",
+		return ofCluster("class-missing", fmt.Sprintf("no DeviceClass selects devices of the driver %s", c.Driver), "a claim names a class, so no claim can request a GPU",
 			"install the chart with deviceClasses.gpu.enabled=true, or create a class with the selector device.driver == '"+c.Driver+"'")
 	}
 	return ok(fmt.Sprintf("%s: %s", fleet.Number(len(names), "class"), list(names)))
@@ -120,11 +117,8 @@ func checkExtendedResources(c *Cluster) []Finding {
 		}
 		object := "class " + class.Name
 		if classes := serving[*name]; len(classes) > 1 && classes[0] == class.Name {
-			findings = append(findings, Finding{
-				Object: object, Code: "extended-resource-twice", State: Problem, Found: fmt.Sprintf("the classes %s all serve %s", list(classes), *name),
-				Meaning: "the scheduler uses one of them for pods that request " + *name + ", and ignores the others",
-				Remedy:  "set extendedResourceName in one of them only",
-			})
+			findings = append(findings, newFinding("extended-resource-twice", object, fmt.Sprintf("the classes %s all serve %s", list(classes), *name),
+				"the scheduler uses one of them for pods that request "+*name+", and ignores the others", "set extendedResourceName in one of them only"))
 		}
 		var nodes []string
 		for _, node := range c.Nodes {
@@ -133,11 +127,9 @@ func checkExtendedResources(c *Cluster) []Finding {
 			}
 		}
 		if len(nodes) > 0 {
-			findings = append(findings, Finding{
-				Object: object, Code: "extended-resource-of-device-plugin", State: Warning, Found: fmt.Sprintf("a device plugin serves %s on %s too", *name, list(nodes)),
-				Meaning: "pods that request " + *name + " get a GPU from the device plugin on these nodes, and from claims elsewhere",
-				Remedy:  "remove the device plugin from these nodes, or empty the class's extended resource in the chart until it is gone",
-			})
+			findings = append(findings, newFinding("extended-resource-of-device-plugin", object, fmt.Sprintf("a device plugin serves %s on %s too", *name, list(nodes)),
+				"pods that request "+*name+" get a GPU from the device plugin on these nodes, and from claims elsewhere",
+				"remove the device plugin from these nodes, or empty the class's extended resource in the chart until it is gone"))
 		}
 	}
 	return orOK(findings, "each extended resource of the driver's classes has one class and no device plugin")
@@ -158,26 +150,19 @@ func checkPolicies(c *Cluster) []Finding {
 	var findings []Finding
 	for _, needed := range neededPolicies {
 		if !slices.ContainsFunc(c.Policies, func(p *admissionv1.ValidatingAdmissionPolicy) bool { return strings.HasSuffix(p.Name, needed.suffix) }) {
-			findings = append(findings, Finding{
-				Object: wholeCluster, Code: "policy-missing", State: Problem, Found: "no ValidatingAdmissionPolicy of the driver ends with " + needed.suffix,
-				Meaning: needed.without,
-				Remedy:  "apply the chart again: it always has this policy",
-			})
+			findings = append(findings, newFinding("policy-missing", wholeCluster, "no ValidatingAdmissionPolicy of the driver ends with "+needed.suffix, needed.without,
+				"apply the chart again: it always has this policy"))
 		}
 	}
 	for _, policy := range c.Policies {
 		bound := slices.IndexFunc(c.Bindings, func(b *admissionv1.ValidatingAdmissionPolicyBinding) bool { return b.Spec.PolicyName == policy.Name })
 		switch object := "policy " + policy.Name; {
 		case bound < 0:
-			findings = append(findings, Finding{
-				Object: object, Code: "policy-not-bound", State: Problem, Found: "it has no ValidatingAdmissionPolicyBinding",
-				Meaning: "the policy has no effect", Remedy: "apply the chart again: it has a binding for each policy",
-			})
+			findings = append(findings, newFinding("policy-not-bound", object, "it has no ValidatingAdmissionPolicyBinding", "the policy has no effect",
+				"apply the chart again: it has a binding for each policy"))
 		case !slices.Contains(c.Bindings[bound].Spec.ValidationActions, admissionv1.Deny):
-			findings = append(findings, Finding{
-				Object: object, Code: "policy-not-enforced", State: Warning, Found: fmt.Sprintf("its binding has the actions %v", c.Bindings[bound].Spec.ValidationActions),
-				Meaning: "requests against the policy are reported and admitted", Remedy: "set policies.actions to [Deny] once no request is reported any more",
-			})
+			findings = append(findings, newFinding("policy-not-enforced", object, fmt.Sprintf("its binding has the actions %v", c.Bindings[bound].Spec.ValidationActions),
+				"requests against the policy are reported and admitted", "set policies.actions to [Deny] once no request is reported any more"))
 		}
 	}
 	return orOK(findings, fleet.Number(len(c.Policies), "policy")+" with bindings")
@@ -219,12 +204,10 @@ func checkNodes(c *Cluster) []Finding {
 			if condition.Type != corev1.NodeReady || condition.Status == corev1.ConditionTrue {
 				continue
 			}
-			findings = append(findings, Finding{
-				Object: onNode(node.Name), Code: "node-not-ready", State: Problem,
-				Found:   strings.TrimSuffix(fmt.Sprintf("it is not ready%s: %s: %s", c.since(condition.LastTransitionTime.Time), condition.Reason, condition.Message), ": "),
-				Meaning: "its GPUs and claims are shown as it last reported them, and none of its claims is prepared or released",
-				Remedy:  "run kubectl describe node " + node.Name + ", and read the log of the kubelet there (journalctl --unit kubelet)",
-			})
+			findings = append(findings, newFinding("node-not-ready", onNode(node.Name),
+				strings.TrimSuffix(fmt.Sprintf("it is not ready%s: %s: %s", c.since(condition.LastTransitionTime.Time), condition.Reason, condition.Message), ": "),
+				"its GPUs and claims are shown as it last reported them, and none of its claims is prepared or released",
+				"run kubectl describe node "+node.Name+", and read the log of the kubelet there (journalctl --unit kubelet)"))
 		}
 	}
 	return orOK(findings, "no node with GPUs reports that it is not ready")

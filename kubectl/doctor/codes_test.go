@@ -16,6 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // codeOf returns the code that explains a finding; the zero value if none does.
@@ -31,9 +32,7 @@ func codeOf(f doctor.Finding) doctor.Code {
 func TestCodes(t *testing.T) {
 	var sources strings.Builder
 	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, file := range files {
 		if text, err := os.ReadFile(file); err != nil {
 			t.Fatal(err)
@@ -65,9 +64,7 @@ func TestFindingsOfACodeAreMuted(t *testing.T) {
 	c.Facts["a"].Facts.SwapBytes, c.Facts["b"].Facts.SwapBytes = fact(uint64(1<<30)), fact(uint64(1<<30))
 	c.Facts["a"].Facts.GPUs[0].LinkWidth = fact(8)
 	findings := doctor.Examine(c)
-	if err := doctor.Mute(findings, []string{"swap-on", "xid-79"}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, doctor.Mute(findings, []string{"swap-on", "xid-79"}))
 	for _, f := range findings {
 		if want := f.Check == "swap" && f.State == doctor.Warning; f.Muted != want {
 			t.Errorf("muted: %t, want %t: %+v", f.Muted, want, f)

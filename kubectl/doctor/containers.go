@@ -36,7 +36,7 @@ func checkContainers(c *Cluster) []Finding {
 	}
 	pods := 0
 	for _, pod := range c.Pods {
-		if pod.DeletionTimestamp != nil || hasEnded(pod) {
+		if fleet.Ends(pod) {
 			continue
 		}
 		own := map[string]*resourceapi.ResourceClaim{}
@@ -56,10 +56,6 @@ func checkContainers(c *Cluster) []Finding {
 		}
 	}
 	return orOK(findings, "the containers of "+fleet.Number(pods, "pod")+" get the devices and amounts that the claims request")
-}
-
-func hasEnded(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // isOurs reports whether a claim has devices of the driver, or requests one of its classes.
@@ -90,11 +86,9 @@ func notNamed(pod *corev1.Pod, own map[string]*resourceapi.ResourceClaim) []Find
 	var findings []Finding
 	for _, entry := range slices.Sorted(maps.Keys(own)) {
 		if !named[entry] {
-			findings = append(findings, Finding{
-				Object: "pod " + pod.Namespace + "/" + pod.Name, Code: "claim-not-named", State: Warning, Found: fmt.Sprintf("no container names its claim %s", entry),
-				Meaning: "no container gets the devices, which other pods cannot use meanwhile",
-				Remedy:  fmt.Sprintf("add resources: {claims: [{name: %s}]} to the container that uses the GPU, and create the pod again", entry),
-			})
+			findings = append(findings, newFinding("claim-not-named", "pod "+pod.Namespace+"/"+pod.Name, fmt.Sprintf("no container names its claim %s", entry),
+				"no container gets the devices, which other pods cannot use meanwhile",
+				fmt.Sprintf("add resources: {claims: [{name: %s}]} to the container that uses the GPU, and create the pod again", entry)))
 		}
 	}
 	return findings
@@ -120,12 +114,9 @@ func (c *Cluster) twoShares(pod *corev1.Pod, own map[string]*resourceapi.Resourc
 			}
 		}
 		if len(shares) > 1 {
-			findings = append(findings, Finding{
-				Object: "pod " + pod.Namespace + "/" + pod.Name, Code: "two-shares-in-container", State: Warning,
-				Found:   fmt.Sprintf("its container %s names %d shares: %s", name, len(shares), list(slices.Sorted(maps.Keys(shares)))),
-				Meaning: "the container uses one MPS daemon, and gets the limits of one share",
-				Remedy:  "name one share in each container, or request whole GPUs or MIG devices",
-			})
+			findings = append(findings, newFinding("two-shares-in-container", "pod "+pod.Namespace+"/"+pod.Name,
+				fmt.Sprintf("its container %s names %d shares: %s", name, len(shares), list(slices.Sorted(maps.Keys(shares)))),
+				"the container uses one MPS daemon, and gets the limits of one share", "name one share in each container, or request whole GPUs or MIG devices"))
 		}
 	}
 	return findings
@@ -136,12 +127,10 @@ func (c *Cluster) rounded(claim *resourceapi.ResourceClaim) []Finding {
 	var findings []Finding
 	for _, result := range fleet.Results(claim, c.Driver) {
 		for _, r := range roundedUp(claim, result) {
-			findings = append(findings, Finding{
-				Object: nameOf(claim), Code: "share-rounded-up", State: Warning,
-				Found:   fmt.Sprintf("request %s has %s of %s, and holds %s", result.Request, r.requested.String(), r.capacity, r.held.String()),
-				Meaning: "the scheduler rounds up to the least share and the step of the device; quotas and other claims count what it holds",
-				Remedy:  fmt.Sprintf("request %s of %s, or a larger part of the GPU", r.held.String(), r.capacity),
-			})
+			findings = append(findings, newFinding("share-rounded-up", nameOf(claim),
+				fmt.Sprintf("request %s has %s of %s, and holds %s", result.Request, r.requested.String(), r.capacity, r.held.String()),
+				"the scheduler rounds up to the least share and the step of the device; quotas and other claims count what it holds",
+				fmt.Sprintf("request %s of %s, or a larger part of the GPU", r.held.String(), r.capacity)))
 		}
 	}
 	return findings
@@ -173,18 +162,9 @@ func roundedUp(claim *resourceapi.ResourceClaim, result resourceapi.DeviceReques
 
 // requestedAmounts returns the amounts of a request, which for an alternative is "request/alternative".
 func requestedAmounts(claim *resourceapi.ResourceClaim, request string) map[resourceapi.QualifiedName]resource.Quantity {
-	name, alternative, _ := strings.Cut(request, "/")
-	for _, r := range claim.Spec.Devices.Requests {
-		if r.Name != name {
-			continue
-		}
-		if r.Exactly != nil && r.Exactly.Capacity != nil {
+	for _, r := range fleet.Requests(claim.Spec.Devices) {
+		if r.Name == request && r.Exactly.Capacity != nil {
 			return r.Exactly.Capacity.Requests
-		}
-		for _, s := range r.FirstAvailable {
-			if s.Name == alternative && s.Capacity != nil {
-				return s.Capacity.Requests
-			}
 		}
 	}
 	return nil

@@ -21,13 +21,13 @@ func checkCPUManager(c *Cluster) []Finding {
 			claimed[*slice.Spec.NodeName] = true
 		}
 	}
-	return c.onAllNodes(func(name string, n agentv1.Node) verdict { return judgeCPUManager(n, claimed[name]) })
+	return c.onAllNodes(func(name string, n agentv1.Node) Finding { return judgeCPUManager(n, claimed[name]) })
 }
 
 // judgeCPUManager judges the kubelet's policy. claimed is set if the CPUs of the node are
 // devices of claims.
-func judgeCPUManager(n agentv1.Node, claimed bool) verdict {
-	return known(n.CPUManager, func(policy string) verdict {
+func judgeCPUManager(n agentv1.Node, claimed bool) Finding {
+	return known(n.CPUManager, func(policy string) Finding {
 		nodes := n.NUMANodes.Value
 		switch {
 		case policy == "":
@@ -35,15 +35,13 @@ func judgeCPUManager(n agentv1.Node, claimed bool) verdict {
 		case policy == "none" && claimed:
 			return fine("CPU manager policy none, and claims get CPUs of %s", cpuDriver)
 		case claimed:
-			return verdict{
-				"cpu-manager-conflict", Warning, fmt.Sprintf("CPU manager policy %s, and CPUs of %s", policy, cpuDriver), "the kubelet and the CPU driver assign the same CPUs",
-				"set cpuManagerPolicy: none in the kubelet's configuration, drain the node, delete its cpu_manager_state and restart the kubelet",
-			}
+			return nodeFinding("cpu-manager-conflict", fmt.Sprintf("CPU manager policy %s, and CPUs of %s", policy, cpuDriver),
+				"the kubelet and the CPU driver assign the same CPUs",
+				"set cpuManagerPolicy: none in the kubelet's configuration, drain the node, delete its cpu_manager_state and restart the kubelet")
 		case policy == "none" && nodes > 1:
-			return verdict{
-				"cpus-far-from-gpus", Warning, fmt.Sprintf("CPU manager policy none on %d NUMA nodes", nodes), "containers run on CPUs of all NUMA nodes, also far from their GPU",
-				"bind programs to the CPUs of their GPU (taskset and GPU_CPUS_…, torchrun --numa-binding), or install dra-driver-cpu and claim GPU and CPUs together; no policy of the kubelet considers claimed GPUs",
-			}
+			return nodeFinding("cpus-far-from-gpus", fmt.Sprintf("CPU manager policy none on %d NUMA nodes", nodes),
+				"containers run on CPUs of all NUMA nodes, also far from their GPU",
+				"bind programs to the CPUs of their GPU (taskset and GPU_CPUS_…, torchrun --numa-binding), or install dra-driver-cpu and claim GPU and CPUs together; no policy of the kubelet considers claimed GPUs")
 		case nodes > 1:
 			return fine("CPU manager policy %s, which does not consider claimed GPUs", policy)
 		default:

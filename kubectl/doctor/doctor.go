@@ -200,11 +200,8 @@ const RoleViewer = "gpu-dra-driver-viewer"
 func (c *Cluster) unread(needs []List) []Finding {
 	for _, list := range needs {
 		if reason := c.Unread[list]; reason != "" {
-			return []Finding{{
-				Object: wholeCluster, Code: "list-not-readable", State: Unknown, Found: reason,
-				Meaning: "these checks need lists that you cannot read",
-				Remedy:  "bind the ClusterRole " + RoleViewer + ", and in the driver's namespace the Role of that name, to your user",
-			}}
+			return []Finding{newFinding("list-not-readable", wholeCluster, reason, "these checks need lists that you cannot read",
+				"bind the ClusterRole "+RoleViewer+", and in the driver's namespace the Role of that name, to your user")}
 		}
 	}
 	return nil
@@ -212,11 +209,17 @@ func (c *Cluster) unread(needs []List) []Finding {
 
 const wholeCluster = "cluster"
 
-func ofCluster(code string, state State, found, meaning, remedy string) []Finding {
-	return []Finding{{Object: wholeCluster, Code: code, State: state, Found: found, Meaning: meaning, Remedy: remedy}}
+// newFinding returns a finding with the state of its code.
+func newFinding(code, object, found, meaning, remedy string) Finding {
+	i := slices.IndexFunc(codes, func(c Code) bool { return c.Name == code })
+	return Finding{Object: object, Code: code, State: codes[i].State, Found: found, Meaning: meaning, Remedy: remedy}
 }
 
-func ok(found string) []Finding { return ofCluster("", OK, found, "", "") }
+func ofCluster(code, found, meaning, remedy string) []Finding {
+	return []Finding{newFinding(code, wholeCluster, found, meaning, remedy)}
+}
+
+func ok(found string) []Finding { return []Finding{{Object: wholeCluster, State: OK, Found: found}} }
 
 // orOK returns the findings, or else one that all is well.
 func orOK(findings []Finding, found string) []Finding {

@@ -12,25 +12,23 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
-// eachGPU returns the most urgent verdict on the GPUs of a node. It names
-// the GPUs with a verdict of that state, and has the meaning and the remedy of the first.
-func eachGPU(n agentv1.Node, judge func(agentv1.GPU) verdict) verdict {
-	verdicts := make([]verdict, len(n.GPUs))
+// eachGPU returns the most urgent finding about the GPUs of a node. It names
+// the GPUs with a finding of that state, and has the meaning and the remedy of the first.
+func eachGPU(n agentv1.Node, judge func(agentv1.GPU) Finding) Finding {
 	worst := fine("the agent lists no GPU")
-	for i, g := range n.GPUs {
-		verdicts[i] = judge(g)
-		if i == 0 || slices.Index(states(), verdicts[i].state) < slices.Index(states(), worst.state) {
-			worst = verdicts[i]
-		}
-	}
 	var all []string
 	names := map[string][]string{}
 	for i, g := range n.GPUs {
-		if v := verdicts[i]; v.state == worst.state {
-			if names[v.found] == nil {
-				all = append(all, v.found)
+		f := judge(g)
+		if i == 0 || slices.Index(states(), f.State) < slices.Index(states(), worst.State) {
+			worst, all = f, nil
+			clear(names)
+		}
+		if f.State == worst.State {
+			if names[f.Found] == nil {
+				all = append(all, f.Found)
 			}
-			names[v.found] = append(names[v.found], deviceName(g))
+			names[f.Found] = append(names[f.Found], deviceName(g))
 		}
 	}
 	for i, found := range all {
@@ -41,7 +39,7 @@ func eachGPU(n agentv1.Node, judge func(agentv1.GPU) verdict) verdict {
 		}
 	}
 	if all != nil {
-		worst.found = strings.Join(all, "; ")
+		worst.Found = strings.Join(all, "; ")
 	}
 	return worst
 }

@@ -42,10 +42,7 @@ func checkHealth(c *Cluster) []Finding {
 
 // tainted returns the finding about a taint of GPUs of a node. One cause is one finding.
 func (c *Cluster) tainted(node string, gpus []fleet.GPU, text string, taint resourceapi.DeviceTaint) Finding {
-	var names []string
-	for _, g := range gpus {
-		names = append(names, g.Name)
-	}
+	names := fleet.Each(gpus, func(g fleet.GPU) string { return g.Name })
 	g, verb := gpus[0], " has the taint "
 	if len(gpus) > 1 {
 		verb = " have the taint "

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
@@ -29,29 +31,19 @@ func checkNodeConfig(c *Cluster) []Finding {
 	for _, node := range c.Nodes {
 		labels[node.Name] = node.Labels
 	}
-	nodes := map[string]bool{}
-	for name := range c.Facts {
-		nodes[name] = true
-	}
-	for name := range labels {
-		nodes[name] = true
-	}
 	var findings []Finding
 	known := slices.Concat(nodeLabels, c.selectingLabels())
-	for _, name := range slices.Sorted(maps.Keys(nodes)) {
-		if v := c.judgeNodeConfig(name, labels[name]); v.state != "" {
-			findings = append(findings, v.findingAbout(name))
-		}
-		for _, v := range misspelt(labels[name], known) {
-			findings = append(findings, v.findingAbout(name))
+	for _, name := range sets.List(sets.KeySet(c.Facts).Union(sets.KeySet(labels))) {
+		for _, f := range append(c.judgeNodeConfig(name, labels[name]), misspelt(labels[name], known)...) {
+			f.Object = onNode(name)
+			findings = append(findings, f)
 		}
 	}
 	return orOK(findings, "no node has a label of the driver")
 }
 
-// judgeNodeConfig returns the verdict on a node; the zero value for one that does not concern the
-// driver.
-func (c *Cluster) judgeNodeConfig(node string, labels map[string]string) verdict {
+// judgeNodeConfig returns the finding about a node; none about one that does not concern the driver.
+func (c *Cluster) judgeNodeConfig(node string, labels map[string]string) []Finding {
 	answer := c.Facts[node]
 	offer, offers := labels[v1alpha1.LabelOffer]
 	_, wrong := catalog.ParseOfferLabel(offer)
@@ -63,27 +55,23 @@ func (c *Cluster) judgeNodeConfig(node string, labels map[string]string) verdict
 	}
 	switch {
 	case answer.Facts != nil && answer.Facts.ConfigProblem != "":
-		return verdict{"config-not-followed", Problem, answer.Facts.ConfigProblem, notFollowed, correct}
+		return []Finding{nodeFinding("config-not-followed", answer.Facts.ConfigProblem, notFollowed, correct)}
 	case answer.Facts != nil:
-		return fine("the agent reports no label or file that it does not follow")
+		return []Finding{fine("the agent reports no label or file that it does not follow")}
 	case offers && wrong != nil && c.mayHaveAgent(node):
-		return verdict{"config-not-followed", Problem, fmt.Sprintf("label %s=%s: %v", v1alpha1.LabelOffer, offer, wrong), notFollowed, correct}
+		return []Finding{nodeFinding("config-not-followed", fmt.Sprintf("label %s=%s: %v", v1alpha1.LabelOffer, offer, wrong), notFollowed, correct)}
 	case len(set) > 0 && !c.mayHaveAgent(node):
-		return verdict{
-			"label-without-agent", Warning, "it has the label " + strings.Join(set, ", ") + " and no agent", "the label has no effect, and the node publishes no GPUs",
-			"if the node has GPUs, check that it has one of the labels in nodes.withAnyLabel of the chart and none in nodes.withoutLabels; otherwise remove the label",
-		}
+		return []Finding{nodeFinding("label-without-agent", "it has the label "+strings.Join(set, ", ")+" and no agent", "the label has no effect, and the node publishes no GPUs",
+			"if the node has GPUs, check that it has one of the labels in nodes.withAnyLabel of the chart and none in nodes.withoutLabels; otherwise remove the label")}
 	case len(set) > 0:
 		reason := cmp.Or(c.Unread[AgentFacts], c.Unread[DriverPods], "its agent was not queried")
 		if answer.Err != nil {
 			reason = answer.Err.Error()
 		}
-		return verdict{
-			"config-not-checked", Unknown, fmt.Sprintf("it has the label %s; %s", strings.Join(set, ", "), reason), "whether the agent follows the label is not known",
-			"bind the Role gpu-dra-driver-viewer in the driver's namespace to your user, or read the log of the agent",
-		}
+		return []Finding{nodeFinding("config-not-checked", fmt.Sprintf("it has the label %s; %s", strings.Join(set, ", "), reason), "whether the agent follows the label is not known",
+			"bind the Role gpu-dra-driver-viewer in the driver's namespace to your user, or read the log of the agent")}
 	}
-	return verdict{}
+	return nil
 }
 
 // mayHaveAgent reports whether an agent runs on a node, or the agents are not known.
@@ -91,19 +79,17 @@ func (c *Cluster) mayHaveAgent(node string) bool {
 	return c.Unread[DriverPods] != "" || c.hasAgent(node)
 }
 
-// misspelt returns a verdict for each label that resembles one of the driver and is not known.
-func misspelt(labels map[string]string, known []string) []verdict {
-	var all []verdict
+// misspelt returns a finding for each label that resembles one of the driver and is not known.
+func misspelt(labels map[string]string, known []string) []Finding {
+	var all []Finding
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		ours := strings.HasPrefix(key, v1alpha1.GroupName+"/")
 		if slices.Contains(known, key) || !ours && !slices.ContainsFunc(nodeLabels, func(l string) bool { return isNear(l, key) }) {
 			continue
 		}
 		meant := slices.MinFunc(nodeLabels, func(a, b string) int { return cmp.Compare(fleet.Distance(a, key), fleet.Distance(b, key)) })
-		all = append(all, verdict{
-			"label-unknown", Warning, "it has the label " + key + ", which the driver does not know", "the label has no effect",
-			"if you mean " + meant + ", write that; otherwise remove the label or use another prefix",
-		})
+		all = append(all, nodeFinding("label-unknown", "it has the label "+key+", which the driver does not know", "the label has no effect",
+			"if you mean "+meant+", write that; otherwise remove the label or use another prefix"))
 	}
 	return all
 }

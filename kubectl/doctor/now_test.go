@@ -3,7 +3,6 @@
 package doctor_test
 
 import (
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -322,17 +320,7 @@ func TestClaimsThatNothingReleases(t *testing.T) {
 func sharing(t *testing.T, w *fleettest.World, strategy v1alpha1.Strategy) *doctor.Cluster {
 	t.Helper()
 	c := healthy(w)
-	claim := c.Claims[1]
-	result := claim.Status.Allocation.Devices.Results[0]
-	data := v1alpha1.NewDeviceData()
-	data.Share = &v1alpha1.ShareData{Strategy: strategy}
-	raw, err := json.Marshal(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	claim.Status.Devices = []resourceapi.AllocatedDeviceStatus{{
-		Driver: result.Driver, Pool: result.Pool, Device: result.Device, ShareID: (*string)(result.ShareID), Data: &runtime.RawExtension{Raw: raw},
-	}}
+	fleettest.Report(t, c.Claims[1], &v1alpha1.ShareData{Strategy: strategy})
 	return c
 }
 

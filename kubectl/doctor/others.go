@@ -52,26 +52,20 @@ func checkDrivers(c *Cluster) []Finding {
 	}
 	for _, agent := range c.Agents {
 		if pod := c.nvidiaDriver(agent.Spec.NodeName); pod != nil {
-			findings = append(findings, Finding{
-				Object: onNode(agent.Spec.NodeName), Code: "nvidia-dra-driver", State: Problem, Found: fmt.Sprintf("pod %s/%s of NVIDIA's own DRA driver runs on the node too", pod.Namespace, pod.Name),
-				Meaning: "both publish and prepare the same GPUs",
-				Remedy:  "set resources.gpus.enabled=false in the chart of NVIDIA's driver, which keeps its ComputeDomains, or exclude the node by nodes.withoutLabels of this chart",
-			})
+			findings = append(findings, newFinding("nvidia-dra-driver", onNode(agent.Spec.NodeName),
+				fmt.Sprintf("pod %s/%s of NVIDIA's own DRA driver runs on the node too", pod.Namespace, pod.Name), "both publish and prepare the same GPUs",
+				"set resources.gpus.enabled=false in the chart of NVIDIA's driver, which keeps its ComputeDomains, or exclude the node by nodes.withoutLabels of this chart"))
 		}
 	}
 	for _, node := range c.foreignNodes() {
-		findings = append(findings, Finding{
-			Object: onNode(node), Code: "driver-of-same-name", State: Problem, Found: "another driver of the name " + c.Driver + " serves the node too",
-			Meaning: "the kubelet calls only the driver that registered last, the pods of the other one stay in ContainerCreating, and both replace each other's ResourceSlices",
-			Remedy:  "remove one of the drivers from the node",
-		})
+		findings = append(findings, newFinding("driver-of-same-name", onNode(node), "another driver of the name "+c.Driver+" serves the node too",
+			"the kubelet calls only the driver that registered last, the pods of the other one stay in ContainerCreating, and both replace each other's ResourceSlices",
+			"remove one of the drivers from the node"))
 	}
 	for where, uuids := range twice {
-		findings = append(findings, Finding{
-			Object: onNode(where[0]), Code: "gpu-published-twice", State: Problem, Found: fmt.Sprintf("the driver %s publishes %s of the node too", where[1], fleet.Number(len(uuids), "GPU")),
-			Meaning: "the scheduler promises each of these GPUs twice",
-			Remedy:  "remove one of the drivers from the node, for example by nodes.withoutLabels of the chart",
-		})
+		findings = append(findings, newFinding("gpu-published-twice", onNode(where[0]),
+			fmt.Sprintf("the driver %s publishes %s of the node too", where[1], fleet.Number(len(uuids), "GPU")), "the scheduler promises each of these GPUs twice",
+			"remove one of the drivers from the node, for example by nodes.withoutLabels of the chart"))
 	}
 	return orOK(findings, "drivers with devices: "+cmp.Or(list(slices.Sorted(maps.Keys(names))), "none"))
 }
@@ -120,11 +114,10 @@ func checkDevicePlugins(c *Cluster) []Finding {
 		}) {
 			continue
 		}
-		findings = append(findings, Finding{
-			Object: onNode(pod.Spec.NodeName), Code: "device-plugin-on-node", State: Warning, Found: fmt.Sprintf("pod %s/%s runs NVIDIA's device plugin", pod.Namespace, pod.Name),
-			Meaning: "two programs allocate the node's GPUs: a GPU of the device plugin gets the taint gpu.nvidia.com/in-use, and the device plugin does not know of claims",
-			Remedy:  "remove the device plugin from the node, or exclude the node by nodes.withoutLabels of the chart",
-		})
+		findings = append(findings, newFinding("device-plugin-on-node", onNode(pod.Spec.NodeName),
+			fmt.Sprintf("pod %s/%s runs NVIDIA's device plugin", pod.Namespace, pod.Name),
+			"two programs allocate the node's GPUs: a GPU of the device plugin gets the taint gpu.nvidia.com/in-use, and the device plugin does not know of claims",
+			"remove the device plugin from the node, or exclude the node by nodes.withoutLabels of the chart"))
 	}
 	return orOK(findings, "no node of the driver runs NVIDIA's device plugin")
 }
@@ -135,9 +128,8 @@ func checkKubelets(c *Cluster) []Finding {
 	for _, node := range c.nodesWithGPUs() {
 		info := node.Status.NodeInfo
 		if v, err := version.ParseGeneric(info.KubeletVersion); err == nil && v.LessThan(oldestServer()) {
-			findings = append(findings, Finding{
-				Object: onNode(node.Name), Code: "kubelet-too-old", State: Problem, Found: "kubelet " + info.KubeletVersion, Meaning: "it does not prepare claims of resource.k8s.io/v1", Remedy: "upgrade the kubelet to 1.34 or newer",
-			})
+			findings = append(findings, newFinding("kubelet-too-old", onNode(node.Name), "kubelet "+info.KubeletVersion, "it does not prepare claims of resource.k8s.io/v1",
+				"upgrade the kubelet to 1.34 or newer"))
 		}
 		facts := c.Facts[node.Name].Facts
 		findings = slices.Concat(findings, hugePagesOf(node, facts), runtimeOf(node, facts), c.replacedShm(node), c.unreadSpecs(node, facts))
@@ -159,10 +151,9 @@ func hugePagesOf(node *corev1.Node, facts *agentv1.Node) []Finding {
 		}
 		name := corev1.ResourceName(corev1.ResourceHugePagesPrefix + bytes.String())
 		if have := node.Status.Capacity[name]; have.Value() < bytes.Value()*int64(pages) { //nolint:gosec // far fewer pages fit in a machine
-			return []Finding{{
-				Object: onNode(node.Name), Code: "huge-pages-not-counted", State: Warning, Found: fmt.Sprintf("the kernel has %d huge pages of %s, the kubelet reports %s of %s", pages, size, have.String(), name),
-				Meaning: "pods cannot request all huge pages", Remedy: "restart the kubelet, which counts them when it starts",
-			}}
+			return []Finding{newFinding("huge-pages-not-counted", onNode(node.Name),
+				fmt.Sprintf("the kernel has %d huge pages of %s, the kubelet reports %s of %s", pages, size, have.String(), name), "pods cannot request all huge pages",
+				"restart the kubelet, which counts them when it starts")}
 		}
 	}
 	return nil
@@ -171,15 +162,12 @@ func hugePagesOf(node *corev1.Node, facts *agentv1.Node) []Finding {
 // checkFacts reports the agents that did not answer.
 func checkFacts(c *Cluster) []Finding {
 	if reason := c.Unread[AgentFacts]; reason != "" {
-		return ofCluster("facts-not-readable", Unknown, reason, "the settings of the nodes are not checked", "bind the Role gpu-dra-driver-viewer in the driver's namespace to your user")
+		return ofCluster("facts-not-readable", reason, "the settings of the nodes are not checked", "bind the Role gpu-dra-driver-viewer in the driver's namespace to your user")
 	}
 	var findings []Finding
 	for _, node := range slices.Sorted(maps.Keys(c.Facts)) {
 		if err := c.Facts[node].Err; err != nil {
-			findings = append(findings, Finding{
-				Object: onNode(node), Code: "agent-does-not-answer", State: Unknown, Found: err.Error(), Meaning: "the settings of the node are not checked",
-				Remedy: factsRemedy(err),
-			})
+			findings = append(findings, newFinding("agent-does-not-answer", onNode(node), err.Error(), "the settings of the node are not checked", factsRemedy(err)))
 		}
 	}
 	return orOK(findings, fleet.Number(len(c.Facts), "agent")+" answered")

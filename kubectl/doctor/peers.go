@@ -38,11 +38,10 @@ func checkPeers(c *Cluster) []Finding {
 		usual, peers := mostCommon(byNode)
 		for _, node := range slices.Sorted(maps.Keys(byNode)) {
 			if n := byNode[node]; n < usual {
-				findings = append(findings, Finding{
-					Object: onNode(node), Code: "gpus-missing", State: Warning, Found: fmt.Sprintf("it publishes %s (%s); %s %d", fleet.Number(n, "GPU"), p.model, others(peers), usual),
-					Meaning: "a GPU may have fallen off the bus before the driver was loaded, or sit loosely",
-					Remedy:  "compare nvidia-smi --list-gpus on the node with lspci and with the machine's papers; if the machine has no more GPUs, mute the finding",
-				})
+				findings = append(findings, newFinding("gpus-missing", onNode(node),
+					fmt.Sprintf("it publishes %s (%s); %s %d", fleet.Number(n, "GPU"), p.model, others(peers), usual),
+					"a GPU may have fallen off the bus before the driver was loaded, or sit loosely",
+					"compare nvidia-smi --list-gpus on the node with lspci and with the machine's papers; if the machine has no more GPUs, mute the finding"))
 			}
 		}
 	}
@@ -105,11 +104,9 @@ func checkDriverReleases(c *Cluster) []Finding {
 		for _, release := range slices.Sorted(maps.Keys(releases[model])) {
 			parts = append(parts, release+" on "+list(releases[model][release]))
 		}
-		findings = append(findings, Finding{
-			Object: "product " + model, Code: "driver-releases-differ", State: Warning, Found: strings.Join(parts, "; "),
-			Meaning: "a program that runs on one node may fail on another, and a job across these nodes mixes releases",
-			Remedy:  "if no update is under way, install one release of the NVIDIA driver on all nodes with this product",
-		})
+		findings = append(findings, newFinding("driver-releases-differ", "product "+model, strings.Join(parts, "; "),
+			"a program that runs on one node may fail on another, and a job across these nodes mixes releases",
+			"if no update is under way, install one release of the NVIDIA driver on all nodes with this product"))
 	}
 	return orOK(findings, "nodes of one product have one release of the NVIDIA driver, as far as it is known")
 }

@@ -27,12 +27,9 @@ func checkRollouts(c *Cluster) []Finding {
 		if c.Now.Sub(pod.CreationTimestamp.Time) <= patience {
 			continue
 		}
-		findings = append(findings, Finding{
-			Object: onNode(cmp.Or(placeOf(pod), "?")), Code: "pod-not-scheduled", State: Problem,
-			Found:   fmt.Sprintf("pod %s is not scheduled%s: %s", pod.Name, c.since(pod.CreationTimestamp.Time), WhyNotReady(pod)),
-			Meaning: "the node publishes no GPUs, or prepares no shares",
-			Remedy:  fmt.Sprintf("run kubectl --namespace %s describe pod %s: make room on the node for its requests, or add the toleration that it lacks", pod.Namespace, pod.Name),
-		})
+		findings = append(findings, newFinding("pod-not-scheduled", onNode(cmp.Or(placeOf(pod), "?")),
+			fmt.Sprintf("pod %s is not scheduled%s: %s", pod.Name, c.since(pod.CreationTimestamp.Time), WhyNotReady(pod)), "the node publishes no GPUs, or prepares no shares",
+			fmt.Sprintf("run kubectl --namespace %s describe pod %s: make room on the node for its requests, or add the toleration that it lacks", pod.Namespace, pod.Name)))
 	}
 	return orOK(findings, "all pods of "+fleet.Number(len(c.DaemonSets), "DaemonSet")+" are created and of the newest release")
 }
@@ -46,41 +43,38 @@ func (c *Cluster) rollout(set *appsv1.DaemonSet) []Finding {
 		return nil
 	}
 	kubectl := "kubectl --namespace " + set.Namespace
-	f := Finding{Object: "daemonset " + set.Namespace + "/" + set.Name, State: Problem}
+	found := func(code, found, meaning, remedy string) []Finding {
+		return []Finding{newFinding(code, "daemonset "+set.Namespace+"/"+set.Name, found, meaning, remedy)}
+	}
+	updated := fmt.Sprintf("%d of %s are of the newest release", status.UpdatedNumberScheduled, fleet.Number(int(status.DesiredNumberScheduled), "pod"))
 	switch missing := status.DesiredNumberScheduled - status.CurrentNumberScheduled; {
 	case missing > 0 && idle > patience:
-		f.Code, f.Found = "pods-not-created", fmt.Sprintf("pods of it are missing on %d of %s", missing, fleet.Number(int(status.DesiredNumberScheduled), "selected node"))
-		f.Meaning = "these nodes publish no GPUs, or prepare no shares"
-		f.Remedy = fmt.Sprintf("run %s describe daemonset %s: its events have the reason, such as a quota or Pod Security", kubectl, set.Name)
+		return found("pods-not-created", fmt.Sprintf("pods of it are missing on %d of %s", missing, fleet.Number(int(status.DesiredNumberScheduled), "selected node")),
+			"these nodes publish no GPUs, or prepare no shares",
+			fmt.Sprintf("run %s describe daemonset %s: its events have the reason, such as a quota or Pod Security", kubectl, set.Name))
 	case status.ObservedGeneration < set.Generation && idle > patience:
-		f.Code, f.Found = "rollout-stuck", fmt.Sprintf("the kube-controller-manager has seen generation %d of %d", status.ObservedGeneration, set.Generation)
-		f.Meaning = "the newest settings have no effect"
-		f.Remedy = "check that the kube-controller-manager runs"
+		return found("rollout-stuck", fmt.Sprintf("the kube-controller-manager has seen generation %d of %d", status.ObservedGeneration, set.Generation),
+			"the newest settings have no effect", "check that the kube-controller-manager runs")
 	case status.UpdatedNumberScheduled >= status.DesiredNumberScheduled && stuck == nil:
 		return nil
 	case stuck != nil:
-		f.Code = "rollout-stuck"
-		f.Found = fmt.Sprintf("%d of %s are of the newest release, and pod %s cannot start: %s", status.UpdatedNumberScheduled, fleet.Number(int(status.DesiredNumberScheduled), "pod"), stuck.Name, WhyNotReady(stuck))
-		f.Meaning = "the node of that pod is not served, and other nodes stay at the older release or settings"
+		meaning := "the node of that pod is not served, and other nodes stay at the older release or settings"
 		if node := c.servedOnBy(set, stuck); node != "" {
-			f.Meaning = "the older pod serves node " + node + " on, and other nodes stay at the older release or settings"
+			meaning = "the older pod serves node " + node + " on, and other nodes stay at the older release or settings"
 		}
-		f.Remedy = fmt.Sprintf("correct the image or the setting that the finding names, or go back: %s rollout undo daemonset/%s", kubectl, set.Name)
+		return found("rollout-stuck", fmt.Sprintf("%s, and pod %s cannot start: %s", updated, stuck.Name, WhyNotReady(stuck)), meaning,
+			fmt.Sprintf("correct the image or the setting that the finding names, or go back: %s rollout undo daemonset/%s", kubectl, set.Name))
 	case set.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType:
-		f.Code, f.State, f.Found = "rollout-on-delete", Warning, fmt.Sprintf("%d of %s are of the newest release, and the update strategy is OnDelete", status.UpdatedNumberScheduled, fleet.Number(int(status.DesiredNumberScheduled), "pod"))
-		f.Meaning = "the others run an older release or older settings until they are deleted"
-		f.Remedy = "let the claims of a node end, such as by kubectl drain, before its older pod is deleted"
+		return found("rollout-on-delete", updated+", and the update strategy is OnDelete", "the others run an older release or older settings until they are deleted",
+			"let the claims of a node end, such as by kubectl drain, before its older pod is deleted")
 	default:
-		f.Code = "rollout-stuck"
-		f.Found = fmt.Sprintf("%d of %s are of the newest release, and none has been created or become ready for %s", status.UpdatedNumberScheduled, fleet.Number(int(status.DesiredNumberScheduled), "pod"), age(idle))
-		f.Meaning = "the other nodes run an older release or older settings"
-		f.Remedy = fmt.Sprintf("run %s rollout status daemonset/%s", kubectl, set.Name)
+		progress, remedy := fmt.Sprintf("%s, and none has been created or become ready for %s", updated, age(idle)), fmt.Sprintf("run %s rollout status daemonset/%s", kubectl, set.Name)
 		if blocking := c.notReadyOf(set); len(blocking) > 0 {
-			f.Found += "; not ready: " + list(blocking)
-			f.Remedy = fmt.Sprintf("make the pod ready that stops the update: %s describe pod %s", kubectl, blocking[0])
+			progress += "; not ready: " + list(blocking)
+			remedy = fmt.Sprintf("make the pod ready that stops the update: %s describe pod %s", kubectl, blocking[0])
 		}
+		return found("rollout-stuck", progress, "the other nodes run an older release or older settings", remedy)
 	}
-	return []Finding{f}
 }
 
 // servedOnBy returns the node of a stuck pod if another pod of the DaemonSet is ready there. It

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 )
 
 // The first releases of container runtimes with CDI. CRI-O has it switched on from the first one
@@ -31,36 +32,33 @@ func crioCDILast() *version.Version { return version.MustParseGeneric("1.35.0") 
 func runtimeOf(node *corev1.Node, facts *agentv1.Node) []Finding {
 	name, text, _ := strings.Cut(node.Status.NodeInfo.ContainerRuntimeVersion, "://")
 	release, err := version.ParseGeneric(text)
-	f := Finding{Object: onNode(node.Name), Code: "runtime-without-cdi", State: Problem, Found: name + " " + text, Meaning: "containers do not get their GPUs, which they need CDI for"}
+	found := func(code, found, meaning, remedy string) []Finding {
+		return []Finding{newFinding(code, onNode(node.Name), found, meaning, remedy)}
+	}
+	const meaning = "containers do not get their GPUs, which they need CDI for"
 	switch isSet := facts != nil && facts.ContainerdCDI.IsKnown(); name {
-	case "":
-		return nil // the kubelet has not reported it
+	case "": // the kubelet has not reported it
 	case "containerd":
 		switch {
 		case isSet && facts.ContainerdCDI.Value == "false":
-			f.Code, f.Found = "cdi-off", "enable_cdi = false in "+facts.ContainerdCDI.Source
-			f.Remedy = "remove the line and restart containerd"
+			return found("cdi-off", "enable_cdi = false in "+facts.ContainerdCDI.Source, meaning, "remove the line and restart containerd")
 		case err == nil && release.LessThan(containerdCDI()):
-			f.Remedy = "upgrade to containerd 2"
+			return found("runtime-without-cdi", name+" "+text, meaning, "upgrade to containerd 2")
 		case err == nil && release.LessThan(containerdCDIOn()) && (!isSet || facts.ContainerdCDI.Value != "true"):
-			f.Code, f.State = "cdi-may-be-off", Warning
-			f.Meaning = "before containerd 2, CDI is off unless its configuration enables it; containers get their GPUs through CDI"
-			f.Remedy = "upgrade to containerd 2, or set enable_cdi = true in the section of the CRI plugin and restart containerd"
-		default:
-			return nil
+			return found("cdi-may-be-off", name+" "+text, "before containerd 2, CDI is off unless its configuration enables it; containers get their GPUs through CDI",
+				"upgrade to containerd 2, or set enable_cdi = true in the section of the CRI plugin and restart containerd")
 		}
 	case "cri-o":
-		if err != nil || release.AtLeast(crioCDI()) {
-			return nil
+		if err == nil && release.LessThan(crioCDI()) {
+			return found("runtime-without-cdi", name+" "+text, meaning, "upgrade to a CRI-O of the release of the kubelet")
 		}
-		f.Remedy = "upgrade to a CRI-O of the release of the kubelet"
 	case "docker":
-		f.Remedy = "use containerd 2 or CRI-O instead of Docker and cri-dockerd"
+		return found("runtime-without-cdi", name+" "+text, meaning, "use containerd 2 or CRI-O instead of Docker and cri-dockerd")
 	default:
-		f.Code, f.State, f.Meaning = "runtime-unknown", Unknown, "whether containers get their GPUs, which they need CDI for, is not known"
-		f.Remedy = "read in the documentation of the runtime whether it has CDI, and mute the finding if it has"
+		return found("runtime-unknown", name+" "+text, "whether containers get their GPUs, which they need CDI for, is not known",
+			"read in the documentation of the runtime whether it has CDI, and mute the finding if it has")
 	}
-	return []Finding{f}
+	return nil
 }
 
 // replacedShm returns a finding if CRI-O may replace the /dev/shm of MPS shares. It returns nil if
@@ -74,11 +72,9 @@ func (c *Cluster) replacedShm(node *corev1.Node) []Finding {
 	if agent := c.agentOn(node.Name); agent == nil || Argument(&agent.Spec, "mps-supervisor") == "" {
 		return nil
 	}
-	return []Finding{{
-		Object: onNode(node.Name), Code: "shm-may-be-replaced", State: Warning, Found: "CRI-O " + text,
-		Meaning: "CRI-O before 1.35 may replace the /dev/shm of MPS; programs with MPS shares then fail with MPS_CONNECTION_FAILED",
-		Remedy:  "upgrade to CRI-O 1.35 or newer, or set mps.enabled=false; mute the finding if a program with an MPS share runs there",
-	}}
+	return []Finding{newFinding("shm-may-be-replaced", onNode(node.Name), "CRI-O "+text,
+		"CRI-O before 1.35 may replace the /dev/shm of MPS; programs with MPS shares then fail with MPS_CONNECTION_FAILED",
+		"upgrade to CRI-O 1.35 or newer, or set mps.enabled=false; mute the finding if a program with an MPS share runs there")}
 }
 
 // unreadSpecs returns a finding if the container runtime does not read the agent's CDI specs. It
@@ -96,12 +92,9 @@ func (c *Cluster) unreadSpecs(node *corev1.Node, facts *agentv1.Node) []Finding 
 	if !dirs.IsKnown() || len(dirs.Value) == 0 || slices.ContainsFunc(dirs.Value, func(dir string) bool { return samePath(dir, own) }) {
 		return nil
 	}
-	return []Finding{{
-		Object: onNode(node.Name), Code: "cdi-folder-not-read", State: Problem,
-		Found:   fmt.Sprintf("cdi_spec_dirs in %s is %s, without %s", dirs.Source, list(dirs.Value), own),
-		Meaning: "the container runtime does not find the agent's CDI specs, and containers with claims do not start",
-		Remedy:  "add " + own + " to cdi_spec_dirs and restart the container runtime, or set cdi.dir of the chart to one of its folders",
-	}}
+	return []Finding{newFinding("cdi-folder-not-read", onNode(node.Name), fmt.Sprintf("cdi_spec_dirs in %s is %s, without %s", dirs.Source, list(dirs.Value), own),
+		"the container runtime does not find the agent's CDI specs, and containers with claims do not start",
+		"add "+own+" to cdi_spec_dirs and restart the container runtime, or set cdi.dir of the chart to one of its folders")}
 }
 
 // samePath reports whether two paths are of one folder. /var/run is a link to /run.
@@ -122,16 +115,14 @@ func checkRuntimeClasses(c *Cluster) []Finding {
 	var findings []Finding
 	for _, pod := range c.podsNearGPUs() {
 		class := pod.Spec.RuntimeClassName
-		if class == nil || !strings.HasPrefix(*class, "nvidia") || hasEnded(pod) ||
+		if class == nil || !strings.HasPrefix(*class, "nvidia") || fleet.HasEnded(pod) ||
 			len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil || requestsGPU(pod) || isOfDaemonSet(pod) {
 			continue
 		}
-		findings = append(findings, Finding{
-			Object: "pod " + pod.Namespace + "/" + pod.Name, Code: "pod-without-claim", State: Warning,
-			Found:   fmt.Sprintf("it has the RuntimeClass %s and no claim, on node %s", *class, pod.Spec.NodeName),
-			Meaning: "unless its image sets NVIDIA_VISIBLE_DEVICES to void or none, its containers can use all GPUs of the node, also those of claims",
-			Remedy:  "claim a GPU in the pod, or remove runtimeClassName from it",
-		})
+		findings = append(findings, newFinding("pod-without-claim", "pod "+pod.Namespace+"/"+pod.Name,
+			fmt.Sprintf("it has the RuntimeClass %s and no claim, on node %s", *class, pod.Spec.NodeName),
+			"unless its image sets NVIDIA_VISIBLE_DEVICES to void or none, its containers can use all GPUs of the node, also those of claims",
+			"claim a GPU in the pod, or remove runtimeClassName from it"))
 	}
 	return orOK(findings, "no pod but those of DaemonSets has NVIDIA's RuntimeClass without a claim")
 }

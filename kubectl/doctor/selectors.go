@@ -33,10 +33,8 @@ func checkSelectors(c *Cluster) []Finding {
 		}
 	}
 	if names.Full() {
-		findings = append(findings, Finding{
-			Object: wholeCluster, Code: "selectors-not-evaluated", State: Unknown, Found: "there are more selectors than this check evaluates",
-			Meaning: "some classes, templates and claims are not checked", Remedy: "kubectl gpu explain checks the claims of one pod",
-		})
+		findings = append(findings, newFinding("selectors-not-evaluated", wholeCluster, "there are more selectors than this check evaluates",
+			"some classes, templates and claims are not checked", "kubectl gpu explain checks the claims of one pod"))
 	}
 	return orOK(findings, "devices have what "+fleet.Number(len(c.Classes), "class")+", "+fleet.Number(len(c.Templates), "template")+" and "+fleet.Number(open, "waiting claim")+" read")
 }
@@ -46,7 +44,7 @@ func checkSelectors(c *Cluster) []Finding {
 func nameFindings(object string, problems []fleet.NameProblem, isClass bool) []Finding {
 	var findings []Finding
 	for _, p := range problems {
-		f := Finding{Object: object, Code: "selector-matches-nothing", State: Warning, Found: p.Found, Meaning: "no device meets it, and its pods stay Pending", Remedy: p.Remedy}
+		f := newFinding("selector-matches-nothing", object, p.Found, "no device meets it, and its pods stay Pending", p.Remedy)
 		if p.Fails {
 			f.Code = "selector-fails"
 			if isClass {

@@ -16,6 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestNodesThatExcludeThePod(t *testing.T) {
@@ -81,7 +82,7 @@ func TestNodesThatExcludeThePod(t *testing.T) {
 			}
 			tc.change(w.Nodes[0], pod)
 			all, err := w.Fleet().NewSearch(0).Verdicts(t.Context(), pod, fleettest.Claim("new", ""))
-			must(t, err)
+			require.NoError(t, err)
 			if diff := cmp.Diff(tc.want, all[0].Excluded); diff != "" {
 				t.Errorf("excluded (-want +got):\n%s", diff)
 			}
@@ -100,7 +101,7 @@ func TestAClaimWithDevicesKeepsPodsOnItsNode(t *testing.T) {
 		MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}},
 	}}}
 	all, err := w.Fleet().NewSearch(0).Verdicts(t.Context(), fleettest.Pod("new"), fleettest.Claim("new", ""), held)
-	must(t, err)
+	require.NoError(t, err)
 	if len(all) != 2 || all[0].Node != "a" || !all[0].Fits() || all[1].Fits() {
 		t.Fatalf("got %+v", all)
 	}
@@ -121,7 +122,7 @@ func TestASearchThatDoesNotEndIsNotRepeatedOnAllNodes(t *testing.T) {
 	}
 	f := fleet.New(w.Objects, fleet.Options{Driver: "gpu.nvidia.com", Features: fleet.FeaturesOf(w.Objects), SearchLimit: 50 * time.Millisecond})
 	all, err := f.NewSearch(0).Verdicts(t.Context(), nil, claim)
-	must(t, err)
+	require.NoError(t, err)
 	searched := 0
 	for _, v := range all {
 		if !errors.Is(v.Problem, gpu.ErrTimeout) {
@@ -146,7 +147,7 @@ func TestPlan(t *testing.T) {
 		pod := fleettest.Pod(name)
 		pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}
 		node, err := p.Place(t.Context(), pod, fleettest.Claim(name, words))
-		must(t, err)
+		require.NoError(t, err)
 		return node
 	}
 	var got []string

@@ -64,9 +64,7 @@ func (s *Search) outline(node string, claims ...*resourceapi.ResourceClaim) (_ l
 			return likeness{}, false
 		}
 		for _, name := range r.names {
-			if !slices.Contains(names, name) {
-				names = append(names, name)
-			}
+			AddOnce(&names, name)
 		}
 	}
 	var b strings.Builder
@@ -82,11 +80,11 @@ func (s *Search) outline(node string, claims ...*resourceapi.ResourceClaim) (_ l
 func (s *Search) selectorsOf(claims []*resourceapi.ResourceClaim) (_ [][]resourceapi.DeviceSelector, ok bool) {
 	var all [][]resourceapi.DeviceSelector
 	for _, r := range (attempt{claims: claims}).requests() {
-		class, err := s.fleet.classes.Get(r.exactly.DeviceClassName)
+		class, err := s.fleet.classes.Get(r.Exactly.DeviceClassName)
 		if err != nil {
 			return nil, false
 		}
-		all = append(all, class.Spec.Selectors, slices.Concat(class.Spec.Selectors, r.exactly.Selectors))
+		all = append(all, class.Spec.Selectors, slices.Concat(class.Spec.Selectors, r.Exactly.Selectors))
 	}
 	return all, true
 }

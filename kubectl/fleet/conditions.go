@@ -129,7 +129,7 @@ func (q attempt) forDevice(id DeviceID, r request) attempt {
 		all[i] = &copied
 	}
 	q.slices = all
-	exactly := r.exactly.DeepCopy()
+	exactly := r.Exactly.DeepCopy()
 	exactly.AllocationMode, exactly.Count = resourceapi.DeviceAllocationModeExactCount, 1
 	exactly.Selectors = append(exactly.Selectors, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: marked}})
 	q.claims = []*resourceapi.ResourceClaim{{
@@ -139,26 +139,40 @@ func (q attempt) forDevice(id DeviceID, r request) attempt {
 	return q
 }
 
-// request is a request of a claim, or one of its alternatives.
+// Request is a request of a claim, or one of its alternatives.
+type Request struct {
+	// Name as results have it: "gpu", or "gpu/small" for an alternative.
+	Name    string
+	Exactly resourceapi.ExactDeviceRequest
+}
+
+// Requests returns the requests of a claim, with alternatives as requests of their own.
+func Requests(claim resourceapi.DeviceClaim) []Request {
+	var all []Request
+	for _, r := range claim.Requests {
+		if r.Exactly != nil {
+			all = append(all, Request{r.Name, *r.Exactly})
+		}
+		for _, s := range r.FirstAvailable {
+			all = append(all, Request{resourceclaim.CreateSubRequestRef(r.Name, s.Name), exactlyOf(s)})
+		}
+	}
+	return all
+}
+
+// request is a request of one of several claims.
 type request struct {
 	// claim is the index of the claim.
 	claim int
-	// name as results have it: "gpu", or "gpu/small" for an alternative.
-	name    string
-	exactly resourceapi.ExactDeviceRequest
+	Request
 }
 
 // requests returns the requests of all claims.
 func (q attempt) requests() []request {
 	var all []request
 	for i, claim := range q.claims {
-		for _, r := range claim.Spec.Devices.Requests {
-			if r.Exactly != nil {
-				all = append(all, request{i, r.Name, *r.Exactly})
-			}
-			for _, s := range r.FirstAvailable {
-				all = append(all, request{i, resourceclaim.CreateSubRequestRef(r.Name, s.Name), exactlyOf(s)})
-			}
+		for _, r := range Requests(claim.Spec.Devices) {
+			all = append(all, request{i, r})
 		}
 	}
 	return all

@@ -73,9 +73,7 @@ func (f *Fleet) withoutEnding() (*Fleet, []*corev1.Pod) {
 			continue
 		}
 		for _, pod := range gone {
-			if !slices.Contains(ending, pod) {
-				ending = append(ending, pod)
-			}
+			AddOnce(&ending, pod)
 		}
 		if last := r.of(Holder{Claim: claim, Pods: pods}); last != nil && !slices.ContainsFunc(last, func(pod *corev1.Pod) bool { return !Ends(pod) }) {
 			continue

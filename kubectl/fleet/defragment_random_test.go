@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // In random fleets, the waiting pod and all moved pods have the devices of the answer together, the rules
@@ -31,7 +32,7 @@ func (r *randomRoom) checkMoves() string {
 		r.claim = fleettest.Claim("new", r.words())
 	}
 	moves, err := r.fleet(r.world.Objects).NewDefragmentation("", r.budgets).Place(r.Context(), time.Hour, r.waiting, r.claim)
-	must(r, err)
+	require.NoError(r, err)
 	if !moves.Complete {
 		r.Error("the search is not complete")
 	}
@@ -194,7 +195,7 @@ func (r *randomRoom) movable(pods, ended []*corev1.Pod) string {
 		known[key] = r.hasCPU(node, objects, pods)
 		if known[key] && len(claims) > 0 {
 			found, err := f.Fit(r.Context(), node, claims...)
-			must(r, err)
+			require.NoError(r, err)
 			known[key] = found != nil
 		}
 		return known[key]

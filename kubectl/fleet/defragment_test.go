@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 const half = " class=mps.nvidia.com memory=7Gi"
@@ -142,7 +143,7 @@ func TestDefragment(t *testing.T) {
 				tc.change(w, waiting)
 			}
 			moves, err := w.Fleet().NewDefragmentation(tc.from, tc.budgets).Place(t.Context(), 0, waiting, fleettest.Claim("new", tc.claim))
-			must(t, err)
+			require.NoError(t, err)
 			if got := placesOf(moves); got != tc.want || !moves.Complete {
 				t.Errorf("got %q, complete %t, want %q", got, moves.Complete, tc.want)
 			}
@@ -162,7 +163,7 @@ func TestDefragmentForSeveralPods(t *testing.T) {
 		var got []string
 		for _, name := range []string{"one", "two", "three"} {
 			moves, err := d.Place(t.Context(), 0, fleettest.Pod(name), fleettest.Claim(name, ""))
-			must(t, err)
+			require.NoError(t, err)
 			got = append(got, placesOf(moves))
 		}
 		if !slices.Equal(got, want) {

@@ -12,6 +12,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestADeviceIsOneOfTheNewestSlices(t *testing.T) {
@@ -56,9 +57,7 @@ func TestTheReasonOfATaintHasItsMeaning(t *testing.T) {
 	w.Taint("gpu-18-00", "xid-79")
 	f := w.Fleet()
 	checks, err := f.NewSearch(0).Check(t.Context(), "a", fleettest.Claim("new", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	got := f.Reasons(checks[0].Devices[0], checks[0].Exactly)
 	if diff := cmp.Diff([]string{"the GPU has fallen off the bus (taint gpu.nvidia.com/unhealthy=xid-79:NoSchedule)"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func taintRule(pool, device string) *resourceapi.DeviceTaintRule {
@@ -60,7 +61,7 @@ func TestTheNearestMissOfANode(t *testing.T) {
 				taintAll(w, "a", w.Slices[0])
 			}
 			all, err := w.Fleet().NewSearch(0).Verdicts(t.Context(), nil, fleettest.Claim("new", tc.claim))
-			must(t, err)
+			require.NoError(t, err)
 			if len(all) != 1 || all[0].Problem != nil || all[0].Fits() != (name == "it fits") {
 				t.Fatalf("got %+v", all)
 			}
@@ -76,7 +77,7 @@ func TestNodesAreOrderedByTheNearestMiss(t *testing.T) {
 	w.Hold("b", "held", "count=4")
 	taintAll(w, "d", w.Slices[len(w.Slices)-1])
 	all, err := w.Fleet().NewSearch(0).Verdicts(t.Context(), nil, fleettest.Claim("new", "cel=device.attributes['gpu.nvidia.com'].productName.contains('T4')"))
-	must(t, err)
+	require.NoError(t, err)
 	var got []string
 	for _, v := range all {
 		got = append(got, v.Node)
@@ -92,7 +93,7 @@ func TestWhyEachDeviceIsNotAllocated(t *testing.T) {
 	w.Hold("a", "share", "memory=60Gi")
 	w.TaintRules = append(w.TaintRules, taintRule("a", "gpu-52-00"))
 	all, err := w.Fleet().NewSearch(0).Check(t.Context(), "a", fleettest.Claim("new", "class=mps.nvidia.com memory=40Gi cel=device.attributes['gpu.nvidia.com'].uuid != 'GPU-0'"))
-	must(t, err)
+	require.NoError(t, err)
 	if len(all) != 1 || all[0].Request != "gpu" {
 		t.Fatalf("got %+v", all)
 	}
@@ -121,7 +122,7 @@ func TestAnExclusiveDeviceIsInUse(t *testing.T) {
 	w := fleettest.New(t, "a=t4")
 	w.Hold("a", "three", "count=3")
 	got, err := w.Fleet().Free(t.Context(), 20, fleettest.Claim("free", ""))
-	must(t, err)
+	require.NoError(t, err)
 	if diff := cmp.Diff([][]fleet.FreeOnNode{{{Node: "a", Claims: 1}}}, got); diff != "" {
 		t.Errorf("free devices (-want +got):\n%s", diff)
 	}
@@ -174,12 +175,12 @@ func TestFreeDevicesOfNodesThatAreAlike(t *testing.T) {
 			claims = append(claims, fleettest.Claim("free", w))
 		}
 		got, err := all.Fleet().Free(t.Context(), 100, claims...)
-		must(t, err)
+		require.NoError(t, err)
 		want := make([][]fleet.FreeOnNode, len(claims))
 		for _, node := range alone {
 			for c, claim := range claims {
 				one, err := node.Free(t.Context(), 100, claim)
-				must(t, err)
+				require.NoError(t, err)
 				want[c] = append(want[c], one[0]...)
 			}
 		}
@@ -193,7 +194,7 @@ func TestAPoolOfWhichSlicesAreMissing(t *testing.T) {
 	w := fleettest.New(t, "a=t4 share")
 	w.Slices[0].Spec.Pool.ResourceSliceCount = 2
 	all, err := w.Fleet().NewSearch(0).Verdicts(t.Context(), nil, fleettest.Claim("new", ""))
-	must(t, err)
+	require.NoError(t, err)
 	if all[0].Fits() || !errors.Is(all[0].Problem, gpu.ErrNotReady) {
 		t.Errorf("got %+v, want a pool that is not ready", all[0])
 	}
@@ -210,7 +211,7 @@ func TestTheSelectorThatFails(t *testing.T) {
 		*selectors = append(*selectors, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: expression}})
 	}
 	all, err := w.Fleet().NewSearch(0).Check(t.Context(), "a", c)
-	must(t, err)
+	require.NoError(t, err)
 	if diff := cmp.Diff([]int{1, 2}, all[0].Devices[0].Selectors); diff != "" {
 		t.Errorf("selectors (-want +got):\n%s", diff)
 	}
@@ -223,14 +224,14 @@ func TestASelectorThatFailsOnADeviceInUse(t *testing.T) {
 	w.Hold("a", "held", "count=4")
 	c := fleettest.Claim("new", "cel=device.attributes['gpu.nvidia.com'].profile == '1g.10gb'")
 	checks, err := w.Fleet().NewSearch(0).Check(t.Context(), "a", c)
-	must(t, err)
+	require.NoError(t, err)
 	for _, d := range checks[0].Devices {
 		if diff := cmp.Diff([]fleet.Condition{fleet.ConditionSelectors, fleet.ConditionHolders}, d.Missing); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", d.Device.ID.Device, diff)
 		}
 	}
 	all, err := w.Fleet().NewSearch(0).Verdicts(t.Context(), nil, c)
-	must(t, err)
+	require.NoError(t, err)
 	if all[0].Missing != nil || !errors.Is(all[0].Problem, gpu.ErrInvalid) {
 		t.Errorf("got %+v, want the selector as a problem, and nothing to wait for", all[0])
 	}
@@ -246,7 +247,7 @@ func TestTheReasonOfASelectorHasTheValuesThatItReads(t *testing.T) {
 		"has(device.capacity['other.example.com'].memory)":   "capacity other.example.com/memory is absent",
 	} {
 		all, err := f.NewSearch(0).Check(t.Context(), "a", fleettest.Claim("new", "cel="+expression))
-		must(t, err)
+		require.NoError(t, err)
 		reasons := f.Reasons(all[0].Devices[0], all[0].Exactly)
 		if diff := cmp.Diff([]string{"the selector does not select it: " + want}, reasons); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", expression, diff)
@@ -265,7 +266,7 @@ func TestFreeDevices(t *testing.T) {
 		"class=timeslice.nvidia.com":        nil,
 	} {
 		got, err := w.Fleet().Free(t.Context(), 20, fleettest.Claim("free", words))
-		must(t, err)
+		require.NoError(t, err)
 		if diff := cmp.Diff([][]fleet.FreeOnNode{want}, got); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", words, diff)
 		}

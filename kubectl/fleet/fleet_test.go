@@ -11,14 +11,8 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 func TestWhoHasWhat(t *testing.T) {
 	w := fleettest.New(t, "a=dgx-h100 share", "b=dgx-a100 mig", "c=t4 timeslice")
@@ -89,7 +83,7 @@ func TestOtherObjects(t *testing.T) {
 		t.Errorf("GPUs (-want +got):\n%s", diff)
 	}
 	all, err := w.Fleet().NewSearch(0).Verdicts(t.Context(), nil, fleettest.Claim("new", "count=3"))
-	must(t, err)
+	require.NoError(t, err)
 	if len(all) != 1 || !all[0].Fits() {
 		t.Errorf("got %+v, want that three free GPUs fit", all)
 	}
@@ -120,7 +114,7 @@ func BenchmarkVerdictsOfAThousandNodes(b *testing.B) {
 			f := w.Fleet()
 			for b.Loop() {
 				all, err := f.NewSearch(0).Verdicts(b.Context(), nil, fleettest.Claim("new", "class=mps.nvidia.com memory=10Gi"))
-				must(b, err)
+				require.NoError(b, err)
 				if len(all) != 1000 || all[0].Fits() {
 					b.Fatalf("%d verdicts, fits: %t", len(all), all[0].Fits())
 				}

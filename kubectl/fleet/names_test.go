@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestTheNamesThatAnExpressionReads(t *testing.T) {
@@ -105,7 +106,7 @@ func TestASelectorThatFailsEndsTheSchedulingOfTheClaim(t *testing.T) {
 		t.Errorf("the allocator: %v", err)
 	}
 	problems, err := w.Fleet().NewSearch(0).ClaimNames(t.Context(), []*resourceapi.ResourceClaim{claim})
-	must(t, err)
+	require.NoError(t, err)
 	if len(problems) != 1 || !strings.HasPrefix(problems[0], "claim c: it reads the attribute gpu.nvidia.com/brand: 4 devices cannot answer") {
 		t.Errorf("problems %q", problems)
 	}

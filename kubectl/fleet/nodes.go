@@ -125,18 +125,22 @@ func NameOf(device string) kind.Name {
 	return name
 }
 
+// GPUOf returns the name of the GPU that a device belongs to; the name itself if it is not of one GPU of
+// this driver.
+func GPUOf(device string) string {
+	if name := NameOf(device); name.OnGPU() {
+		return kind.Whole(name.Address).String()
+	}
+	return device
+}
+
 // gpus groups devices by their GPU. A device that is not of one GPU is none.
 func gpus(devices []Device, stranded map[string]catalog.Stranded) []GPU {
 	byName := map[string][]Device{}
 	for _, d := range devices {
-		name := d.ID.Device
-		switch parsed := NameOf(name); {
-		case parsed.OnGPU():
-			name = kind.Whole(parsed.Address).String()
-		case parsed != kind.Name{}:
-			continue
+		if name := NameOf(d.ID.Device); name.OnGPU() || name == (kind.Name{}) {
+			byName[GPUOf(d.ID.Device)] = append(byName[GPUOf(d.ID.Device)], d)
 		}
-		byName[name] = append(byName[name], d)
 	}
 	var all []GPU
 	for _, name := range slices.Sorted(maps.Keys(byName)) {

@@ -204,9 +204,7 @@ func names(all []Holder) string {
 		} else if groups := PodGroups(h.Claim); len(groups) > 0 {
 			text += " of PodGroup " + groups[0]
 		}
-		if !slices.Contains(texts, text) {
-			texts = append(texts, text)
-		}
+		AddOnce(&texts, text)
 	}
 	if len(texts) > most {
 		return fmt.Sprintf("%s and %d more", strings.Join(texts[:most], ", "), len(texts)-most)

@@ -185,11 +185,11 @@ func mostDevices(claims []*resourceapi.ResourceClaim) int {
 	}
 	largest, most := map[asked]int{}, 0
 	for _, r := range (attempt{claims: claims}).requests() {
-		if r.exactly.AllocationMode == resourceapi.DeviceAllocationModeAll {
+		if r.Exactly.AllocationMode == resourceapi.DeviceAllocationModeAll {
 			return 0
 		}
-		of := asked{r.claim, resourceclaim.BaseRequestRef(r.name)}
-		largest[of] = max(largest[of], int(r.exactly.Count))
+		of := asked{r.claim, resourceclaim.BaseRequestRef(r.Name)}
+		largest[of] = max(largest[of], int(r.Exactly.Count))
 	}
 	for _, count := range largest {
 		most += count

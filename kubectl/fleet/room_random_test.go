@@ -21,6 +21,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 var (
@@ -93,7 +94,7 @@ func (r *randomRoom) fill(most int) {
 		name := fmt.Sprintf("p%d", try)
 		claim := fleettest.Claim(name, words)
 		found, err := r.fleet(w.Objects).Fit(r.Context(), node, claim)
-		must(r, err)
+		require.NoError(r, err)
 		if found == nil {
 			continue
 		}
@@ -147,7 +148,7 @@ func (r *randomRoom) check() string {
 	r.waiting.Spec.Priority = ptr.To(int32(2 + r.IntN(3)))
 	rules := fleet.RoomRules{Budgets: r.budgets, AnyPriority: r.IntN(6) == 0}
 	room, err := r.fleet(r.world.Objects).NewSearch(time.Hour).Room(r.Context(), r.waiting, rules, r.claim)
-	must(r, err)
+	require.NoError(r, err)
 	if !room.Complete {
 		r.Error("the search is not complete")
 	}
@@ -180,7 +181,7 @@ func (r *randomRoom) fleet(objects fleet.Objects) *fleet.Fleet {
 func (r *randomRoom) fitsOn(ended []*corev1.Pod) (nodes []string) {
 	objects := r.without(ended)
 	verdicts, err := r.fleet(objects).NewSearch(time.Hour).Verdicts(r.Context(), r.waiting, r.claim)
-	must(r, err)
+	require.NoError(r, err)
 	for _, v := range verdicts {
 		if v.Fits() {
 			nodes = append(nodes, v.Node)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // occupy adds pods that hold claims and run, each as "node name words". The priority of a pod is its place
@@ -133,7 +134,7 @@ func TestTheRulesOfARoom(t *testing.T) {
 				tc.change(w, waiting)
 			}
 			found, err := w.Fleet().NewSearch(0).Room(t.Context(), waiting, fleet.RoomRules{Budgets: tc.budgets}, fleettest.Claim("new", tc.claim))
-			must(t, err)
+			require.NoError(t, err)
 			got := namesOf(found.Pods)
 			for _, pod := range found.Ending {
 				got += fmt.Sprintf(" (%s ends)", pod.Name)
@@ -163,7 +164,7 @@ func TestARoomIsNotForOtherResources(t *testing.T) {
 	waiting.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("2")}
 	w.Nodes[0].Labels = waiting.Spec.NodeSelector
 	found, err := w.Fleet().NewSearch(0).Room(t.Context(), waiting, fleet.RoomRules{}, fleettest.Claim("new", ""))
-	must(t, err)
+	require.NoError(t, err)
 	want := []fleet.Verdict{{Node: "a", Excluded: []string{"it has 1 of cpu free, less than 2"}}}
 	if diff := cmp.Diff(want, found.Lacking, cmp.AllowUnexported(fleet.Verdict{})); diff != "" || found.Found() {
 		t.Errorf("found %t (-want +got):\n%s", found.Found(), diff)
@@ -177,7 +178,7 @@ func TestARoomThatIsNotTheSmallestSaysSo(t *testing.T) {
 	waiting := fleettest.Pod("new")
 	waiting.Spec.Priority = ptr.To(int32(100))
 	found, err := w.Fleet().NewSearch(1).Room(t.Context(), waiting, fleet.RoomRules{}, fleettest.Claim("new", "count=2"))
-	must(t, err)
+	require.NoError(t, err)
 	if found.Complete || found.Found() {
 		t.Errorf("got %+v", found)
 	}
@@ -199,7 +200,7 @@ func BenchmarkRoom(b *testing.B) {
 		b.Run(words, func(b *testing.B) {
 			for b.Loop() {
 				found, err := f.NewSearch(0).Room(b.Context(), waiting, fleet.RoomRules{}, fleettest.Claim("new", words))
-				if must(b, err); !found.Complete || !found.Found() {
+				if require.NoError(b, err); !found.Complete || !found.Found() {
 					b.Fatalf("got %+v", found)
 				}
 			}

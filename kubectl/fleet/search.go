@@ -256,13 +256,11 @@ func (s *Search) relevant(ctx context.Context, q attempt) attempt {
 func (q attempt) classesOfRequests() ([]*resourceapi.DeviceClass, bool) {
 	var all []*resourceapi.DeviceClass
 	for _, r := range q.requests() {
-		class, err := q.classes.Get(r.exactly.DeviceClassName)
+		class, err := q.classes.Get(r.Exactly.DeviceClassName)
 		if err != nil {
 			return nil, false
 		}
-		if !slices.Contains(all, class) {
-			all = append(all, class)
-		}
+		AddOnce(&all, class)
 	}
 	return all, true
 }
@@ -278,7 +276,7 @@ func (s *Search) Check(ctx context.Context, node string, claims ...*resourceapi.
 	}
 	var all []RequestCheck
 	for _, r := range q.requests() {
-		checks := RequestCheck{Claim: r.claim, Request: r.name, Exactly: r.exactly}
+		checks := RequestCheck{Claim: r.claim, Request: r.Name, Exactly: r.Exactly}
 		for id, p := range pools {
 			for i, slice := range p.slices {
 				for j := range slice.Spec.Devices {
@@ -310,7 +308,7 @@ func (s *Search) check(ctx context.Context, q attempt, r request, d Device, brok
 	if s.ended() {
 		return check, s.notExamined("device " + d.ID.Device)
 	}
-	class, err := q.classes.Get(r.exactly.DeviceClassName)
+	class, err := q.classes.Get(r.Exactly.DeviceClassName)
 	ofClass := match{}
 	if err == nil {
 		ofClass = s.selects(ctx, class.Spec.Selectors, d, d.ID.Driver)
@@ -323,7 +321,7 @@ func (s *Search) check(ctx context.Context, q attempt, r request, d Device, brok
 	case broken != nil:
 		check.Missing = []Condition{ConditionPool}
 	default:
-		for i, selector := range r.exactly.Selectors {
+		for i, selector := range r.Exactly.Selectors {
 			m := s.evaluate(ctx, selector, d, d.ID.Driver)
 			if m.notExamined {
 				return check, s.notExamined("device " + d.ID.Device)

@@ -20,6 +20,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // foreign adds devices of another driver to a node: 80 slices of 128 are 10,240 devices.
@@ -56,13 +57,13 @@ func TestAnExplanationEndsWithinItsLimit(t *testing.T) {
 			s := w.Fleet().NewSearch(limit)
 			claim := fleettest.Claim("new", words)
 			verdicts, err := s.Verdicts(t.Context(), nil, claim)
-			must(t, err)
+			require.NoError(t, err)
 			for _, v := range verdicts {
 				if v.Fits() || v.Missing == nil && v.Problem == nil && !strings.Contains(words, "count=9") {
 					t.Errorf("got %+v, want no node on which it fits or that misses nothing", v)
 				}
 				checks, err := s.Check(t.Context(), v.Node, claim)
-				must(t, err)
+				require.NoError(t, err)
 				if n := len(checks[0].Devices) + checks[0].NotExamined; n != 10244 {
 					t.Errorf("%s: %d devices are examined or named as not examined, want 10244", v.Node, n)
 				}
@@ -76,14 +77,14 @@ func TestUnexaminedDevicesAreNotReported(t *testing.T) {
 	s := w.Fleet().NewSearch(1)
 	claim := fleettest.Claim("new", "")
 	verdicts, err := s.Verdicts(t.Context(), nil, claim)
-	must(t, err)
+	require.NoError(t, err)
 	for _, v := range verdicts {
 		if v.Fits() || !errors.Is(v.Problem, fleet.ErrNotExamined) {
 			t.Errorf("got %+v", v)
 		}
 	}
 	checks, err := s.Check(t.Context(), "a", claim)
-	must(t, err)
+	require.NoError(t, err)
 	if c := checks[0]; c.NotExamined != 4 || len(c.Devices) != 0 || c.Meeting() != 0 {
 		t.Errorf("got %+v", c)
 	}
@@ -97,12 +98,12 @@ func TestDevicesOfAnotherDriverDoNotHideTheReason(t *testing.T) {
 	s := w.Fleet().NewSearch(time.Minute)
 	claim := fleettest.Claim("new", "")
 	verdicts, err := s.Verdicts(t.Context(), nil, claim)
-	must(t, err)
+	require.NoError(t, err)
 	if got := verdicts[0].Missing; !slices.Equal(got, []fleet.Condition{fleet.ConditionHolders}) {
 		t.Errorf("got %+v", verdicts[0])
 	}
 	checks, err := s.Check(t.Context(), "a", claim)
-	must(t, err)
+	require.NoError(t, err)
 	held, others := 0, 0
 	for _, d := range checks[0].Devices {
 		switch {
@@ -157,12 +158,12 @@ func TestAPoolThatTheSchedulerRefuses(t *testing.T) {
 				t.Fatalf("the allocator does not refuse the pool: %+v, %v", found, err)
 			}
 			verdicts, err := f.NewSearch(0).Verdicts(t.Context(), nil, claim)
-			must(t, err)
+			require.NoError(t, err)
 			if v := verdicts[0]; !errors.Is(v.Problem, fleet.ErrPoolRefused) || !strings.Contains(v.Problem.Error(), tc.want) {
 				t.Errorf("got %+v, want %s", v, tc.want)
 			}
 			checks, err := f.NewSearch(0).Check(t.Context(), "a", claim)
-			must(t, err)
+			require.NoError(t, err)
 			for _, d := range checks[0].Devices {
 				if reasons := f.Reasons(d, checks[0].Exactly); len(reasons) != 1 || !strings.Contains(reasons[0], tc.want) {
 					t.Errorf("%s: %q, want %s", d.Device.ID.Device, reasons, tc.want)
@@ -192,7 +193,7 @@ func TestASelectorOfTheClassThatFailsOnAnotherDriver(t *testing.T) {
 		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.attributes["gpu.nvidia.com"].productName == "none"`}}},
 	}})
 	verdicts, err := w.Fleet().NewSearch(0).Verdicts(t.Context(), nil, fleettest.Claim("new", "class=bad"))
-	must(t, err)
+	require.NoError(t, err)
 	problems := map[string]error{}
 	for _, v := range verdicts {
 		problems[v.Node] = v.Problem

@@ -226,25 +226,15 @@ func (n *Names) Claim(ctx context.Context, classes Classes, spec resourceapi.Dev
 	var problems []NameProblem
 	add := func(found []NameProblem) {
 		for _, p := range found {
-			if !slices.Contains(problems, p) {
-				problems = append(problems, p)
-			}
+			AddOnce(&problems, p)
 		}
 	}
-	request := func(class string, selectors []resourceapi.DeviceSelector) {
+	for _, r := range Requests(spec) {
 		var all []string
-		if found, err := classes.Get(class); err == nil {
-			all = Expressions(found.Spec.Selectors)
+		if class, err := classes.Get(r.Exactly.DeviceClassName); err == nil {
+			all = Expressions(class.Spec.Selectors)
 		}
-		add(n.Selectors(ctx, append(all, Expressions(selectors)...)))
-	}
-	for _, r := range spec.Requests {
-		if r.Exactly != nil {
-			request(r.Exactly.DeviceClassName, r.Exactly.Selectors)
-		}
-		for _, alternative := range r.FirstAvailable {
-			request(alternative.DeviceClassName, alternative.Selectors)
-		}
+		add(n.Selectors(ctx, append(all, Expressions(r.Exactly.Selectors)...)))
 	}
 	for _, c := range spec.Constraints {
 		for _, attribute := range []*resourceapi.FullyQualifiedName{c.MatchAttribute, c.DistinctAttribute} {

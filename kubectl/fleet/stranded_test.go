@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestStrandedMemory(t *testing.T) {
@@ -82,7 +83,7 @@ func occupyOne(t *testing.T, w *fleettest.World, name, profile string) bool {
 	claim := fleettest.Claim(name, "class=mig.nvidia.com cel=device.attributes['gpu.nvidia.com'].profile=='"+profile+"'")
 	f := fleet.New(w.Objects, fleet.Options{Driver: "gpu.nvidia.com", Features: fleet.FeaturesOf(w.Objects), SearchLimit: time.Hour})
 	found, err := f.Fit(t.Context(), "n", claim)
-	must(t, err)
+	require.NoError(t, err)
 	if found == nil {
 		return false
 	}

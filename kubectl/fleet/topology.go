@@ -50,15 +50,16 @@ type Wiring struct {
 	PCIeSwitch string
 }
 
-// Place returns the place of the GPU.
-func (g GPU) Place() Place {
-	for _, d := range g.Devices {
-		if d.ID.Device == g.Name {
-			return d.Place()
-		}
+// Whole returns the device of the whole GPU; the zero value if there is none.
+func (g GPU) Whole() Device {
+	if i := slices.IndexFunc(g.Devices, func(d Device) bool { return d.ID.Device == g.Name }); i >= 0 {
+		return g.Devices[i]
 	}
-	return Place{}
+	return Device{}
 }
+
+// Place returns the place of the GPU.
+func (g GPU) Place() Place { return g.Whole().Place() }
 
 // Place returns the place of the device. Devices of any driver can have one.
 func (d Device) Place() Place {
@@ -126,21 +127,13 @@ func pathBelowRoot(a, b GPU) Path {
 // isPeer reports whether the GPU publishes another one as a peer. The attribute is a list of
 // device names, or a text with these names without "gpu-", or with buses only.
 func (g GPU) isPeer(other GPU) bool {
-	for _, d := range g.Devices {
-		if d.ID.Device != g.Name || d.Published == nil {
-			continue
-		}
-		peers := d.Published.Attributes[v1alpha1.AttributeNVLinkPeers]
-		if slices.Contains(peers.StringValues, other.Name) {
-			return true
-		}
-		if peers.StringValue == nil {
-			return false
-		}
-		return slices.ContainsFunc(strings.Split(*peers.StringValue, ","), func(peer string) bool {
-			name := "gpu-" + peer
-			return name == other.Name || strings.HasPrefix(other.Name, name+"-")
-		})
+	d := g.Whole()
+	if d.Published == nil {
+		return false
 	}
-	return false
+	peers := d.Published.Attributes[v1alpha1.AttributeNVLinkPeers]
+	return slices.Contains(peers.StringValues, other.Name) || peers.StringValue != nil && slices.ContainsFunc(strings.Split(*peers.StringValue, ","), func(peer string) bool {
+		name := "gpu-" + peer
+		return name == other.Name || strings.HasPrefix(other.Name, name+"-")
+	})
 }

@@ -25,10 +25,7 @@ func (n *Names) advice(name Name) string {
 	case slices.Contains(vocabulary, name):
 		return "no node publishes it; attributes and offer of the chart say what nodes publish: " + attributesPage()
 	}
-	ids := make([]string, len(vocabulary))
-	for i, v := range vocabulary {
-		ids[i] = v.ID
-	}
+	ids := Each(vocabulary, func(n Name) string { return n.ID })
 	if near := Nearest(name.ID, ids); len(near) > 0 {
 		return fmt.Sprintf("did you mean %s?", vocabulary[slices.Index(ids, near[0])].expression())
 	}

@@ -13,6 +13,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func selectorOf(expression string) []resourceapi.DeviceSelector {
@@ -220,9 +222,7 @@ func TestNodesThatAreAlikeAreSearchedOnce(t *testing.T) {
 			}
 			s := New(objects, Options{Driver: driver, Features: FeaturesOf(objects)}).NewSearch(0)
 			all, err := s.Verdicts(t.Context(), nil, claim)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if len(s.missesOf) != tc.searched {
 				t.Errorf("%d nodes are searched, want %d", len(s.missesOf), tc.searched)
 			}

@@ -32,6 +32,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // world is a cluster as a [Source]. Each request reads it again.
@@ -172,9 +173,7 @@ func TestThePageOfAClaimHasItsOwnDevices(t *testing.T) {
 func TestAModeHasOneColour(t *testing.T) {
 	colours := func(path, pattern string) map[string][]string {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		found := map[string][]string{}
 		for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
 			found[match[1]] = append(found[match[1]], match[2])
@@ -377,9 +376,7 @@ func TestThePageOfAPodNamesUnexaminedNodes(t *testing.T) {
 	source := &world{World: w}
 	q := rows.Question{Namespace: "default", Name: "pod/new", Nodes: nodesExplained, Limit: 1}
 	e, err := r.explain(t.Context(), q, source.Warnings)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := newSite(source, 0, 0)
 	q.Limit = pageLimit
 	s.answers[q] = answer{e, nil, time.Now().Add(time.Hour)}
@@ -387,9 +384,7 @@ func TestThePageOfAPodNamesUnexaminedNodes(t *testing.T) {
 	request.SetPathValue("namespace", "default")
 	request.SetPathValue("name", "new")
 	p, err := s.podPage(t.Context(), r, request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var text strings.Builder
 	if err := markup.Render(&text, markup.E("main", p.main)); err != nil || !strings.Contains(text.String(), "Not examined (--limit): a<") {
 		t.Errorf("got %s, %v", text.String(), err)
@@ -506,14 +501,7 @@ func TestTablesAreOrderedByTheAddress(t *testing.T) {
 func TestTaintsHaveLinksAndAges(t *testing.T) {
 	w := shared(t)
 	w.Taint("gpu-3b-00", "xid-79")
-	for _, slice := range w.Slices {
-		for i := range slice.Spec.Devices {
-			for j := range slice.Spec.Devices[i].Taints {
-				added := ago(12 * time.Minute)
-				slice.Spec.Devices[i].Taints[j].TimeAdded = &added
-			}
-		}
-	}
+	w.SetTaintTimes(ago(12 * time.Minute))
 	site := pages(t, &world{World: w})
 	for _, target := range []string{"/", "/nodes/a"} {
 		if _, text := open(t, site, target); !strings.Contains(text, `<a href="https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/admin/causes.md#xid-79" rel="noreferrer">xid-79, 12m</a>`) {
@@ -624,13 +612,7 @@ func TestForeignProcesses(t *testing.T) {
 		Driver: v1alpha1.DriverName, Pool: "a", Device: "gpu-3b-00",
 		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionForeignProcess, Status: metav1.ConditionTrue, Message: "pod other/<b>thief</b> computes"}},
 	}}
-	for _, slice := range w.Slices {
-		for i := range slice.Spec.Devices {
-			if d := &slice.Spec.Devices[i]; d.Name == "gpu-3b-00" {
-				d.Taints = append(d.Taints, resourceapi.DeviceTaint{Key: v1alpha1.TaintInUse, Value: v1alpha1.InUseTaintForeignProcess, Effect: resourceapi.DeviceTaintEffectNoSchedule})
-			}
-		}
-	}
+	w.AddTaint("gpu-3b-00", resourceapi.DeviceTaint{Key: v1alpha1.TaintInUse, Value: v1alpha1.InUseTaintForeignProcess, Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	site := pages(t, &world{World: w})
 	for target, want := range map[string]string{
 		"/":                    `docs/admin/causes.md#foreign-process" rel="noreferrer">foreign-process`,

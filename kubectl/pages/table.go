@@ -15,7 +15,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/pages/internal/markup"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // table is a table of a command on a page. The address of the page filters, orders and cuts its
@@ -162,11 +161,7 @@ func (r *reading) deviceLink(node, device string) markup.Part {
 	if !r.hasNode(node) {
 		return markup.Text(device)
 	}
-	name := device
-	if parsed := fleet.NameOf(device); parsed.OnGPU() {
-		name = kind.Whole(parsed.Address).String()
-	}
-	return anchor(device, address("nodes", node)+"?q="+url.QueryEscape(name))
+	return anchor(device, address("nodes", node)+"?q="+url.QueryEscape(fleet.GPUOf(device)))
 }
 
 // nodeLink returns a link to a node; text only if it has no page.

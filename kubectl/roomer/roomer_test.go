@@ -26,14 +26,8 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // world is a cluster with one node. Its GPUs are in use by the pods three and half.
 type world struct {
@@ -83,7 +77,7 @@ func (w *world) serve() {
 
 func add[T runtime.Object](w *world, all []T) {
 	for _, o := range all {
-		must(w.t, w.Tracker().Add(o))
+		require.NoError(w.t, w.Tracker().Add(o))
 	}
 }
 
@@ -102,8 +96,8 @@ func (w *world) evict(action clienttesting.Action) (bool, runtime.Object, error)
 	defer w.mu.Unlock()
 	w.evicted = append(w.evicted, eviction.Name)
 	time.AfterFunc(w.ending, func() {
-		must(w.t, w.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "default", eviction.Name))
-		must(w.t, w.Tracker().Delete(resourceapi.SchemeGroupVersion.WithResource("resourceclaims"), "default", eviction.Name))
+		require.NoError(w.t, w.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "default", eviction.Name))
+		require.NoError(w.t, w.Tracker().Delete(resourceapi.SchemeGroupVersion.WithResource("resourceclaims"), "default", eviction.Name))
 	})
 	time.AfterFunc(w.ending+3*time.Second, func() {
 		var first *corev1.Pod
@@ -115,7 +109,7 @@ func (w *world) evict(action clienttesting.Action) (bool, runtime.Object, error)
 		}
 		if w.refused == "" && first != nil {
 			first.Spec.NodeName = "a"
-			must(w.t, w.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), first, "default"))
+			require.NoError(w.t, w.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), first, "default"))
 		}
 	})
 	return true, nil, nil
@@ -139,7 +133,7 @@ func (w *world) run(change func(*Options), after time.Duration, do func()) map[s
 	c.Run(ctx)
 	synctest.Wait() // for what timers have written
 	families, err := registry.Gather()
-	must(w.t, err)
+	require.NoError(w.t, err)
 	values := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -158,7 +152,7 @@ func (w *world) ended() string {
 // rules returns the names of the rules.
 func (w *world) rules() (names []string) {
 	list, err := w.ResourceV1().DeviceTaintRules().List(context.Background(), metav1.ListOptions{})
-	must(w.t, err)
+	require.NoError(w.t, err)
 	for _, rule := range list.Items {
 		names = append(names, rule.Name)
 	}
@@ -169,7 +163,7 @@ func (w *world) rules() (names []string) {
 func (w *world) events() (all []string) {
 	w.t.Helper()
 	list, err := w.EventsV1().Events("").List(context.Background(), metav1.ListOptions{})
-	must(w.t, err)
+	require.NoError(w.t, err)
 	for _, e := range list.Items {
 		all = append(all, fmt.Sprintf("%s %s %s: %s", e.Regarding.Name, e.Type, e.Reason, e.Note))
 		for _, pod := range w.Pods {

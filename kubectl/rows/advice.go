@@ -114,7 +114,7 @@ func (e *explaining) addOtherDrivers(checks []fleet.RequestCheck) {
 			}
 		}
 		if len(drivers) > 0 && !drivers[e.cluster.Driver] {
-			addOnce(&e.Facts, fmt.Sprintf("the devices of request %s are of the driver %s, not of %s", check.Request, List(slices.Sorted(maps.Keys(drivers))), e.cluster.Driver))
+			fleet.AddOnce(&e.Facts, fmt.Sprintf("the devices of request %s are of the driver %s, not of %s", check.Request, List(slices.Sorted(maps.Keys(drivers))), e.cluster.Driver))
 		}
 	}
 }
@@ -136,7 +136,7 @@ func (e *explaining) addReasons(node, code string, most int) {
 				if code == CodeTooSmall {
 					text = d.Device + ": " + text
 				}
-				addOnce(&reasons, text)
+				fleet.AddOnce(&reasons, text)
 			}
 		}
 	}
@@ -163,7 +163,7 @@ func (e *explaining) addTaintsOf(node string, checks []fleet.RequestCheck) {
 		} else {
 			e.advise(h.remedy.User)
 		}
-		addOnce(&e.Repairs, h.remedy.Admin)
+		fleet.AddOnce(&e.Repairs, h.remedy.Admin)
 	}
 }
 
@@ -181,7 +181,7 @@ func selectorValues(f *fleet.Fleet, checks []fleet.RequestCheck) string {
 						texts = append(texts, fmt.Sprintf("%q (%s)", value, fleet.Number(values[value], "device")))
 					}
 					if texts != nil {
-						addOnce(&all, fmt.Sprintf("%s is %s", name, strings.Join(texts, ", ")))
+						fleet.AddOnce(&all, fmt.Sprintf("%s is %s", name, strings.Join(texts, ", ")))
 					}
 				}
 			}

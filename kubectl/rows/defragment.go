@@ -66,9 +66,7 @@ func (d Defragmentation) Helps() bool {
 func (c *Cluster) Defragment(ctx context.Context, limit time.Duration, node string, budgets []*policyv1.PodDisruptionBudget) (Defragmentation, error) {
 	result := Defragmentation{Items: []MovesFor{}}
 	model := c.NewDefragmentation(node, budgets)
-	for _, pod := range model.Ending {
-		result.Ending = append(result.Ending, pod.Namespace+"/"+pod.Name)
-	}
+	result.Ending = fleet.Each(model.Ending, func(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name })
 	devices := map[string][]fleet.Device{}
 	for _, n := range c.Nodes() {
 		devices[n.Name] = n.Devices
@@ -146,7 +144,7 @@ func movesFor(pod *corev1.Pod, found fleet.Moves, devices map[string][]fleet.Dev
 func devicesIn(allocation *resourceapi.AllocationResult) []string {
 	var all []string
 	for _, result := range allocation.Devices.Results {
-		addOnce(&all, result.Device)
+		fleet.AddOnce(&all, result.Device)
 	}
 	return all
 }

@@ -120,11 +120,11 @@ func (c *Cluster) Find(q Question) (*corev1.Pod, *resourceapi.ResourceClaim) {
 // NodesOf returns the nodes whose agents are a part of the explanation of a pod.
 func (c *Cluster) NodesOf(pod *corev1.Pod) []string {
 	var nodes []string
-	addOnce(&nodes, pod.Spec.NodeName)
+	fleet.AddOnce(&nodes, pod.Spec.NodeName)
 	claims, _ := c.ClaimsOf(pod)
 	for _, claim := range claims {
 		for _, id := range c.devicesOf(claim) {
-			addOnce(&nodes, id.Pool)
+			fleet.AddOnce(&nodes, id.Pool)
 		}
 	}
 	return nodes
@@ -323,8 +323,9 @@ func (e *explaining) miss(ctx context.Context, v fleet.Verdict, claims []*resour
 			case len(d.Missing) > 0 && len(r.Devices) == mostDevices:
 				r.OtherDevices++
 			default:
-				if reasons := e.cluster.Reasons(d, a.Exactly); len(reasons) > 0 {
-					r.Devices = append(r.Devices, DeviceCheck{d.Device.ID.Device, codesOf(d.Missing), reasons})
+				codes := fleet.Each(d.Missing, func(c fleet.Condition) string { return reasons[c].code })
+				if whyNot := e.cluster.Reasons(d, a.Exactly); len(whyNot) > 0 {
+					r.Devices = append(r.Devices, DeviceCheck{d.Device.ID.Device, codes, whyNot})
 				}
 			}
 		}

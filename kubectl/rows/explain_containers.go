@@ -83,7 +83,7 @@ func (e *explaining) addContainers(pod *corev1.Pod, claims []*resourceapi.Resour
 func (e *explaining) addReplacedShm(pod *corev1.Pod, container string) {
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		if (c.Name == container || container == "") && slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return path.Clean(m.MountPath) == "/dev/shm" }) {
-			addOnce(&e.Facts, fmt.Sprintf("container %s does not see its volume at /dev/shm: the MPS daemon's is there, which all shares of the GPU fill together (supervisor.shmSize of the chart is its size)", c.Name))
+			fleet.AddOnce(&e.Facts, fmt.Sprintf("container %s does not see its volume at /dev/shm: the MPS daemon's is there, which all shares of the GPU fill together (supervisor.shmSize of the chart is its size)", c.Name))
 		}
 	}
 }
@@ -188,7 +188,7 @@ func (e *explaining) addNeighbours(d fleet.Device, own *resourceapi.ResourceClai
 		if n.namespace != own.Namespace && e.cluster.IsPartial() {
 			who = "a claim of another namespace"
 		}
-		addOnce(&e.Causes, fmt.Sprintf("%s on the GPU of %s uses %s, more than the %s that it was promised: memory may run out before the limits here",
+		fleet.AddOnce(&e.Causes, fmt.Sprintf("%s on the GPU of %s uses %s, more than the %s that it was promised: memory may run out before the limits here",
 			who, d.ID.Device, amount(bytes(use[n])), amount(bytes(promised[n]))))
 		e.advise(fmt.Sprintf("have the administrator of node %s end that program, or offer limits that the driver keeps: %s", d.ID.Pool, gpu.Page("docs/user/share-guarantees.md#the-levels")))
 	}

@@ -195,16 +195,16 @@ func (e *explaining) addFault(pod *corev1.Pod, claims []*resourceapi.ResourceCla
 	}
 	e.Causes = append(e.Causes, e.sentence(h, verb))
 	if e.State == StateSucceeded || e.State == StateFailed {
-		addOnce(&e.Repairs, h.remedy.Admin)
+		fleet.AddOnce(&e.Repairs, h.remedy.Admin)
 		return
 	}
-	addOnce(&e.Causes, "for the program: "+h.Effect)
+	fleet.AddOnce(&e.Causes, "for the program: "+h.Effect)
 	remedy := h.remedy.User
 	if strings.Contains(remedy, "delete the pod") {
 		remedy += e.deletion(pod, claims)
 	}
 	e.advise(remedy)
-	addOnce(&e.Repairs, h.remedy.Admin)
+	fleet.AddOnce(&e.Repairs, h.remedy.Admin)
 }
 
 // deletion returns the command that deletes all pods of the claims, after a colon; "" without pods.
@@ -224,11 +224,7 @@ func (e *explaining) deletion(pod *corev1.Pod, claims []*resourceapi.ResourceCla
 	if len(pods) == 0 {
 		return ""
 	}
-	names := make([]string, len(pods))
-	for i, p := range pods {
-		names[i] = p.Name
-	}
-	return fmt.Sprintf(": kubectl delete pod %s --namespace %s", strings.Join(names, " "), pods[0].Namespace)
+	return fmt.Sprintf(": kubectl delete pod %s --namespace %s", strings.Join(fleet.Each(pods, (*corev1.Pod).GetName), " "), pods[0].Namespace)
 }
 
 // kubeletHealth returns the health of a device in the status of a pod's containers. It is
@@ -274,10 +270,10 @@ func (e *explaining) addKubeletHealth(reported kubeletReports, id fleet.DeviceID
 	text := fmt.Sprintf("the kubelet reports %s as %s", id.Device, words)
 	switch {
 	case explained:
-		addOnce(&e.Facts, text)
+		fleet.AddOnce(&e.Facts, text)
 	case health == corev1.ResourceHealthStatusUnhealthy:
 		e.Outcome = OutcomeFault
-		addOnce(&e.Causes, text)
+		fleet.AddOnce(&e.Causes, text)
 		e.advise("delete the pod if its program has failed, so that its controller starts it on another GPU; the administrator finds the cause: kubectl gpu get " + id.Pool)
 	default:
 		report := kubeletReport{id.Pool, words}
@@ -290,7 +286,7 @@ func (e *explaining) addUnknown(text, advice string) {
 	if e.Outcome == OutcomeWell {
 		e.Outcome = OutcomeUnknown
 	}
-	addOnce(&e.Causes, text)
+	fleet.AddOnce(&e.Causes, text)
 	e.advise(advice)
 }
 

@@ -34,7 +34,7 @@ func (c *Cluster) notFound(q Question) error {
 		case namespace == q.Namespace:
 			here = append(here, found)
 		case found == name:
-			addOnce(&elsewhere, fmt.Sprintf("kubectl gpu explain %s%s --namespace %s", prefix, name, namespace))
+			fleet.AddOnce(&elsewhere, fmt.Sprintf("kubectl gpu explain %s%s --namespace %s", prefix, name, namespace))
 		}
 	}
 	if isClaim {
@@ -125,7 +125,7 @@ func (e *explaining) addMissingClaims(pod *corev1.Pod) {
 			if claim.Namespace == pod.Namespace {
 				here = append(here, claim.Name)
 			} else if claim.Name == *name {
-				addOnce(&e.Causes, fmt.Sprintf("a claim %s is in the namespace %s, and pods use claims of their own namespace only", *name, claim.Namespace))
+				fleet.AddOnce(&e.Causes, fmt.Sprintf("a claim %s is in the namespace %s, and pods use claims of their own namespace only", *name, claim.Namespace))
 			}
 		}
 		if near := fleet.Nearest(*name, here); len(near) > 0 {
@@ -138,21 +138,19 @@ func (e *explaining) addMissingClaims(pod *corev1.Pod) {
 
 // MissingClasses returns a sentence for each DeviceClass that does not exist, with the remedy.
 func (c *Cluster) MissingClasses(claims []*resourceapi.ResourceClaim) []string {
-	var existing, all []string
-	for _, class := range c.Objects.Classes {
-		existing = append(existing, class.Name)
-	}
+	var all []string
+	existing := fleet.Each(c.Objects.Classes, (*resourceapi.DeviceClass).GetName)
 	for _, claim := range claims {
 		for _, name := range doctor.ClassesOf(claim.Spec.Devices) {
 			near := fleet.Nearest(name, existing)
 			switch missing := "the DeviceClass " + name + " does not exist"; {
 			case c.HasClass(name):
 			case doctor.IsOwnClass(name):
-				addOnce(&all, missing+": an administrator switches it on in the chart, below deviceClasses: "+gpu.Page(classesPage))
+				fleet.AddOnce(&all, missing+": an administrator switches it on in the chart, below deviceClasses: "+gpu.Page(classesPage))
 			case len(near) > 0:
-				addOnce(&all, missing+": did you mean "+strings.Join(near, ", ")+"? Claims and templates cannot be changed: create them again")
+				fleet.AddOnce(&all, missing+": did you mean "+strings.Join(near, ", ")+"? Claims and templates cannot be changed: create them again")
 			default:
-				addOnce(&all, missing+": name another: kubectl get deviceclasses")
+				fleet.AddOnce(&all, missing+": name another: kubectl get deviceclasses")
 			}
 		}
 	}

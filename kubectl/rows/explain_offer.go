@@ -64,11 +64,11 @@ func (e *explaining) offer(word string) string {
 // canOffer reports whether a GPU of the node can have devices of an offer.
 func canOffer(node fleet.Node, word string) bool {
 	return slices.ContainsFunc(node.GPUs, func(g fleet.GPU) bool {
-		i := slices.IndexFunc(g.Devices, func(d fleet.Device) bool { return d.ID.Device == g.Name && d.Published != nil })
-		if i < 0 {
+		whole := g.Whole().Published
+		if whole == nil {
 			return false
 		}
-		capable := g.Devices[i].Published.Attributes[v1alpha1.AttributeMIGCapable].BoolValue
+		capable := whole.Attributes[v1alpha1.AttributeMIGCapable].BoolValue
 		return word != v1alpha1.OfferMIG || capable == nil || *capable
 	})
 }

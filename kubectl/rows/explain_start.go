@@ -266,7 +266,7 @@ func (e *explaining) addWarnings(pod *corev1.Pod, missing []string) {
 				continue
 			}
 		case event.Reason == "FailedResourceClaimCreation" && e.State == StatePending && len(missing) > 0:
-			addOnce(&e.Causes, message)
+			fleet.AddOnce(&e.Causes, message)
 			e.advise(refusalAdvice(pod.Namespace, event.Message))
 		}
 		// A cause is not printed again among the facts.

@@ -114,10 +114,3 @@ func (e *explaining) advise(remedy string) {
 		e.Advice = []string{remedy}
 	}
 }
-
-// addOnce adds a text that the list does not have yet.
-func addOnce(list *[]string, text string) {
-	if text != "" && !slices.Contains(*list, text) {
-		*list = append(*list, text)
-	}
-}

@@ -84,9 +84,7 @@ func (u Uses) foreignOn(node string, devices []string) *Foreign {
 func (u Uses) foreignOnGPU(node string, g fleet.GPU) *Foreign {
 	var held []string
 	for d := range g.Holders() {
-		if !slices.Contains(held, d.ID.Device) {
-			held = append(held, d.ID.Device)
-		}
+		fleet.AddOnce(&held, d.ID.Device)
 	}
 	return u.foreignOn(node, held)
 }

@@ -38,12 +38,7 @@ func (f Free) ClaimsText() string {
 }
 
 // MemoryText returns the memory of each claim, or a dash.
-func (f Free) MemoryText() string {
-	if f.Memory == nil {
-		return "-"
-	}
-	return Gibibytes(*f.Memory)
-}
+func (f Free) MemoryText() string { return gibibytesOrDash(f.Memory) }
 
 // mostClaims bounds the claims of one class on a node. A node has fewer seats and slots.
 const mostClaims = 1000

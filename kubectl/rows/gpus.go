@@ -56,7 +56,7 @@ func taints(g fleet.GPU) []string {
 	var all []string
 	for _, d := range g.Devices {
 		for _, taint := range d.Taints() {
-			addOnce(&all, fleet.TaintText(taint))
+			fleet.AddOnce(&all, fleet.TaintText(taint))
 		}
 	}
 	return all

@@ -42,15 +42,6 @@ var reasons = map[fleet.Condition]struct{ code, text string }{
 	fleet.ConditionPool:        {CodePoolRefused, "the scheduler refuses the pool of its devices"},
 }
 
-// codesOf returns the codes of conditions, in their order.
-func codesOf(conditions []fleet.Condition) []string {
-	codes := make([]string, len(conditions))
-	for i, c := range conditions {
-		codes[i] = reasons[c].code
-	}
-	return codes
-}
-
 // Missing returns the reason why claims do not fit on a node, and its code. The code is
 // [CodeExcluded] if the pod cannot run there for reasons apart from devices. Of several conditions,
 // the reason is the first.

@@ -92,12 +92,8 @@ func (c *Cluster) Room(ctx context.Context, search *fleet.Search, pod *corev1.Po
 		r.Outcome = RoomFree
 	}
 	devices := c.devicesOn(r.Node)
-	for _, p := range r.found.Pods {
-		r.Pods = append(r.Pods, roomPod(p, devices))
-	}
-	for _, p := range r.found.Ending {
-		r.Ending = append(r.Ending, roomPod(p, devices))
-	}
+	row := func(pod *corev1.Pod) RoomPod { return roomPod(pod, devices) }
+	r.Pods, r.Ending = fleet.Each(r.found.Pods, row), fleet.Each(r.found.Ending, row)
 	return r, err
 }
 
@@ -170,7 +166,7 @@ func roomPod(pod *corev1.Pod, devices []fleet.Device) RoomPod {
 	for _, d := range devices {
 		for _, h := range d.Holders {
 			if slices.ContainsFunc(h.Pods, func(other *corev1.Pod) bool { return other.UID == pod.UID }) {
-				addOnce(&p.Devices, d.ID.Device)
+				fleet.AddOnce(&p.Devices, d.ID.Device)
 			}
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func cluster(w *fleettest.World) *Cluster { return New(w.Objects, v1alpha1.DriverName, nil) }
@@ -87,9 +88,7 @@ func TestRowsAreOrderedByAColumn(t *testing.T) {
 	}, Totals: 1, Health: []Health{{}, {State: HealthOK}, {}}}
 	for column, want := range map[string]string{"n": "9 10 - TOTAL", "compute": "9 10 - TOTAL", "-n": "10 9 - TOTAL", "limit-of-a-process": "- 9 10 TOTAL", "": "10 9 - TOTAL"} {
 		order, err := table.Order(strings.TrimPrefix(column, "-"), strings.HasPrefix(column, "-"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		sorted := table.Reordered(order)
 		var got []string
 		for i, row := range sorted.Rows {
@@ -166,9 +165,7 @@ func TestARestartIsNoReason(t *testing.T) {
 	explain := func() Explanation {
 		t.Helper()
 		e, err := cluster(w).Explain(t.Context(), Question{Namespace: "default", Name: pod.Name, Nodes: 1, Limit: time.Minute}, Evidence{Now: time.Now()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return e
 	}
 	if e := explain(); len(e.Advice) != 1 || !strings.Contains(e.Advice[0], "--previous") {

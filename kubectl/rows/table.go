@@ -123,14 +123,11 @@ func (t *Table) addUse(used Uses, cells func(i int) []string) {
 
 // cells returns the used memory and multiprocessors, or dashes.
 func (u Use) cells() []string {
-	memory, sm := "-", "-"
-	if u.Memory != nil {
-		memory = Gibibytes(*u.Memory)
-	}
+	sm := "-"
 	if u.SM != nil {
 		sm = fmt.Sprintf("%.0f%%", *u.SM)
 	}
-	return []string{memory, sm}
+	return []string{gibibytesOrDash(u.Memory), sm}
 }
 
 // Order returns the indexes of the rows in order of a column; as they are without a name. It leaves

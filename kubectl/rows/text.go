@@ -19,6 +19,14 @@ func Gibibytes(q resource.Quantity) string {
 	return Tenths(float64(q.Value())/unit) + "Gi"
 }
 
+// gibibytesOrDash prints an amount of memory; a dash if it is not known.
+func gibibytesOrDash(q *resource.Quantity) string {
+	if q == nil {
+		return "-"
+	}
+	return Gibibytes(*q)
+}
+
 // Tenths prints a number with one decimal. Only nothing is 0.0.
 func Tenths(number float64) string {
 	if number > 0 && number < 0.05 {

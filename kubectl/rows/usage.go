@@ -12,7 +12,6 @@ import (
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // Usage is the sum of the allocations of a namespace, in JSON and YAML.
@@ -173,8 +172,5 @@ func (v *valued) all() bool { return v.values > 0 && v.missing == 0 }
 
 // isOn reports whether a row is about the GPU or a part of it.
 func isOn(gpu string) func(agentv1.Labels) bool {
-	return func(l agentv1.Labels) bool {
-		name := fleet.NameOf(l.Device)
-		return name.OnGPU() && kind.Whole(name.Address).String() == gpu
-	}
+	return func(l agentv1.Labels) bool { return fleet.GPUOf(l.Device) == gpu }
 }

@@ -5,6 +5,7 @@
 package fleettest
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -25,14 +27,8 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/sysfs"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // World is the objects of a cluster.
 type World struct {
@@ -51,23 +47,23 @@ func New(t testing.TB, nodes ...string) *World {
 	}
 	var err error
 	w.Classes, err = allocator.ReadClasses(filepath.Join(top, manifest))
-	must(t, err)
+	require.NoError(t, err)
 	for _, words := range nodes {
 		name, rest, _ := strings.Cut(words, "=")
 		model, offer, _ := strings.Cut(rest, " ")
 		parsed, err := catalog.ParseOfferLabel(offer)
-		must(t, err)
+		require.NoError(t, err)
 		c := catalog.New(catalog.Inputs{Settings: catalog.Settings{Pool: name}, NodeConfig: catalog.NodeConfig{
 			Offer: parsed, MIG: catalog.MIGOffer{AllowReset: true}, Shares: catalog.ShareOffer{MPS: true, Smallest: 1 << 30},
 		}})
 		m, err := nvmlsim.LoadModel(model)
-		must(t, err)
+		require.NoError(t, err)
 		sim, err := nvmlsim.Create(filepath.Join(t.TempDir(), "sim"), m)
-		must(t, err)
+		require.NoError(t, err)
 		hardware, err := nvml.New(sim.NVML()).Snapshot(t.Context())
-		must(t, err)
+		require.NoError(t, err)
 		hardware, err = sysfs.Root(sim.Root()).Locate(hardware)
-		must(t, err)
+		require.NoError(t, err)
 		w.Slices = append(w.Slices, allocator.Slices(name, c.Resources(hardware, nil))...)
 		w.Nodes = append(w.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
@@ -115,7 +111,7 @@ func (w *World) Hold(node, name, words string) {
 	c := Claim(name, words)
 	// A busy machine may need longer than the limit of a search.
 	found, err := fleet.New(w.Objects, fleet.Options{Driver: v1alpha1.DriverName, Features: fleet.FeaturesOf(w.Objects), SearchLimit: time.Hour}).Fit(w.t.Context(), node, c)
-	must(w.t, err)
+	require.NoError(w.t, err)
 	if found == nil {
 		w.t.Fatalf("%s does not fit on %s", name, node)
 	}
@@ -151,15 +147,46 @@ func PodOf(group, name, claim string) *corev1.Pod {
 // Taint marks a device as unhealthy, for a cause.
 func (w *World) Taint(device, cause string) {
 	w.t.Helper()
+	w.AddTaint(device, resourceapi.DeviceTaint{Key: v1alpha1.TaintUnhealthy, Value: cause, Effect: resourceapi.DeviceTaintEffectNoSchedule})
+}
+
+// AddTaint adds a taint of a device.
+func (w *World) AddTaint(device string, taint resourceapi.DeviceTaint) {
+	w.t.Helper()
 	for _, slice := range w.Slices {
 		for i := range slice.Spec.Devices {
 			if d := &slice.Spec.Devices[i]; d.Name == device {
-				d.Taints = append(d.Taints, resourceapi.DeviceTaint{Key: v1alpha1.TaintUnhealthy, Value: cause, Effect: resourceapi.DeviceTaintEffectNoSchedule})
+				d.Taints = append(d.Taints, taint)
 				return
 			}
 		}
 	}
 	w.t.Fatalf("no device %s", device)
+}
+
+// SetTaintTimes sets the time since which the taints of all devices are there.
+func (w *World) SetTaintTimes(since metav1.Time) {
+	for _, slice := range w.Slices {
+		for _, device := range slice.Spec.Devices {
+			for i := range device.Taints {
+				device.Taints[i].TimeAdded = &since
+			}
+		}
+	}
+}
+
+// Report adds the report of an agent about the first device of a claim. The share is nil if the claim has
+// the device alone.
+func Report(t testing.TB, claim *resourceapi.ResourceClaim, share *v1alpha1.ShareData) {
+	t.Helper()
+	data := v1alpha1.NewDeviceData()
+	data.Share = share
+	text, err := json.Marshal(data)
+	require.NoError(t, err)
+	result := claim.Status.Allocation.Devices.Results[0]
+	claim.Status.Devices = []resourceapi.AllocatedDeviceStatus{{
+		Driver: result.Driver, Pool: result.Pool, Device: result.Device, ShareID: (*string)(result.ShareID), Data: &runtime.RawExtension{Raw: text},
+	}}
 }
 
 // Pod returns a pod with one container that has the claim of the same name.

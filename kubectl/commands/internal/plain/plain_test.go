@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestText(t *testing.T) {
@@ -33,9 +35,7 @@ func TestText(t *testing.T) {
 func TestWriterKeepsJSON(t *testing.T) {
 	const value = "a\x1b\u009b\u202e\U000e0041z"
 	var out strings.Builder
-	if err := json.NewEncoder(Writer(&out)).Encode(value); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.NewEncoder(Writer(&out)).Encode(value))
 	var got string
 	if err := json.Unmarshal([]byte(out.String()), &got); err != nil || got != value {
 		t.Errorf("%s is %q (%v), want %q", out.String(), got, err, value)

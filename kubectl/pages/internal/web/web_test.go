@@ -14,14 +14,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func listen(t *testing.T) *Server {
 	t.Helper()
 	s, err := Listen(t.Context(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.listener.Close() })
 	return s
 }
@@ -93,9 +93,7 @@ func TestServe(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- s.Serve(ctx, hello(), log.New(io.Discard, "", 0)) }()
 	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	// Browsers find names below localhost on this machine.
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, s.listener.Addr().String())
@@ -104,24 +102,16 @@ func TestServe(t *testing.T) {
 	browser := &http.Client{Jar: jar, Timeout: time.Minute, Transport: transport}
 	get := func(address string) (body, cookie string) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		response, err := browser.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		text, err := io.ReadAll(response.Body)
 		_ = response.Body.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return string(text), response.Header.Get("Set-Cookie")
 	}
 	address, err := url.Parse(s.Address())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	address.Path = "/nodes/a b"
 	body, cookie := get(address.String() + "&q=%22%3E")
 	if want := `url=/nodes/a%20b?q=%22%3E"`; !strings.Contains(body, want) || strings.Contains(body, s.token) {
@@ -139,9 +129,7 @@ func TestServe(t *testing.T) {
 	// Another program on this machine gets no cookie: it has another name.
 	for _, other := range []string{"http://127.0.0.1:" + s.port, "http://localhost:" + s.port, "http://other.localhost:" + s.port} {
 		u, err := url.Parse(other)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if cookies := jar.Cookies(u); len(cookies) > 0 {
 			t.Errorf("%s gets %v", other, cookies)
 		}
