@@ -241,8 +241,7 @@ func (s *life) serveSupervisor() {
 	handler := mpsv1.Handler(s.supervisor)
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.supervisorFails.Load() {
-			http.Error(w, "the supervisor ends", http.StatusServiceUnavailable)
-			return
+			panic(http.ErrAbortHandler) // closes the connection, as a program does that is not there
 		}
 		handler.ServeHTTP(w, r)
 	})}
