@@ -65,19 +65,19 @@ func (s *life) checkHeld(held []claim.Claim) error {
 	if !s.answers() || s.disk.fails() || time.Since(s.marked) < soon {
 		return nil
 	}
-	devices := map[string]bool{}
-	for _, h := range held {
-		for _, d := range h.Devices {
-			devices[d.Name.String()] = true
+	devices, known := devicesOf(held), s.known()
+	if !maps.Equal(known, devices) { // a round may just have released a claim
+		s.pass(soon)
+		var err error
+		if held, err = s.agent.claims.Held(s.t.Context()); err != nil {
+			return err
 		}
-	}
-	known, published := map[string]bool{}, s.lines()
-	for name := range s.agent.known.state.Snapshot().Claimed.Held {
-		known[name.String()] = true
+		devices, known = devicesOf(held), s.known()
 	}
 	if !maps.Equal(known, devices) {
 		return fmt.Errorf("claims hold %v, and the node knows %v", devices, known)
 	}
+	published := s.lines()
 	for name := range devices {
 		if published[name] == "" {
 			return fmt.Errorf("the node does not publish %s, which a claim holds", name)
@@ -101,6 +101,26 @@ func (s *life) checkHeld(held []claim.Claim) error {
 	}
 	s.took["offer beside claims checked"]++
 	return nil
+}
+
+// devicesOf returns the names of the devices that claims hold.
+func devicesOf(held []claim.Claim) map[string]bool {
+	devices := map[string]bool{}
+	for _, h := range held {
+		for _, d := range h.Devices {
+			devices[d.Name.String()] = true
+		}
+	}
+	return devices
+}
+
+// known returns the names of the devices that the node knows as held.
+func (s *life) known() map[string]bool {
+	devices := map[string]bool{}
+	for name := range s.agent.known.state.Snapshot().Claimed.Held {
+		devices[name.String()] = true
+	}
+	return devices
 }
 
 // checkTaints checks that exactly the devices of faulty and cordoned GPUs have these taints.
