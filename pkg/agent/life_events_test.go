@@ -332,7 +332,7 @@ func (s *life) stop(int, int) error {
 		return s.start()
 	}
 	err := s.agent.stop()
-	s.agent = nil
+	s.agent, s.stopped = nil, time.Now()
 	s.note("stopped the agent")
 	return err
 }

@@ -92,9 +92,10 @@ type life struct {
 	// took counts how often each kind of event took effect.
 	took map[string]int
 
-	// agent is the one that the kubelet calls; nil if none runs. started counts them.
+	// agent is the one that the kubelet calls; nil if none runs. started counts them, and the last ended at stopped.
 	agent   *living
 	started int
+	stopped time.Time
 	// claims are the claims in the API, by name, and forgotten those that were deleted while
 	// the node held them.
 	claims    map[string]*livingClaim
@@ -149,10 +150,10 @@ func newLife(t *testing.T, model string, classes []*resourceapi.DeviceClass, too
 	t.Helper()
 	s := &life{
 		t: t, n: newNode(t), model: model, pipes: newPipes(), claims: map[string]*livingClaim{}, partitions: map[gpu.PCIAddress]gpu.MIG{},
-		disturbed: time.Now().Add(-24 * time.Hour), offers: map[string]string{}, damaged: map[types.UID]bool{}, ended: map[types.UID]bool{}, faulty: map[string]bool{}, cordoned: map[string]bool{}, took: took,
+		disturbed: time.Now().Add(-24 * time.Hour), stopped: time.Now(), offers: map[string]string{}, damaged: map[types.UID]bool{}, ended: map[types.UID]bool{}, faulty: map[string]bool{}, cordoned: map[string]bool{}, took: took,
 	}
 	// The fake that knows fields and their managers takes an eighth of all time.
-	s.n.client = fake.NewSimpleClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.n.NodeName, UID: "node-uid"}}) //nolint:staticcheck // deprecated for lack of such fields
+	s.n.client = fake.NewSimpleClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.n.NodeName, UID: "node-uid"}})
 	s.n.serverIs(t, "v1.37.1")
 	s.n.disks = append(s.n.disks, func(fs store.FS) store.FS { return &failingDisk{fs, &s.disk} })
 	s.n.setConfigs(t, configs)
@@ -271,6 +272,12 @@ func (s *life) pass(d time.Duration) {
 func (s *life) start() error {
 	s.started++
 	s.marked = time.Now()
+	if s.agent != nil {
+		s.stopped = time.Now()
+	}
+	if s.stopped.Sub(s.disturbed) <= repairTime { // this agent counts its rounds anew
+		s.disturbed = time.Now()
+	}
 	if s.slowFor > 0 {
 		view, err := s.sim.View()
 		if err != nil {
