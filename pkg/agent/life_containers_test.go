@@ -137,12 +137,22 @@ func (s *life) addContainer(one *container) error {
 
 // intrude lets a pod without a claim compute on a GPU that a claim is to get.
 func (s *life) intrude(which, _ int) error {
-	c := s.oneOf(which, func(c *livingClaim) bool {
+	if s.agent == nil {
+		return nil
+	}
+	isToGetGPU := func(c *livingClaim) bool {
 		r := c.Status.Allocation.Devices.Results[0]
 		name, err := kind.Parse(r.Device)
 		return err == nil && name.IsWholeGPU() && r.ShareID == nil && !c.prepared && !c.unsure && !s.damaged[c.UID]
-	})
-	if c == nil || s.agent == nil {
+	}
+	c := s.oneOf(which, isToGetGPU)
+	if c == nil {
+		if err := s.createNamed(fmt.Sprintf("c%d", which), requests()[0]); err != nil {
+			return err
+		}
+		c = s.oneOf(which, isToGetGPU)
+	}
+	if c == nil {
 		return nil
 	}
 	one := &container{claim: c, pod: "87654321-1234-1234-1234-123456789012", hides: true}
