@@ -265,8 +265,7 @@ func (s *life) unprepare(which, _ int) error {
 	s.note("unprepare %s: %v", c.Name, err)
 	if err != nil {
 		c.prepared, c.unsure = false, true
-		// Without its record the claim is known by its name, which containers of an earlier claim show too.
-		if !s.fails() && (!s.damaged[c.UID] || !s.mayUse(c.Name)) {
+		if !s.fails() {
 			return fmt.Errorf("unprepare %s: %w", c.Name, err)
 		}
 		return nil

@@ -74,7 +74,7 @@ func (m *Manager) checkPodsEnded(ctx context.Context, j *job, to absent) error {
 	if err := m.checkPods(ctx, j, to, listed[j.Claim.UID]); err != nil {
 		return err
 	}
-	if to.stopped && unlisted == nil && len(j.Pods) > 0 {
+	if to.stopped && unlisted == nil && len(j.Pods)+len(listed[j.Claim.UID]) > 0 {
 		return nil
 	}
 	// The kubelet has forgotten its pods, or a record was lost: containers may still show

@@ -262,6 +262,29 @@ func TestAClaimIsReleasedWhileAPodOfALaterOneWithItsNameLives(t *testing.T) {
 	}
 }
 
+// Without its record a claim has the pods that the kubelet lists, or else those that show its name.
+func TestAClaimWithoutItsRecordIsUnpreparedWhileAPodOfAnEarlierOneLives(t *testing.T) {
+	for name, kubelet := range map[string]map[types.UID][]types.UID{
+		"the kubelet has the pod of the claim": {"uid-c": {"pod-c"}}, "the kubelet has no pod of the claim": {},
+	} {
+		dir := t.TempDir()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, dir, 1)
+			o := w.occupied()
+			o.living = map[string]int{}
+			m := w.start()
+			c := usedBy(newClaim("c", "gpu-00-00"), "pod-c")
+			must(t, errOf(m.Prepare(t.Context(), c)))
+			must(t, os.Remove(w.recordPath(c)))
+			o.kubelet, o.living, o.consumers["uid-c"] = kubelet, map[string]int{"pod-earlier": 7}, []types.UID{"pod-earlier"}
+			err := m.Unprepare(t.Context(), c.UID)
+			if unprepared := err == nil; unprepared != (len(kubelet) > 0) || !unprepared && !errors.Is(err, gpu.ErrInUse) {
+				t.Errorf("%s: %v, held %q", name, err, w.held(m))
+			}
+		})
+	}
+}
+
 // A GPU that has no time to answer need not hang.
 func TestAClaimIsKeptIfTheCallEndsWhileItsGPUIsRead(t *testing.T) {
 	dir := t.TempDir()
