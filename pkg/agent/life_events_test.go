@@ -179,7 +179,7 @@ func (s *life) prepareIn(claims ...*livingClaim) error {
 			if !s.mayRefuse(c) && s.disk.waited.Load() == waited {
 				return fmt.Errorf("%s is refused: %w", c.Name, err)
 			}
-			if !prepared[c] && !unsure[c] && ctx.Err() == nil {
+			if !prepared[c] && !unsure[c] && ctx.Err() == nil && s.disk.waited.Load() == waited {
 				if err := s.checkUndone(c); err != nil {
 					return err
 				}
@@ -221,7 +221,7 @@ func (s *life) mayRefuse(c *livingClaim) bool {
 
 // fails reports whether something that the node needs fails.
 func (s *life) fails() bool {
-	return s.apiFails.Load() != nil || s.supervisorFails.Load() || s.disk.fails() || s.lost || time.Now().Before(s.slowUntil)
+	return s.apiFails.Load() != nil || s.supervisorFails.Load() || s.disk.fails() || s.disk.isSlow() || s.lost || time.Now().Before(s.slowUntil)
 }
 
 // loseAnswer prepares a claim, and the kubelet does not get the answer.

@@ -26,13 +26,16 @@ import (
 // disk is the state of the disk with the records.
 type disk struct {
 	full, readOnly atomic.Bool
-	// slow is the number of writes of claims that take the time of hang each.
-	slow, hang atomic.Int64
+	// slow is the number of writes of claims that take the time of hang each. until is when the last of them
+	// has ended and its calls with it, in nanoseconds.
+	slow, hang, until atomic.Int64
 	// refused counts the calls that failed, and waited those that took long.
 	refused, waited atomic.Int64
 }
 
 func (d *disk) fails() bool { return d.full.Load() || d.readOnly.Load() }
+
+func (d *disk) isSlow() bool { return d.slow.Load() > 0 || time.Now().UnixNano() < d.until.Load() }
 
 // failingDisk is a disk that fails as its state says.
 type failingDisk struct {
@@ -44,6 +47,7 @@ type failingDisk struct {
 func (d *failingDisk) WriteNew(path string, data []byte) error {
 	if strings.Contains(path, "/claims/") && d.slow.Add(-1) >= 0 {
 		d.waited.Add(1)
+		d.until.Store(time.Now().Add(time.Duration(d.hang.Load()) + scanTime).UnixNano())
 		time.Sleep(time.Duration(d.hang.Load())) //nolint:forbidigo // the clock is the bubble's
 	}
 	if err := d.check(); err != nil {
@@ -90,7 +94,6 @@ func (s *life) disturbDisk(_, how int) error {
 		hang := []time.Duration{3 * time.Second, 20 * time.Second}[how/4]
 		s.disk.hang.Store(int64(hang))
 		s.disk.slow.Store(int64(how))
-		s.slowUntil = time.Now().Add(time.Duration(how)*hang + scanTime)
 	}
 	s.note("the disk is full: %t, read-only: %t, slow for %d writes", s.disk.full.Load(), s.disk.readOnly.Load(), s.disk.slow.Load())
 	return nil
@@ -153,7 +156,7 @@ func (s *life) isOnFaulty(c *livingClaim) bool {
 
 // answers reports whether an agent runs that sees its GPUs.
 func (s *life) answers() bool {
-	return s.agent != nil && !s.lost && !time.Now().Before(s.slowUntil)
+	return s.agent != nil && !s.lost && !s.disk.isSlow() && !time.Now().Before(s.slowUntil)
 }
 
 // gpuAt returns the index of a GPU and the name of its device.

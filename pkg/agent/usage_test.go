@@ -159,6 +159,7 @@ func TestTheMetricsShowWhatIsStrandedAsKubectlDoes(t *testing.T) {
 	n.Offer = "share,mig,timeslice"
 	n.supervise(t)
 	a := n.start(t)
+	a.publishes(t)
 	most := n.memory(t, "gpu-43-00")
 	most.Sub(resource.MustParse("512Mi"))
 	slot := shareFor("slot", "gpu-61-00-ts", "0", "0")
