@@ -8,7 +8,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 )
 
-// stranded returns what is stranded of the GPUs of a pool, by the names of their devices.
+// stranded returns the stranded part of each GPU of a pool, by the names of their devices.
 func stranded(pages []resourceslice.Slice, devices []Device) map[string]catalog.Stranded {
 	taken := catalog.Taken{}
 	for _, d := range devices {

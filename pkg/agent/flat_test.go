@@ -4,33 +4,22 @@ package agent
 
 import (
 	"os"
-	"path/filepath"
 	"runtime"
-	"strconv"
 	"testing"
 	"testing/synctest"
 
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 
-// claimsOfANode returns the number of claims that a node has in its life: of the variable CLAIMS, or 600.
-func claimsOfANode() int {
-	if n, err := strconv.Atoi(os.Getenv("CLAIMS")); err == nil {
-		return n
-	}
-	return 600
-}
-
-// footprint is what a process and its node have when nothing happens.
+// footprint counts the resources of an idle process, and the files of its node. heap is in bytes.
 type footprint struct {
 	goroutines, descriptors, files int
 	heap                           uint64
 }
 
-// footprint waits and forgets what the test has noted.
+// footprint waits until the node is idle, drops the notes of the test, and returns the footprint.
 func (s *life) footprint(t *testing.T) footprint {
 	t.Helper()
 	s.pass(repairTime)
@@ -52,13 +41,9 @@ func (s *life) footprint(t *testing.T) footprint {
 // An agent that has had many claims has no more goroutines, files and memory than after a few.
 func TestClaimsLeaveNothingInTheAgent(t *testing.T) {
 	const few = 300
-	classes, err := allocator.ReadClasses(filepath.Join("..", "..", "deployments", "static", "install.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := claimsOfANode()
+	all := fromEnvironment("CLAIMS", 600)
 	synctest.Test(t, func(t *testing.T) {
-		s := newLife(t, "1-h200", classes, map[string]int{})
+		s := newLife(t, "1-h200", chartClasses(t), map[string]int{})
 		defer s.end()
 		live := func(claims int) footprint {
 			for i := range claims {

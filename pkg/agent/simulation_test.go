@@ -19,12 +19,22 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
 )
 
-// eventsInALife returns the number of events in a life: of the variable EVENTS, or 40.
-func eventsInALife() int {
-	if n, err := strconv.Atoi(os.Getenv("EVENTS")); err == nil {
+// fromEnvironment returns the number in an environment variable, or another if it has none.
+func fromEnvironment(variable string, otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv(variable)); err == nil {
 		return n
 	}
-	return 40
+	return otherwise
+}
+
+// chartClasses returns the DeviceClasses of the chart.
+func chartClasses(t *testing.T) []*resourceapi.DeviceClass {
+	t.Helper()
+	classes, err := allocator.ReadClasses(filepath.Join("..", "..", "deployments", "static", "install.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return classes
 }
 
 // enoughEvents are events in which each kind takes effect.
@@ -33,7 +43,7 @@ const enoughEvents = 10_000
 // TestSimulation lives the life of a node: what a machine draws happens in any order, on a clock
 // of its own, and after each step the promises of the driver hold. See docs/dev/simulation.md.
 func TestSimulation(t *testing.T) {
-	inALife, all, took := eventsInALife(), 0, map[string]int{}
+	inALife, all, took := fromEnvironment("EVENTS", 40), 0, map[string]int{}
 	defer func() {
 		t.Logf("%d events, of which took effect: %v", all, took)
 		for _, h := range happenings[1:] {
@@ -42,10 +52,7 @@ func TestSimulation(t *testing.T) {
 			}
 		}
 	}()
-	classes, err := allocator.ReadClasses(filepath.Join("..", "..", "deployments", "static", "install.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	classes := chartClasses(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		model := rapid.SampledFrom([]string{"1-h200", "a30-bridge"}).Draw(rt, "model")
 		events := rapid.SliceOfN(rapid.Custom(drawEvent), inALife, inALife).Draw(rt, "events")

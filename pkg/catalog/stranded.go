@@ -25,7 +25,7 @@ type Stranded struct {
 	Slices int64
 }
 
-// StrandedOf returns what is stranded of each published GPU, by the name of its device. Taken has an entry
+// StrandedOf returns the stranded part of each published GPU, by the name of its device. Taken has an entry
 // for each held device. Devices with taints count as any others.
 func StrandedOf(pages []resourceslice.Slice, taken Taken) map[string]Stranded {
 	left, byGPU := countersLeft{}, map[string][]candidate{}
@@ -61,7 +61,7 @@ type candidate struct {
 	name kind.Name
 }
 
-// countersLeft is what is left of counters, by their set and name. It can be less than zero until a page
+// countersLeft has the rest of each counter, by its set and name. It can be less than zero until a page
 // with the counters is added.
 type countersLeft map[[2]string]int64
 
@@ -85,7 +85,7 @@ func (c countersLeft) take(d candidate) {
 	}
 }
 
-// stranded returns what is stranded of the GPU with the devices.
+// stranded returns the stranded part of the GPU with the devices.
 func (c countersLeft) stranded(devices []candidate, taken Taken) Stranded {
 	var whole, parts, reached, slicesHeld int64
 	var partitions, open []kind.Name

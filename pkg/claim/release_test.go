@@ -262,19 +262,26 @@ func TestAClaimIsReleasedWhileAPodOfALaterOneWithItsNameLives(t *testing.T) {
 	}
 }
 
-// Without its record a claim has the pods that the kubelet lists, or else those that show its name.
+// preparedForAPod returns a world with a prepared claim, whose pod has no process.
+func preparedForAPod(t *testing.T, dir string) (*world, *occupants, *claim.Manager, *resourceapi.ResourceClaim) {
+	t.Helper()
+	w := newWorld(t, dir, 1)
+	o := w.occupied()
+	o.living = map[string]int{}
+	m := w.start()
+	c := usedBy(newClaim("c", "gpu-00-00"), "pod-c")
+	must(t, errOf(m.Prepare(t.Context(), c)))
+	return w, o, m, c
+}
+
+// Without its record a claim has the pods that the kubelet lists, or else the pods that show its name.
 func TestAClaimWithoutItsRecordIsUnpreparedWhileAPodOfAnEarlierOneLives(t *testing.T) {
 	for name, kubelet := range map[string]map[types.UID][]types.UID{
 		"the kubelet has the pod of the claim": {"uid-c": {"pod-c"}}, "the kubelet has no pod of the claim": {},
 	} {
 		dir := t.TempDir()
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, dir, 1)
-			o := w.occupied()
-			o.living = map[string]int{}
-			m := w.start()
-			c := usedBy(newClaim("c", "gpu-00-00"), "pod-c")
-			must(t, errOf(m.Prepare(t.Context(), c)))
+			w, o, m, c := preparedForAPod(t, dir)
 			must(t, os.Remove(w.recordPath(c)))
 			o.kubelet, o.living, o.consumers["uid-c"] = kubelet, map[string]int{"pod-earlier": 7}, []types.UID{"pod-earlier"}
 			err := m.Unprepare(t.Context(), c.UID)
@@ -289,12 +296,7 @@ func TestAClaimWithoutItsRecordIsUnpreparedWhileAPodOfAnEarlierOneLives(t *testi
 func TestAClaimIsKeptIfTheCallEndsWhileItsGPUIsRead(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, dir, 1)
-		o := w.occupied()
-		o.living = map[string]int{}
-		m := w.start()
-		c := usedBy(newClaim("c", "gpu-00-00"), "pod-c")
-		must(t, errOf(m.Prepare(t.Context(), c)))
+		w, o, m, c := preparedForAPod(t, dir)
 		o.hangs[gpu.PCIAddress{}] = true
 		short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()

@@ -36,7 +36,7 @@ func NewGPU(g gpu.GPU, healthy bool) GPU {
 	return GPU{MemoryBytes: g.MemoryBytes - min(g.ReservedBytes, g.MemoryBytes), Multiprocessors: g.Multiprocessors, MIG: g.MIG, Healthy: healthy}
 }
 
-// Stranded returns what no further claim can get of the published GPUs, by the names of their devices. It
+// Stranded returns the stranded part of each published GPU, by the name of its device. It
 // leaves out GPUs with shares of unknown size.
 func Stranded(published []resourceslice.Slice, held []claim.Claim) map[string]catalog.Stranded {
 	taken, unknown := catalog.Taken{}, map[string]bool{}
