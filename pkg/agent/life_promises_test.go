@@ -329,7 +329,7 @@ func (s *life) checkMetrics() error {
 }
 
 // checkRestart checks that an agent that is started again, also by a release that was uninstalled in
-// between, publishes the same after its first round.
+// between, publishes the same after its first round, in its first minute.
 func (s *life) checkRestart() error {
 	before := s.published()
 	reinstalls := s.created%2 == 0
@@ -344,7 +344,7 @@ func (s *life) checkRestart() error {
 	if reinstalls {
 		s.n.installed(s.t)
 	}
-	s.pass(s.n.ReconcileInterval + time.Minute)
+	s.pass(90 * time.Second)
 	now := s.published()
 	if len(s.damaged) > 0 {
 		// A claim without a record is known to be unneeded by a call of the kubelet only, which repeats it.

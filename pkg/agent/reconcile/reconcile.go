@@ -26,6 +26,9 @@ const (
 	// foreignPause is the least time between comparisons that viewers request. Each reads all
 	// claims of the node.
 	foreignPause = 10 * time.Second
+	// firstRounds is the time after the start in which nodes have their first comparison. Until then
+	// devices of claims that nobody needs count as free.
+	firstRounds = time.Minute
 	// readPatience is the timeout of one read.
 	readPatience = 15 * time.Second
 	// repairPatience is the timeout of repairing all claims in one round, and
@@ -41,7 +44,7 @@ const (
 
 // Run repairs the held claims at the start, and runs until ctx ends. Once per interval it repairs them
 // and compares them with the API. The first comparison is at a time that depends on the
-// node, so that nodes that boot together do not read at the same time. The loop reads
+// node, so that agents that start together do not read at the same time. The loop reads
 // held claims one by one: watching all claims of a cluster from every node would cost
 // the API server far more.
 func (r *Reconciler) Run(ctx context.Context) {
@@ -103,12 +106,12 @@ func (r *Reconciler) recordConsumers(ctx context.Context) {
 	}
 }
 
-// firstRound returns the delay before a node's first round: a part of the interval that
-// depends on the node's name.
+// firstRound returns the delay before a node's first round, at most an interval: a part of
+// [firstRounds] that depends on the node's name.
 func firstRound(node string, interval time.Duration) time.Duration {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(node)) // never fails
-	return time.Duration(hash.Sum64() % uint64(max(interval, 1)))
+	return time.Duration(hash.Sum64() % uint64(max(min(interval, firstRounds), 1)))
 }
 
 // unneeded is a claim that holds devices and does not need them according to the API.
