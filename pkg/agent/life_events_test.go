@@ -354,7 +354,9 @@ func (s *life) update(_, how int) error {
 	}
 	s.note("updated the agent")
 	s.pass(time.Duration(how*how) * time.Second)
-	return old.stop()
+	err := old.stop()
+	s.stopped = time.Now()
+	return err
 }
 
 // disturb makes the API server fail, by an answer that says nothing about a claim, or work again.

@@ -75,6 +75,9 @@ func (s *life) checkHeld(held []claim.Claim) error {
 		devices, known = devicesOf(held), s.known()
 	}
 	if !maps.Equal(known, devices) {
+		if time.Since(s.stopped) <= roundTime+soon {
+			return nil // the agent before may have released a claim while this one began, which finds it in its next round
+		}
 		return fmt.Errorf("claims hold %v, and the node knows %v", devices, known)
 	}
 	published := s.lines()
@@ -233,18 +236,19 @@ func (s *life) checkTenants(held []claim.Claim) error {
 // checkMachine checks that the hardware and the supervisor have what claims hold, and nothing
 // else.
 func (s *life) checkMachine(held []claim.Claim) error {
-	if time.Since(s.disturbed) <= repairTime && len(held) > 0 || s.fails() {
+	calm := time.Since(s.disturbed) > repairTime
+	if !calm && len(held) > 0 || s.fails() {
 		return nil
 	}
-	want, daemons, ended := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	want, daemons, possible := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, h := range held {
 		for _, d := range h.Devices {
 			if d.Name.IsPartition() {
 				want[fmt.Sprintf("%s %s@%d", d.Name.Address, d.Name.Profile, d.Name.Start)] = true
 			}
-			switch isLost := h.Phase == claim.Unrecorded && d.ShareID != nil; {
-			case isLost && s.ended[h.UID]:
-				ended[d.Name.MPSDaemon().String()] = true
+			switch isLost := h.Phase == claim.Unrecorded; {
+			case isLost && (d.ShareID == nil || s.ended[h.UID]):
+				possible[d.Name.MPSDaemon().String()] = true
 			case isLost || d.Strategy() == v1alpha1.StrategyMPS:
 				daemons[d.Name.MPSDaemon().String()] = true
 			}
@@ -268,9 +272,13 @@ func (s *life) checkMachine(held []claim.Claim) error {
 	}
 	running := map[string]bool{}
 	for _, name := range s.supervisor.names() {
-		if daemons[name] || !ended[name] { // an ended one runs again with another share
+		// One that has ended runs again with another share. One that ran before a claim, whose record was then lost, stays.
+		if daemons[name] || !possible[name] {
 			running[name] = true
 		}
+	}
+	if !calm && len(s.ended) > 0 {
+		return nil // a claim without a record ends also while the supervisor is away, and a round stops its daemon
 	}
 	if !maps.Equal(daemons, running) {
 		return fmt.Errorf("claims need the daemons %v, and %v run", daemons, running)

@@ -81,7 +81,8 @@ type life struct {
 	// offer that the node may not have understood is unknown.
 	told   string
 	offers map[string]string
-	// damaged are the claims whose record was lost, and ended those of them whose MPS daemon has ended since.
+	// damaged are the held claims whose record was lost. ended are all claims that lost it, and whether their
+	// MPS daemon has ended since.
 	damaged, ended map[types.UID]bool
 	// faulty and cordoned are the GPUs of which the node was told, by the names of their devices.
 	faulty, cordoned map[string]bool
