@@ -458,7 +458,10 @@ func (s *life) slow(which, how int) error {
 	index, hang := which%len(view.GPUs), []time.Duration{time.Second, 3 * time.Second, 8 * time.Second, 20 * time.Second}[how%4]
 	s.note("%d calls of GPU %d take %v", how+1, index, hang)
 	s.disturbed = time.Now()
-	s.slowFor = time.Duration(how+1) * hang
+	if !time.Now().Before(s.slowUntil) {
+		s.slowFor = 0
+	}
+	s.slowFor += time.Duration(how+1) * hang
 	s.slowUntil = time.Now().Add(s.slowFor + scanTime)
 	s.gpuSlowUntil = s.slowUntil
 	return s.sim.FailCalls(nvmlsim.CallFault{Method: nvmlsim.EveryMethod, GPU: &index, Hang: nvmlsim.Duration(hang), Count: how + 1})
