@@ -141,8 +141,7 @@ func parseSpec(node, namespace string, text []byte) (_ container, is bool) {
 	if of("container-type") != "container" || of("sandbox-namespace") != namespace {
 		return container{}, false
 	}
-	pod := of("sandbox-name")
-	c := container{use: use{node: node, claim: pod[:strings.LastIndex(pod, "-")]}, pod: types.UID(of("sandbox-uid"))}
+	c := container{use: use{node: node, claim: of("container-name")}, pod: types.UID(of("sandbox-uid"))}
 	var parts []string
 	for _, d := range spec.Linux.Devices {
 		if name, is := strings.CutPrefix(d.Path, "/dev/nvidia-caps/"); is {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,25 +22,28 @@ import (
 )
 
 const (
-	// pace is the time of a turn, in which at most one claim is created: at most 100 a minute.
+	// pace is the time of a turn.
 	pace = 600 * time.Millisecond
-	// most claims at a time. The nodes have 24 GPUs.
-	most = 60
+	// perMinute is the number of claims that are created while the API server answers.
+	perMinute = 100
+	// most pods at a time. The nodes have 24 GPUs.
+	most = 40
 	// stay is the number of turns that a pod runs.
 	stay = 15
 	// patience is the age at which a claim counts as lost. The API server is away for some minutes of it.
 	patience = 15 * time.Minute
 )
 
-// kinds of claims, in the order in which they are created.
-var kinds = []string{"whole", "share", "mig", "share", "mig"}
+// kinds of the claims of pods, in the order in which they are created.
+var kinds = [][]string{{"whole"}, {"share", "mig"}, {"share", "mig"}}
 
-// load creates claims, each with a pod, and ends them after some time. A pod that is evicted is followed by
-// another one with the same claim.
+// load creates claims with their pods, and ends them after some time. A pod that is evicted is followed by
+// another one with the same claims.
 type load struct {
 	namespace string
 	nodes     []*harness.Cluster
 	paths     map[string]string // of GPUs in containers, by node and name, and the reverse
+	claims    *rate.Limiter
 
 	// failed is closed at the first finding.
 	failed chan struct{}
@@ -47,29 +51,32 @@ type load struct {
 	mu                      sync.Mutex // guards the rest
 	open                    map[string]*unit
 	began, stoppedAt        time.Time
-	created, ended, evicted int
+	units                   int                  // that were created
+	created, ended, evicted int                  // claims, claims, pods
 	refused                 int                  // pods, see isRefused
 	compared                int                  // containers with record and allocation
 	excused                 map[string]time.Time // pods that were created before may end, by node
 	findings                []string
 }
 
-// unit is a claim and its pod.
+// unit is a pod with its claims, each in a container of its name.
 type unit struct {
-	claim *resourceapi.ResourceClaim
-	born  time.Time
-	try   int // of the pod
-	turns int // in which the pod ran
-	// ending is set when both were deleted.
+	name   string
+	claims []string
+	born   time.Time
+	try    int // of the pod
+	turns  int // in which the pod ran
+	// ending is set when all were deleted.
 	ending bool
 }
 
-func (u *unit) pod() string { return fmt.Sprintf("%s-%d", u.claim.Name, u.try) }
+func (u *unit) pod() string { return fmt.Sprintf("%s-%d", u.name, u.try) }
 
 func newLoad(namespace string, nodes []*harness.Cluster) *load {
 	return &load{
 		namespace: namespace, nodes: nodes, paths: map[string]string{}, failed: make(chan struct{}),
-		open: map[string]*unit{}, excused: map[string]time.Time{}, began: time.Now(),
+		claims: rate.NewLimiter(perMinute/60., 2*len(kinds)),
+		open:   map[string]*unit{}, excused: map[string]time.Time{}, began: time.Now(),
 	}
 }
 
@@ -97,7 +104,7 @@ func (l *load) turn(ctx context.Context) (over bool) {
 	l.compare(seen)
 	for _, u := range l.open {
 		if age := time.Since(u.born); age > patience {
-			l.find("claim %s is lost: it has not ended %s after its creation, its pod is %s", u.claim.Name, age, seen.pods[u.pod()].Status.Phase)
+			l.find("claims %s are lost: they have not ended %s after their creation, their pod is %s", u.claims, age, seen.pods[u.pod()].Status.Phase)
 		}
 	}
 	if seen.err != nil {
@@ -106,59 +113,78 @@ func (l *load) turn(ctx context.Context) (over bool) {
 	for name, u := range l.open {
 		if l.step(ctx, u, seen) {
 			delete(l.open, name)
-			l.ended++
+			l.ended += len(u.claims)
 		}
 	}
-	if l.stoppedAt.IsZero() && len(l.open) < most {
+	for l.stoppedAt.IsZero() && len(l.open) < most && l.claims.AllowN(time.Now(), len(kinds[l.units%len(kinds)])) {
 		l.create(ctx)
 	}
 	return !l.stoppedAt.IsZero() && len(l.open) == 0
 }
 
+// create creates the claims of another unit.
 func (l *load) create(ctx context.Context) {
-	kind := kinds[l.created%len(kinds)]
-	claim, err := cluster.Client.ResourceV1().ResourceClaims(l.namespace).Create(ctx, newClaim(fmt.Sprintf("%s-%d", kind, l.created), kind), metav1.CreateOptions{})
-	if err != nil {
-		return // the next turn tries again
+	u := &unit{name: fmt.Sprintf("pod-%d", l.units), born: time.Now()}
+	for _, kind := range kinds[l.units%len(kinds)] {
+		name := fmt.Sprintf("%s-%d", kind, l.units)
+		if _, err := cluster.Client.ResourceV1().ResourceClaims(l.namespace).Create(ctx, newClaim(name, kind), metav1.CreateOptions{}); err == nil {
+			u.claims = append(u.claims, name)
+		}
 	}
-	l.created++
-	l.open[claim.Name] = &unit{claim: claim, born: time.Now()}
+	l.units++
+	l.created += len(u.claims)
+	if len(u.claims) > 0 {
+		l.open[u.name] = u
+	}
 }
 
-// step takes a claim one step further, and reports whether it has ended. A request that fails is repeated in the next turn.
+// step takes a unit one step further, and reports whether it has ended. A request that fails is repeated in the next turn.
 func (l *load) step(ctx context.Context, u *unit, seen sight) (ended bool) {
 	pods := cluster.Client.CoreV1().Pods(l.namespace)
 	pod, hasPod := seen.pods[u.pod()]
-	_, hasClaim := seen.claims[u.claim.Name]
 	switch {
 	case u.ending:
+		hasClaim := slices.ContainsFunc(u.claims, func(name string) bool { _, has := seen.claims[name]; return has })
 		return !hasPod && !hasClaim
 	case !hasPod:
 		if u.try > 0 {
 			l.evicted++
 		}
 		u.try, u.turns = u.try+1, 0
-		if _, err := pods.Create(ctx, newPod(u.pod(), u.claim.Name), metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		if _, err := pods.Create(ctx, newPod(u.pod(), u.claims), metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			u.try--
 		}
-	case pod.DeletionTimestamp != nil, pod.Status.Phase == corev1.PodPending:
-	case pod.Status.Phase == corev1.PodRunning:
-		if u.turns++; u.turns < stay {
-			return false
-		}
-		gone := func(err error) bool { return err == nil || apierrors.IsNotFound(err) }
-		u.ending = gone(pods.Delete(ctx, pod.Name, metav1.DeleteOptions{})) &&
-			gone(cluster.Client.ResourceV1().ResourceClaims(l.namespace).Delete(ctx, u.claim.Name, metav1.DeleteOptions{}))
+	case pod.DeletionTimestamp != nil:
 	case isRefused(pod):
 		l.refused++
 		_ = pods.Delete(ctx, pod.Name, metav1.DeleteOptions{}) // the next turn tries again
-	default:
+	case hasEnded(pod):
 		if !pod.CreationTimestamp.Time.Before(l.excused[pod.Spec.NodeName]) {
 			l.find("pod %s of node %s ended by itself: %+v", pod.Name, pod.Spec.NodeName, pod.Status)
 		}
 		_ = pods.Delete(ctx, pod.Name, metav1.DeleteOptions{}) // the next turn tries again
+	case pod.Status.Phase == corev1.PodRunning:
+		if u.turns++; u.turns >= stay {
+			u.ending = l.end(ctx, u)
+		}
 	}
 	return false
+}
+
+// end deletes a pod and its claims, and reports whether all are deleted.
+func (l *load) end(ctx context.Context, u *unit) bool {
+	gone := func(err error) bool { return err == nil || apierrors.IsNotFound(err) }
+	all := gone(cluster.Client.CoreV1().Pods(l.namespace).Delete(ctx, u.pod(), metav1.DeleteOptions{}))
+	for _, name := range u.claims {
+		all = gone(cluster.Client.ResourceV1().ResourceClaims(l.namespace).Delete(ctx, name, metav1.DeleteOptions{})) && all
+	}
+	return all
+}
+
+// hasEnded reports whether a container of a pod has ended.
+func hasEnded(pod corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded ||
+		slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.State.Terminated != nil })
 }
 
 // isRefused reports whether runc has refused to start a container, because the simulator replaced a file while
@@ -248,18 +274,19 @@ func newClaim(name, kind string) *resourceapi.ResourceClaim {
 	return claim
 }
 
-func newPod(name, claim string) *corev1.Pod {
+// newPod returns a pod with a container for each claim.
+func newPod(name string, claims []string) *corev1.Pod {
 	grace := int64(1)
-	return &corev1.Pod{
+	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: corev1.PodSpec{
-			RestartPolicy:                 corev1.RestartPolicyNever,
-			TerminationGracePeriodSeconds: &grace,
-			ResourceClaims:                []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: &claim}},
-			Containers: []corev1.Container{{
-				Name: "main", Image: "localhost/gpu-dra-driver/gpu-probe:demo", ImagePullPolicy: corev1.PullIfNotPresent,
-				Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "gpu"}}},
-			}},
-		},
+		Spec:       corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &grace},
 	}
+	for _, claim := range claims {
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: claim, ResourceClaimName: &claim})
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
+			Name: claim, Image: "localhost/gpu-dra-driver/gpu-probe:demo", ImagePullPolicy: corev1.PullIfNotPresent,
+			Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: claim}}},
+		})
+	}
+	return pod
 }
