@@ -139,7 +139,7 @@ test-nightly: need-root-cc-cxx-python-chromium ## What judges the driver by othe
 	@trap 'exit 130' INT TERM; failed=; \
 	$(MAKE) --no-print-directory -k images $(TOOLS) || failed=yes; \
 	$(MAKE) --no-print-directory -k $(BUILT) judges test-gpu-node || failed=yes; \
-	$(MAKE) --no-print-directory simulate LIVES=5000 EVENTS=200 || failed=yes; \
+	$(MAKE) --no-print-directory simulate LIVES=2000 EVENTS=500 || failed=yes; \
 	CLAIMS=100000 go test -count=1 $(TEST_FLAGS) -run '^TestClaimsLeaveNothingInTheAgent$$' ./pkg/agent || failed=yes; \
 	go test -count=1 $(TEST_FLAGS) -timeout 0 -run '^TestRoomInRandomFleets$$' ./kubectl/fleet -room-fleets 10000 -room-seed $$RANDOM || failed=yes; \
 	$(MAKE) --no-print-directory $(BUILT) on-cluster TESTS="walkthrough nodes" || failed=yes; \
