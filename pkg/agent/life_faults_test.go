@@ -108,6 +108,9 @@ func (s *life) damage(which, how int) error {
 	if slices.ContainsFunc(s.containers, func(one *container) bool { return one.hides && one.claim.UID == c.UID }) {
 		return nil // nothing else shows its pod
 	}
+	if time.Now().Before(s.slowUntil) || s.disk.isSlow() {
+		return nil // an agent that works on the claim may write its record again
+	}
 	file := filepath.Join(s.n.driverDir(), "agent/claims", string(c.UID)+".record")
 	exists := func(path string) bool {
 		_, err := os.Stat(path)
