@@ -3,9 +3,12 @@
 package agent
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"path/filepath"
 
+	"google.golang.org/grpc"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/attribution"
@@ -49,7 +52,11 @@ func (c *Config) openPodResources() (*podresources.Client, error) {
 	if c.PodResources == "" {
 		return nil, nil
 	}
-	client, err := podresources.NewClient(c.PodResources)
+	var options []grpc.DialOption
+	if c.network != nil {
+		options = append(options, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return c.network.Dial(ctx, c.PodResources) }))
+	}
+	client, err := podresources.NewClient(c.PodResources, options...)
 	if err != nil {
 		return nil, fmt.Errorf("--kubelet-pod-resources: %w", err)
 	}

@@ -53,18 +53,24 @@ func (n *node) withDevicePlugin(t *testing.T, gpus ...string) *podLister {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubelet, server := &podLister{}, grpc.NewServer()
+	kubelet := &podLister{}
 	kubelet.give(gpus...)
-	podresourcesv1.RegisterPodResourcesListerServer(server, kubelet)
-	served := make(chan error, 1)
+	t.Cleanup(kubelet.serve(t, listener))
+	return kubelet
+}
+
+// serve serves until stop is called.
+func (p *podLister) serve(t *testing.T, listener net.Listener) (stop func()) {
+	t.Helper()
+	server, served := grpc.NewServer(), make(chan error, 1)
+	podresourcesv1.RegisterPodResourcesListerServer(server, p)
 	go func() { served <- server.Serve(listener) }()
-	t.Cleanup(func() {
+	return func() {
 		server.Stop()
 		if err := <-served; err != nil {
 			t.Error(err)
 		}
-	})
-	return kubelet
+	}
 }
 
 func TestAGPUThatADevicePluginGaveAwaySinceItWasScannedIsNotPrepared(t *testing.T) {

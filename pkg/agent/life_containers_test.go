@@ -74,7 +74,7 @@ func (s *life) writeCheckpoint() error {
 	for _, name := range slices.Sorted(maps.Keys(s.claims)) {
 		if c := s.claims[name]; c.prepared || c.unsure {
 			pods := map[types.UID]struct{}{}
-			for _, pod := range claim.PodsOf(c.ResourceClaim) {
+			for _, pod := range c.pods {
 				pods[pod] = struct{}{}
 			}
 			infos = append(infos, info{c.UID, pods})
@@ -91,12 +91,19 @@ func (s *life) writeCheckpoint() error {
 	return os.WriteFile(filepath.Join(string(s.n.kernel), s.checkpoint()), text, 0o600)
 }
 
-// reserve reserves a claim for another pod.
+// reserve reserves a claim for another pod, or once for its PodGroup.
 func (s *life) reserve(c *livingClaim) {
 	s.pods++
-	c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{
-		Resource: "pods", Name: fmt.Sprintf("pod-%d", s.pods), UID: types.UID(fmt.Sprintf("12345678-1234-1234-1234-%012d", s.pods)),
-	})
+	pod := types.UID(fmt.Sprintf("12345678-1234-1234-1234-%012d", s.pods))
+	c.pods = append(c.pods, pod)
+	switch {
+	case !c.inGroup:
+		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{
+			Resource: "pods", Name: fmt.Sprintf("pod-%d", s.pods), UID: pod,
+		})
+	case len(c.Status.ReservedFor) == 0:
+		c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "group", UID: "group-uid"}}
+	}
 }
 
 // run starts a container of the last pod of a prepared claim.
@@ -109,8 +116,7 @@ func (s *life) run(which, how int) error {
 }
 
 func (s *life) startContainer(c *livingClaim, computes, hides bool) error {
-	pods := claim.PodsOf(c.ResourceClaim)
-	one := &container{claim: c, pod: pods[len(pods)-1], hides: hides}
+	one := &container{claim: c, pod: c.pods[len(c.pods)-1], hides: hides}
 	if err := s.addContainer(one); err != nil || !computes || s.fails() {
 		return err
 	}

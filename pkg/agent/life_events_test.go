@@ -23,6 +23,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/simerr"
 	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
@@ -78,7 +79,7 @@ func (s *life) createNamed(name string, request resourceapi.DeviceClaim) error {
 		return fmt.Errorf("the scheduler fails: %w", err)
 	}
 	s.created++
-	c := &livingClaim{ResourceClaim: &resourceapi.ResourceClaim{
+	c := &livingClaim{inGroup: s.created%6 == 5, ResourceClaim: &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID(fmt.Sprintf("uid-%d", s.created))},
 		Spec:       resourceapi.ResourceClaimSpec{Devices: request},
 		Status:     resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: results}}},
@@ -193,6 +194,9 @@ func (s *life) prepareIn(claims ...*livingClaim) error {
 		if s.isOnFaulty(c) && !prepared[c] && !unsure[c] {
 			return fmt.Errorf("%s gets a device of a GPU with a fault", c.Name)
 		}
+		if s.isGiven(c) && !prepared[c] && !unsure[c] {
+			return fmt.Errorf("%s gets a device of a GPU that a device plugin has given to a pod", c.Name)
+		}
 		var got []string
 		for _, d := range answer.Devices {
 			if !slices.ContainsFunc(d.CdiDeviceIds, func(id string) bool { return strings.HasPrefix(id, "gpu.nvidia.com/claim=") }) {
@@ -216,7 +220,7 @@ func (s *life) prepareIn(claims ...*livingClaim) error {
 // mayRefuse reports whether the node may refuse a claim now: something that it needs fails, a
 // claim that was deleted may hold the devices, a GPU has a fault, or the record was lost.
 func (s *life) mayRefuse(c *livingClaim) bool {
-	return s.fails() || len(s.forgotten) > 0 || s.isOnFaulty(c) || s.damaged[c.UID] || s.intruded == c
+	return s.fails() || len(s.forgotten) > 0 || s.isOnFaulty(c) || s.isGiven(c) || s.damaged[c.UID] || s.intruded == c
 }
 
 // fails reports whether something that the node needs fails.
@@ -517,6 +521,56 @@ func (s *life) reboot(_, how int) error {
 	return err
 }
 
+// reload unloads the driver and loads it again, for which nothing may use it: claims that the kubelet has
+// prepared wait for their pods.
+func (s *life) reload(int, int) error {
+	if s.agent != nil {
+		if err := s.stop(0, 0); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(s.kill(func(*container) bool { return true }), s.sim.ClearFaults()); err != nil {
+		return err
+	}
+	view, err := s.sim.View()
+	if err != nil {
+		return err
+	}
+	for index := range view.GPUs {
+		if err := s.sim.ResetGPU(index); err != nil {
+			return err
+		}
+	}
+	module := filepath.Join(s.sim.Root(), "sys/module/nvidia")
+	// The old folder stays elsewhere, so that its inode is not given to the new one.
+	if err := os.Rename(module, fmt.Sprintf("%s-%d", module, s.started)); err != nil {
+		return err
+	}
+	if err := writeFiles(map[string]string{filepath.Join(module, "version"): view.DriverVersion + "\n"}); err != nil {
+		return err
+	}
+	s.note("reloaded the driver")
+	s.lost = false
+	s.endFaults()
+	s.endDaemons()
+	return s.start()
+}
+
+// reset resets a GPU on which nothing computes, as an administrator does by hand.
+func (s *life) reset(which, _ int) error {
+	index, device, err := s.gpuAt(which)
+	if err != nil || s.lost || s.faulty[device] {
+		return err
+	}
+	err = s.sim.ResetGPU(index)
+	if errors.Is(err, simerr.ErrInUse) {
+		return nil
+	}
+	s.disturbed = time.Now()
+	s.note("GPU %d is reset by hand", index)
+	return err
+}
+
 // unknown is an offer that the node may not have recorded.
 const unknown = "unknown"
 
@@ -526,8 +580,8 @@ func (s *life) offer(_, how int) error {
 	if offers := []string{"", "share", "mig", "share.mig.timeslice"}; how >= 0 && how < len(offers) {
 		labels[v1alpha1.LabelOffer] = offers[how]
 	}
-	if how == 4 || how == 5 {
-		labels[v1alpha1.LabelConfig] = []string{"halves", "slots"}[how-4]
+	if how >= 4 && how < 7 {
+		labels[v1alpha1.LabelConfig] = []string{"halves", "slots", "kept"}[how-4]
 	}
 	s.note("labels %v", labels)
 	s.n.setConfigs(s.t, configs)

@@ -148,9 +148,12 @@ func (s *life) damage(which, how int) error {
 }
 
 // isOnFaulty reports whether a claim has a device of a GPU of which a fault was reported.
-func (s *life) isOnFaulty(c *livingClaim) bool {
+func (s *life) isOnFaulty(c *livingClaim) bool { return s.isOn(c, s.faulty) }
+
+// isOn reports whether a claim has a device of some GPUs.
+func (s *life) isOn(c *livingClaim, gpus map[string]bool) bool {
 	for _, r := range c.Status.Allocation.Devices.Results {
-		if name, err := kind.Parse(r.Device); err == nil && s.faulty[kind.Whole(name.Address).String()] {
+		if name, err := kind.Parse(r.Device); err == nil && gpus[kind.Whole(name.Address).String()] {
 			return true
 		}
 	}
@@ -239,10 +242,48 @@ func (s *life) declareRepaired() error {
 func (s *life) endFaults() {
 	clear(s.faulty)
 	s.unasked = false
+	s.awaitScan()
+}
+
+// awaitScan notes that the node finds a change by a scan.
+func (s *life) awaitScan() {
 	s.disturbed = time.Now()
 	if scanned := time.Now().Add(scanTime); scanned.After(s.slowUntil) {
 		s.slowUntil = scanned
 	}
+}
+
+// plugin lets a device plugin give a GPU to a pod, or its pod ends.
+func (s *life) plugin(which, how int) error {
+	index, device, err := s.gpuAt(which)
+	if err != nil {
+		return err
+	}
+	if s.given != "" || how%2 == 0 {
+		return s.endPlugin()
+	}
+	s.given = device
+	s.kubelet.give(fmt.Sprintf("nvidia%d", index))
+	s.note("a device plugin gives %s to a pod", device)
+	s.awaitScan()
+	return nil
+}
+
+// endPlugin ends the pod of the device plugin.
+func (s *life) endPlugin() error {
+	if s.given == "" {
+		return nil
+	}
+	s.note("the pod with %s ends", s.given)
+	s.given = ""
+	s.kubelet.give()
+	s.awaitScan()
+	return nil
+}
+
+// isGiven reports whether a claim has a device of the GPU that a device plugin has given to a pod.
+func (s *life) isGiven(c *livingClaim) bool {
+	return s.given != "" && s.isOn(c, map[string]bool{s.given: true})
 }
 
 // cordon takes a GPU out of use or puts it back. Some values have a mistake.
@@ -280,6 +321,13 @@ const configs = `
 plain: {offer: []}
 halves: {offer: [share], shares: {smallest: 8Gi}}
 slots: {offer: [share, timeslice], timeslice: {slots: 4}}
+kept: {offer: [mig], mig: {layout: small, keep: true}}
+`
+
+// smallLayout is the layout of the configuration "kept", for the model with MIG on demand.
+const smallLayout = `
+version: v1
+mig-configs: {small: [{device-filter: "0x233510DE", devices: all, mig-enabled: true, mig-devices: {1g.18gb: 7}}]}
 `
 
 // mistake makes a mistake in what the node is told to offer. It goes on as before.

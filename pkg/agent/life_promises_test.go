@@ -18,7 +18,9 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
 
@@ -45,7 +47,7 @@ func (s *life) checkOffer(held []claim.Claim) error {
 	if err := errors.Join(s.checkTaints(), s.checkHeld(held)); err != nil {
 		return err
 	}
-	if len(held) > 0 || len(s.claims) > 0 || s.fails() || len(s.faulty)+len(s.cordoned) > 0 || s.told == unknown || time.Since(s.changed) <= time.Minute {
+	if len(held) > 0 || len(s.claims) > 0 || s.fails() || len(s.faulty)+len(s.cordoned) > 0 || s.given != "" || s.told == unknown || time.Since(s.changed) <= time.Minute {
 		return nil
 	}
 	now := s.published()
@@ -142,6 +144,11 @@ func (s *life) checkTaints() error {
 				if got := slices.ContainsFunc(d.Taints, func(taint resourceapi.DeviceTaint) bool { return taint.Key == key }); got != want {
 					return fmt.Errorf("%s has the taint %s: %t, want %t", d.Name, key, got, want)
 				}
+			}
+			isInUse := func(t resourceapi.DeviceTaint) bool { return t.Key == v1alpha1.TaintInUse }
+			isGiven := func(t resourceapi.DeviceTaint) bool { return isInUse(t) && t.Value == v1alpha1.InUseTaintDevicePlugin }
+			if whole == s.given && !slices.ContainsFunc(d.Taints, isInUse) || whole != s.given && slices.ContainsFunc(d.Taints, isGiven) {
+				return fmt.Errorf("a device plugin has given %q to a pod, and %s has the taints %v", s.given, d.Name, d.Taints)
 			}
 		}
 	}
@@ -266,7 +273,12 @@ func (s *life) checkMachine(held []claim.Claim) error {
 			return fmt.Errorf("%s is in MIG mode without a claim", g.Address)
 		}
 		for _, in := range g.Instances {
-			got[fmt.Sprintf("%s %s@%d", g.Address, in.Profile, in.Start)] = true
+			switch name := fmt.Sprintf("%s %s@%d", g.Address, in.Profile, in.Start); {
+			case want[name] || !s.keeps(g.Address, in):
+				got[name] = true
+			default:
+				s.took["MIG device kept"]++
+			}
 		}
 	}
 	if !maps.Equal(want, got) {
@@ -288,10 +300,20 @@ func (s *life) checkMachine(held []claim.Claim) error {
 	return nil
 }
 
+// keeps reports whether the node keeps a MIG device without claims.
+func (s *life) keeps(address string, in nvmlsim.InstanceView) bool {
+	profile, err := gpu.ParseProfile(in.Profile)
+	if err != nil {
+		return false
+	}
+	at, err := gpu.ParsePCIAddress(address)
+	return err == nil && s.agent.known.state.Configuration.Get().Followed.Keeps(kind.Partition(at, profile, in.Start))
+}
+
 // calm ends all disturbances and claims, and checks that nothing of them is left.
 func (s *life) calm() error {
 	clear(s.cordoned)
-	if err := errors.Join(s.mend(0, 0), s.repair(0, 1), s.annotate(v1alpha1.AnnotationCordoned, ""), s.offer(0, -1)); err != nil {
+	if err := errors.Join(s.mend(0, 0), s.repair(0, 1), s.endPlugin(), s.annotate(v1alpha1.AnnotationCordoned, ""), s.offer(0, -1)); err != nil {
 		return err
 	}
 	var err error

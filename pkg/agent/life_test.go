@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -62,8 +63,12 @@ type life struct {
 	model      string
 	pipes      *pipes
 	supervisor *supervisor
-	sim        *nvmlsim.Sim
-	scheduler  *allocator.Node
+	// kubelet lists GPUs of a device plugin. It has given one to a pod; "" if none.
+	kubelet     *podLister
+	stopKubelet func()
+	given       string
+	sim         *nvmlsim.Sim
+	scheduler   *allocator.Node
 	// apiFails is the answer of the API server about claims while it fails. supervisorFails is set
 	// while the supervisor is away, and lost while a GPU is lost.
 	apiFails        atomic.Pointer[error]
@@ -145,6 +150,9 @@ type livingClaim struct {
 	*resourceapi.ResourceClaim
 	// prepared is set if the kubelet has had the devices, and unsure if its last call failed.
 	prepared, unsure bool
+	// pods are those that may use the claim. They are not reserved for by name if they are in a PodGroup.
+	pods    []types.UID
+	inGroup bool
 }
 
 func newLife(t *testing.T, model string, classes []*resourceapi.DeviceClass, took map[string]int) *life {
@@ -154,15 +162,19 @@ func newLife(t *testing.T, model string, classes []*resourceapi.DeviceClass, too
 		disturbed: time.Now().Add(-24 * time.Hour), stopped: time.Now(), offers: map[string]string{}, damaged: map[types.UID]bool{}, ended: map[types.UID]bool{}, faulty: map[string]bool{}, cordoned: map[string]bool{}, took: took,
 	}
 	// The fake that knows fields and their managers takes an eighth of all time.
-	s.n.client = fake.NewSimpleClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.n.NodeName, UID: "node-uid"}})
+	s.n.client = fake.NewSimpleClientset(&corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: s.n.NodeName, UID: "node-uid"},
+		Status:     corev1.NodeStatus{Capacity: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}}, // of a device plugin
+	})
 	s.n.serverIs(t, "v1.37.1")
 	s.n.disks = append(s.n.disks, func(fs store.FS) store.FS { return &failingDisk{fs, &s.disk} })
 	s.n.setConfigs(t, configs)
+	s.n.MIGLayouts = s.n.write(t, "layouts.yaml", smallLayout)
 	s.n.nameSlices(t)
 	s.n.installed(t)
 	// The agent's sockets for hooks would wait for the kernel; the name of this one is too long.
 	s.n.KubeletPluginsDir = filepath.Join(s.n.KubeletPluginsDir, strings.Repeat("long/", 20))
-	s.n.PodResources, s.n.network, s.n.kernel = "", s.pipes, procfs.Root(t.TempDir())
+	s.n.network, s.n.kernel = s.pipes, procfs.Root(t.TempDir())
 	if err := s.kernel(); err != nil {
 		t.Fatal(err)
 	}
@@ -170,6 +182,7 @@ func newLife(t *testing.T, model string, classes []*resourceapi.DeviceClass, too
 	s.scheduler = allocator.NewNode(resourceslice.DriverResources{}, allocator.Features(), classes...)
 	s.disturbClient()
 	s.serveSupervisor()
+	s.serveKubelet()
 	if err := s.start(); err != nil {
 		t.Fatal(err)
 	}
@@ -257,6 +270,15 @@ func (s *life) serveSupervisor() {
 	}
 }
 
+func (s *life) serveKubelet() {
+	listener, err := s.pipes.Listen(s.t.Context(), s.n.PodResources)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.kubelet = &podLister{}
+	s.stopKubelet = s.kubelet.serve(s.t, listener)
+}
+
 // note adds a line to the story.
 func (s *life) note(format string, args ...any) {
 	s.changed = time.Now()
@@ -324,6 +346,7 @@ func (s *life) end() {
 		_ = s.agent.stop()
 	}
 	s.supervisor.stop()
+	s.stopKubelet()
 	// Calls that are slow must end while time passes, which it does until the life ends.
 	_ = s.sim.ClearFaults()
 	s.pass(time.Minute)

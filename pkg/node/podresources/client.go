@@ -43,9 +43,9 @@ type Client struct {
 }
 
 // NewClient returns a client of the kubelet on the unix socket. The kubelet need not
-// be there yet.
-func NewClient(socket string) (*Client, error) {
-	conn, err := grpc.NewClient("unix:"+socket,
+// be there yet. The options come after its own.
+func NewClient(socket string, options ...grpc.DialOption) (*Client, error) {
+	conn, err := grpc.NewClient("unix:"+socket, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // the socket is root's
 		grpc.WithDisableServiceConfig(),
 		grpc.WithIdleTimeout(idleTimeout),
@@ -54,7 +54,8 @@ func NewClient(socket string) (*Client, error) {
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
 			MinConnectTimeout: time.Second,
-		}))
+		}),
+	}, options...)...)
 	if err != nil {
 		return nil, fmt.Errorf("pod resources of the kubelet on %s: %w", socket, err)
 	}
