@@ -50,7 +50,9 @@ type load struct {
 
 	mu                      sync.Mutex // guards the rest
 	open                    map[string]*unit
-	began, stoppedAt        time.Time
+	stoppedAt               time.Time
+	last                    time.Time            // turn
+	answered                time.Duration        // by the API server
 	units                   int                  // that were created
 	created, ended, evicted int                  // claims, claims, pods
 	refused                 int                  // pods, see isRefused
@@ -76,7 +78,7 @@ func newLoad(namespace string, nodes []*harness.Cluster) *load {
 	return &load{
 		namespace: namespace, nodes: nodes, paths: map[string]string{}, failed: make(chan struct{}),
 		claims: rate.NewLimiter(perMinute/60., 2*len(kinds)),
-		open:   map[string]*unit{}, excused: map[string]time.Time{}, began: time.Now(),
+		open:   map[string]*unit{}, excused: map[string]time.Time{}, last: time.Now(),
 	}
 }
 
@@ -107,8 +109,13 @@ func (l *load) turn(ctx context.Context) (over bool) {
 			l.find("claims %s are lost: they have not ended %s after their creation, their pod is %s", u.claims, age, seen.pods[u.pod()].Status.Phase)
 		}
 	}
+	since := time.Since(l.last)
+	l.last = time.Now()
 	if seen.err != nil {
 		return false // the API server is away
+	}
+	if l.stoppedAt.IsZero() {
+		l.answered += since
 	}
 	for name, u := range l.open {
 		if l.step(ctx, u, seen) {
@@ -237,12 +244,8 @@ func (l *load) excuse(node string, happens func() error) error {
 func (l *load) summary() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	until := l.stoppedAt
-	if until.IsZero() {
-		until = time.Now()
-	}
-	return fmt.Sprintf("%d claims created (%.0f a minute), %d ended, %d pods evicted, %d refused by runc, %d times a container was compared",
-		l.created, float64(l.created)/until.Sub(l.began).Minutes(), l.ended, l.evicted-l.refused, l.refused, l.compared)
+	return fmt.Sprintf("%d claims created (%.0f a minute while the API server answered), %d ended, %d pods evicted, %d refused by runc, %d times a container was compared",
+		l.created, float64(l.created)/l.answered.Minutes(), l.ended, l.evicted-l.refused, l.refused, l.compared)
 }
 
 // wait lets the load run for some time. It ends the test at a finding.
