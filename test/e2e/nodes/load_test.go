@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
 )
@@ -30,6 +31,9 @@ const (
 	most = 40
 	// stay is the number of turns that a pod runs.
 	stay = 15
+	// forgotten is the number of turns after which Kubernetes has forgotten a claim without a pod, see
+	// docs/dev/upstream/claims.md.
+	forgotten = 100
 	// patience is the age at which a claim counts as lost. The API server is away for some minutes of it.
 	patience = 15 * time.Minute
 )
@@ -56,6 +60,7 @@ type load struct {
 	units                   int                  // that were created
 	created, ended, evicted int                  // claims, claims, pods
 	refused                 int                  // pods, see isRefused
+	reminded                int                  // claims, see forgotten
 	compared                int                  // containers with record and allocation
 	excused                 map[string]time.Time // pods that were created before may end, by node
 	findings                []string
@@ -68,8 +73,9 @@ type unit struct {
 	born   time.Time
 	try    int // of the pod
 	turns  int // in which the pod ran
-	// ending is set when all were deleted.
+	// ending is set when all were deleted, and gone counts the turns since the pod has gone.
 	ending bool
+	gone   int
 }
 
 func (u *unit) pod() string { return fmt.Sprintf("%s-%d", u.name, u.try) }
@@ -150,9 +156,13 @@ func (l *load) step(ctx context.Context, u *unit, seen sight) (ended bool) {
 	pods := cluster.Client.CoreV1().Pods(l.namespace)
 	pod, hasPod := seen.pods[u.pod()]
 	switch {
+	case u.ending && hasPod:
 	case u.ending:
-		hasClaim := slices.ContainsFunc(u.claims, func(name string) bool { _, has := seen.claims[name]; return has })
-		return !hasPod && !hasClaim
+		left := slices.DeleteFunc(slices.Clone(u.claims), func(name string) bool { _, has := seen.claims[name]; return !has })
+		if u.gone++; u.gone%forgotten == 0 {
+			l.remind(ctx, left)
+		}
+		return len(left) == 0
 	case !hasPod:
 		if u.try > 0 {
 			l.evicted++
@@ -176,6 +186,16 @@ func (l *load) step(ctx context.Context, u *unit, seen sight) (ended bool) {
 		}
 	}
 	return false
+}
+
+// remind changes claims, so that their controller looks for the pod that they are reserved for.
+func (l *load) remind(ctx context.Context, claims []string) {
+	for _, name := range claims {
+		patch := fmt.Appendf(nil, `{"metadata": {"annotations": {"reminded": %q}}}`, time.Now())
+		if _, err := cluster.Client.ResourceV1().ResourceClaims(l.namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err == nil {
+			l.reminded++
+		}
+	}
 }
 
 // end deletes a pod and its claims, and reports whether all are deleted.
@@ -244,8 +264,8 @@ func (l *load) excuse(node string, happens func() error) error {
 func (l *load) summary() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return fmt.Sprintf("%d claims created (%.0f a minute while the API server answered), %d ended, %d pods evicted, %d refused by runc, %d times a container was compared",
-		l.created, float64(l.created)/l.answered.Minutes(), l.ended, l.evicted-l.refused, l.refused, l.compared)
+	return fmt.Sprintf("%d claims created (%.0f a minute while the API server answered), %d ended, %d pods evicted, %d refused by runc, %d claims forgotten by Kubernetes, %d times a container was compared",
+		l.created, float64(l.created)/l.answered.Minutes(), l.ended, l.evicted-l.refused, l.refused, l.reminded, l.compared)
 }
 
 // wait lets the load run for some time. It ends the test at a finding.
