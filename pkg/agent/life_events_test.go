@@ -524,6 +524,9 @@ func (s *life) reboot(_, how int) error {
 // reload unloads the driver and loads it again, for which nothing may use it: claims that the kubelet has
 // prepared wait for their pods.
 func (s *life) reload(int, int) error {
+	if len(s.damaged) > 0 {
+		return nil // without its record nothing makes the MIG device of a claim again
+	}
 	if s.agent != nil {
 		if err := s.stop(0, 0); err != nil {
 			return err
@@ -559,7 +562,7 @@ func (s *life) reload(int, int) error {
 // reset resets a GPU on which nothing computes, as an administrator does by hand.
 func (s *life) reset(which, _ int) error {
 	index, device, err := s.gpuAt(which)
-	if err != nil || s.lost || s.faulty[device] {
+	if err != nil || s.lost || s.faulty[device] || len(s.damaged) > 0 {
 		return err
 	}
 	err = s.sim.ResetGPU(index)
