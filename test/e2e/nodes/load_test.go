@@ -73,7 +73,7 @@ type unit struct {
 	born   time.Time
 	try    int // of the pod
 	turns  int // in which the pod ran
-	// ending is set when all were deleted, and gone counts the turns since the pod has gone.
+	// ending is set when all are to be deleted, and gone counts the turns since the pod has gone.
 	ending bool
 	gone   int
 }
@@ -156,13 +156,8 @@ func (l *load) step(ctx context.Context, u *unit, seen sight) (ended bool) {
 	pods := cluster.Client.CoreV1().Pods(l.namespace)
 	pod, hasPod := seen.pods[u.pod()]
 	switch {
-	case u.ending && hasPod:
 	case u.ending:
-		left := slices.DeleteFunc(slices.Clone(u.claims), func(name string) bool { _, has := seen.claims[name]; return !has })
-		if u.gone++; u.gone%forgotten == 0 {
-			l.remind(ctx, left)
-		}
-		return len(left) == 0
+		return l.end(ctx, u, seen)
 	case !hasPod:
 		if u.try > 0 {
 			l.evicted++
@@ -182,30 +177,41 @@ func (l *load) step(ctx context.Context, u *unit, seen sight) (ended bool) {
 		_ = pods.Delete(ctx, pod.Name, metav1.DeleteOptions{}) // the next turn tries again
 	case pod.Status.Phase == corev1.PodRunning:
 		if u.turns++; u.turns >= stay {
-			u.ending = l.end(ctx, u)
+			u.ending = true
+			return l.end(ctx, u, seen)
 		}
 	}
 	return false
 }
 
-// remind changes claims, so that their controller looks for the pod that they are reserved for.
-func (l *load) remind(ctx context.Context, claims []string) {
-	for _, name := range claims {
-		patch := fmt.Appendf(nil, `{"metadata": {"annotations": {"reminded": %q}}}`, time.Now())
-		if _, err := cluster.Client.ResourceV1().ResourceClaims(l.namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err == nil {
-			l.reminded++
-		}
+// end deletes what is left of a unit, and reports whether nothing is. It reminds Kubernetes of claims that it has
+// forgotten, whose controller looks for their pod again when they change.
+func (l *load) end(ctx context.Context, u *unit, seen sight) bool {
+	claims := cluster.Client.ResourceV1().ResourceClaims(l.namespace)
+	pod, hasPod := seen.pods[u.pod()]
+	if hasPod && pod.DeletionTimestamp == nil {
+		_ = cluster.Client.CoreV1().Pods(l.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}) // the next turn tries again
 	}
-}
-
-// end deletes a pod and its claims, and reports whether all are deleted.
-func (l *load) end(ctx context.Context, u *unit) bool {
-	gone := func(err error) bool { return err == nil || apierrors.IsNotFound(err) }
-	all := gone(cluster.Client.CoreV1().Pods(l.namespace).Delete(ctx, u.pod(), metav1.DeleteOptions{}))
+	if !hasPod {
+		u.gone++
+	}
+	ended := !hasPod
 	for _, name := range u.claims {
-		all = gone(cluster.Client.ResourceV1().ResourceClaims(l.namespace).Delete(ctx, name, metav1.DeleteOptions{})) && all
+		claim, has := seen.claims[name]
+		switch {
+		case !has:
+			continue
+		case claim.DeletionTimestamp == nil:
+			_ = claims.Delete(ctx, name, metav1.DeleteOptions{}) // the next turn tries again
+		case u.gone > 0 && u.gone%forgotten == 0:
+			patch := fmt.Appendf(nil, `{"metadata": {"annotations": {"reminded": %q}}}`, time.Now())
+			if _, err := claims.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err == nil {
+				l.reminded++
+			}
+		}
+		ended = false
 	}
-	return all
+	return ended
 }
 
 // hasEnded reports whether a container of a pod has ended.
