@@ -493,6 +493,11 @@ func TestExitStatusOfExplain(t *testing.T) {
 	if out, status := explain(t, server(w), "claim/fits"); status != 0 {
 		t.Errorf("a claim that fits: status %d:\n%s", status, out)
 	}
+	w.Claims[0].DeletionTimestamp = &metav1.Time{Time: time.Date(2026, 11, 29, 18, 59, 33, 0, time.UTC)}
+	w.Claims[0].Finalizers = []string{resourceapi.Finalizer}
+	if out, status := explain(t, server(w), "claim/fits"); status != 2 || !strings.Contains(out, "the claim is deleted since 2026-11-29T18:59:33Z") {
+		t.Errorf("a claim that is deleted: status %d:\n%s", status, out)
+	}
 }
 
 // What programs and kubelets write is text of others.

@@ -167,7 +167,12 @@ func (e *explaining) addClaim(ctx context.Context, claim *resourceapi.ResourceCl
 	e.Outcome = OutcomeWell
 	e.addHealth(nil, []*resourceapi.ResourceClaim{claim})
 	err := e.add(ctx, nil, []*resourceapi.ResourceClaim{claim})
+	if since := claim.DeletionTimestamp; since != nil {
+		e.Facts = append(e.Facts, fmt.Sprintf("the claim is deleted since %s and goes when its pods have ended; if it has none, kubectl gpu doctor says what to do", since.UTC().Format(time.RFC3339)))
+	}
 	switch {
+	case claim.DeletionTimestamp != nil && e.Outcome == OutcomeWell:
+		e.Outcome = OutcomeWaits
 	case claim.Status.Allocation != nil:
 	case len(e.Fits) == 0:
 		e.Outcome = OutcomeWaits
