@@ -586,6 +586,9 @@ func (s *life) offer(_, how int) error {
 	if how >= 4 && how < 7 {
 		labels[v1alpha1.LabelConfig] = []string{"halves", "slots", "kept"}[how-4]
 	}
+	if s.kept = s.kept || how == 6; s.kept {
+		s.disturbed = time.Now()
+	}
 	s.note("labels %v", labels)
 	s.n.setConfigs(s.t, configs)
 	s.n.setLabels(s.t, labels)

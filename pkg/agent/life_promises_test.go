@@ -274,7 +274,7 @@ func (s *life) checkMachine(held []claim.Claim) error {
 		}
 		for _, in := range g.Instances {
 			switch name := fmt.Sprintf("%s %s@%d", g.Address, in.Profile, in.Start); {
-			case want[name] || !s.keeps(g.Address, in):
+			case want[name] || !s.keeps(g.Address, in) && (calm || !s.kept):
 				got[name] = true
 			default:
 				s.took["MIG device kept"]++

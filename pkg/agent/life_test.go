@@ -86,6 +86,9 @@ type life struct {
 	// offer that the node may not have understood is unknown.
 	told   string
 	offers map[string]string
+	// kept is set once the node has been told to keep MIG devices without claims. A round removes those that it
+	// keeps no longer.
+	kept bool
 	// damaged are the held claims whose record was lost. ended are all claims that lost it, and whether their
 	// MPS daemon has ended since.
 	damaged, ended map[types.UID]bool
