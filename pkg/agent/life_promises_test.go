@@ -267,9 +267,11 @@ func (s *life) checkMachine(held []claim.Claim) error {
 	if err != nil {
 		return err
 	}
+	// A node that keeps MIG devices leaves the mode, also without one of them.
+	mayKeep := s.kept && (!calm || strings.Contains(s.told, "kept") || s.told == unknown)
 	got := map[string]bool{}
 	for _, g := range view.GPUs {
-		if g.MIG == "on" && len(g.Instances) == 0 {
+		if g.MIG == "on" && len(g.Instances) == 0 && !mayKeep {
 			return fmt.Errorf("%s is in MIG mode without a claim", g.Address)
 		}
 		for _, in := range g.Instances {
