@@ -27,7 +27,7 @@ const (
 	// claims of the node.
 	foreignPause = 10 * time.Second
 	// firstRounds is the time after the start in which nodes have their first comparison. Until then
-	// devices of claims that nobody needs count as free.
+	// devices of claims that the cluster has forgotten count as free.
 	firstRounds = time.Minute
 	// readPatience is the timeout of one read.
 	readPatience = 15 * time.Second
