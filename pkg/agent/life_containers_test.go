@@ -236,6 +236,9 @@ func (s *life) compute(one *container) error {
 				p.Device = in.UUID
 			}
 		}
+		if h.Name.IsPartition() && p.Device == "" && time.Since(s.wasReset) <= repairTime {
+			continue // a round makes the MIG device again
+		}
 		if err := s.sim.AddProcess(at, p); err != nil {
 			return fmt.Errorf("process %d does not compute on %s: %w", one.pid, h.Name, err)
 		}

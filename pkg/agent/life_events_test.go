@@ -553,7 +553,7 @@ func (s *life) reload(int, int) error {
 		return err
 	}
 	s.note("reloaded the driver")
-	s.lost = false
+	s.lost, s.wasReset = false, time.Now()
 	s.endFaults()
 	s.endDaemons()
 	return s.start()
@@ -569,7 +569,7 @@ func (s *life) reset(which, _ int) error {
 	if errors.Is(err, simerr.ErrInUse) {
 		return nil
 	}
-	s.disturbed = time.Now()
+	s.disturbed, s.wasReset = time.Now(), time.Now()
 	s.note("GPU %d is reset by hand", index)
 	return err
 }

@@ -86,6 +86,8 @@ type life struct {
 	// offer that the node may not have understood is unknown.
 	told   string
 	offers map[string]string
+	// wasReset is when a GPU last lost its MIG devices by a reset.
+	wasReset time.Time
 	// kept is set once the node has been told to keep MIG devices without claims. A round removes those that it
 	// keeps no longer.
 	kept bool
