@@ -32,7 +32,7 @@ const (
 	// stay is the number of turns that a pod runs.
 	stay = 15
 	// forgotten is the number of turns after which Kubernetes has forgotten a claim without a pod, see
-	// docs/dev/upstream/claims.md.
+	// docs/dev/upstream/allocator.md.
 	forgotten = 100
 	// patience is the age at which a claim counts as lost. The API server is away for some minutes of it.
 	patience = 15 * time.Minute
