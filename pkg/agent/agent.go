@@ -12,7 +12,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/cluster"
@@ -210,7 +209,7 @@ func (a *agent) serve(ctx context.Context, fatal func(error)) (*kubelet.Plugin, 
 		Devices:      a.health(),
 		Reporter:     reporter,
 		Observer:     a.claims.metrics,
-		Clock:        clock.RealClock{},
+		Clock:        a.clock(),
 		Calls:        calls,
 		Background:   []func(context.Context){reporter.Run, reconciler.Run},
 		PublishError: a.known.features.HandleError,
@@ -232,7 +231,7 @@ func (a *agent) reportOptions() report.Options {
 		Claims:     a.claims,
 		Pods:       a.observers.accounts,
 		Observer:   a.claims.metrics,
-		Clock:      clock.RealClock{},
+		Clock:      a.clock(),
 		Health:     a.health(),
 		Records:    a.node.home.Events,
 		Faults:     a.observers.faults,
@@ -253,7 +252,7 @@ func (a *agent) reconcileOptions(reporter *report.Reporter, calls place.Calls) r
 		Reporter:  reporter,
 		Observer:  a.claims.metrics,
 		Tasks:     a.serving.rounds,
-		Clock:     clock.RealClock{},
+		Clock:     a.clock(),
 		Conflicts: a.conflicts,
 		Calls:     calls,
 		Interval:  a.ReconcileInterval,

@@ -4,11 +4,13 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
@@ -98,6 +100,12 @@ type Config struct {
 	kernel procfs.Root
 	// disks wrap the disk of the records.
 	disks []func(store.FS) store.FS
+	// wallClock tells the time; nil is the machine's.
+	wallClock clock.WithTicker
+}
+
+func (c *Config) clock() clock.WithTicker {
+	return cmp.Or[clock.WithTicker](c.wallClock, clock.RealClock{})
 }
 
 // driverDir returns the driver's folder among the kubelet's plugins.

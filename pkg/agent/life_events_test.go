@@ -23,7 +23,6 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
-	"github.com/gpu-dra/gpu-dra-driver/simulator/simerr"
 	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
 )
@@ -90,6 +89,9 @@ func (s *life) createNamed(name string, request resourceapi.DeviceClaim) error {
 	}
 	s.claims[name] = c
 	s.note("created %s %s with %s", name, c.UID, c.devices())
+	if s.isOnHandmade(c) && s.answers() && !s.fails() && s.knowsCuts() {
+		return fmt.Errorf("%s gets a part of %s, which was made by hand", name, s.handmade)
+	}
 	return nil
 }
 
@@ -197,6 +199,9 @@ func (s *life) prepareIn(claims ...*livingClaim) error {
 		if s.isGiven(c) && !prepared[c] && !unsure[c] {
 			return fmt.Errorf("%s gets a device of a GPU that a device plugin has given to a pod", c.Name)
 		}
+		if s.isOnHandmade(c) {
+			return fmt.Errorf("%s gets a part of a GPU that an administrator has cut off by hand", c.Name)
+		}
 		var got []string
 		for _, d := range answer.Devices {
 			if !slices.ContainsFunc(d.CdiDeviceIds, func(id string) bool { return strings.HasPrefix(id, "gpu.nvidia.com/claim=") }) {
@@ -218,9 +223,9 @@ func (s *life) prepareIn(claims ...*livingClaim) error {
 }
 
 // mayRefuse reports whether the node may refuse a claim now: something that it needs fails, a
-// claim that was deleted may hold the devices, a GPU has a fault, or the record was lost.
+// claim that was deleted may hold the devices, a GPU has a fault or a MIG device that was made by hand, or the record was lost.
 func (s *life) mayRefuse(c *livingClaim) bool {
-	return s.fails() || len(s.forgotten) > 0 || s.isOnFaulty(c) || s.isGiven(c) || s.damaged[c.UID] || s.intruded == c
+	return s.fails() || len(s.forgotten) > 0 || s.isOnFaulty(c) || s.isGiven(c) || s.isOnHandmade(c) || s.damaged[c.UID] || s.intruded == c
 }
 
 // fails reports whether something that the node needs fails.
@@ -497,6 +502,7 @@ func (s *life) reboot(_, how int) error {
 		return err
 	}
 	s.note("rebooted")
+	s.forgetCut()
 	s.endFaults()
 	s.endDaemons()
 	for _, c := range s.claims {
@@ -554,24 +560,10 @@ func (s *life) reload(int, int) error {
 	}
 	s.note("reloaded the driver")
 	s.lost, s.wasReset = false, time.Now()
+	s.forgetCut()
 	s.endFaults()
 	s.endDaemons()
 	return s.start()
-}
-
-// reset resets a GPU on which nothing computes, as an administrator does by hand.
-func (s *life) reset(which, _ int) error {
-	index, device, err := s.gpuAt(which)
-	if err != nil || s.lost || s.faulty[device] || len(s.damaged) > 0 {
-		return err
-	}
-	err = s.sim.ResetGPU(index)
-	if errors.Is(err, simerr.ErrInUse) {
-		return nil
-	}
-	s.disturbed, s.wasReset = time.Now(), time.Now()
-	s.note("GPU %d is reset by hand", index)
-	return err
 }
 
 // unknown is an offer that the node may not have recorded.

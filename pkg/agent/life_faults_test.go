@@ -235,7 +235,7 @@ func (s *life) repair(_, how int) error {
 // declareRepaired says to the node that no GPU has a fault.
 func (s *life) declareRepaired() error {
 	s.endFaults()
-	return s.annotate(v1alpha1.AnnotationRepaired, "all@"+time.Now().UTC().Format(time.RFC3339Nano))
+	return s.annotate(v1alpha1.AnnotationRepaired, "all@"+time.Now().Add(s.ahead).UTC().Format(time.RFC3339Nano))
 }
 
 // endFaults notes that the faults of all GPUs have ended, which the node finds by a scan.
@@ -332,7 +332,7 @@ mig-configs: {small: [{device-filter: "0x233510DE", devices: all, mig-enabled: t
 
 // mistake makes a mistake in what the node is told to offer. It goes on as before.
 func (s *life) mistake(_, how int) error {
-	if len(s.forgotten) > 0 || s.told == unknown {
+	if len(s.forgotten) > 0 || s.told == unknown || !s.knowsCuts() {
 		return nil
 	}
 	if err := s.mend(0, 0); err != nil {

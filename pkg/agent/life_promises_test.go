@@ -47,7 +47,7 @@ func (s *life) checkOffer(held []claim.Claim) error {
 	if err := errors.Join(s.checkTaints(), s.checkHeld(held)); err != nil {
 		return err
 	}
-	if len(held) > 0 || len(s.claims) > 0 || s.fails() || len(s.faulty)+len(s.cordoned) > 0 || s.given != "" || s.told == unknown || time.Since(s.changed) <= time.Minute {
+	if len(held) > 0 || len(s.claims) > 0 || s.fails() || len(s.faulty)+len(s.cordoned) > 0 || s.given != "" || s.handmade != nil || !s.knowsCuts() || s.told == unknown || time.Since(s.changed) <= time.Minute {
 		return nil
 	}
 	now := s.published()
@@ -88,7 +88,7 @@ func (s *life) checkHeld(held []claim.Claim) error {
 			return fmt.Errorf("the node does not publish %s, which a claim holds", name)
 		}
 	}
-	if s.offers[s.told] == "" || s.fails() || time.Since(s.changed) <= time.Minute {
+	if s.offers[s.told] == "" || s.fails() || s.handmade != nil || !s.knowsCuts() || time.Since(s.changed) <= time.Minute {
 		return nil
 	}
 	offered := map[string]bool{}
@@ -268,7 +268,11 @@ func (s *life) checkMachine(held []claim.Claim) error {
 		return err
 	}
 	// A node that keeps MIG devices leaves the mode, also without one of them.
-	mayKeep := s.kept && (!calm || strings.Contains(s.told, "kept") || s.told == unknown)
+	mayKeep := !s.knowsCuts() || s.kept && (!calm || strings.Contains(s.told, "kept") || s.told == unknown)
+	handmade, stands := "", s.handmade == nil
+	if s.handmade != nil {
+		handmade = fmt.Sprintf("%s %s@%d", s.handmade.Address, s.handmade.Profile, s.handmade.Start)
+	}
 	got := map[string]bool{}
 	for _, g := range view.GPUs {
 		if g.MIG == "on" && len(g.Instances) == 0 && !mayKeep {
@@ -276,12 +280,17 @@ func (s *life) checkMachine(held []claim.Claim) error {
 		}
 		for _, in := range g.Instances {
 			switch name := fmt.Sprintf("%s %s@%d", g.Address, in.Profile, in.Start); {
+			case name == handmade:
+				stands = true
 			case want[name] || !s.keeps(g.Address, in) && (calm || !s.kept):
 				got[name] = true
 			default:
 				s.took["MIG device kept"]++
 			}
 		}
+	}
+	if !stands {
+		return fmt.Errorf("%s, which was made by hand, is gone", handmade)
 	}
 	if !maps.Equal(want, got) {
 		return fmt.Errorf("claims hold the MIG devices %v, and the GPUs have %v", want, got)
@@ -315,7 +324,7 @@ func (s *life) keeps(address string, in nvmlsim.InstanceView) bool {
 // calm ends all disturbances and claims, and checks that nothing of them is left.
 func (s *life) calm() error {
 	clear(s.cordoned)
-	if err := errors.Join(s.mend(0, 0), s.repair(0, 1), s.endPlugin(), s.annotate(v1alpha1.AnnotationCordoned, ""), s.offer(0, -1)); err != nil {
+	if err := errors.Join(s.mend(0, 0), s.repair(0, 1), s.endPlugin(), s.uncut(), s.annotate(v1alpha1.AnnotationCordoned, ""), s.offer(0, -1)); err != nil {
 		return err
 	}
 	var err error

@@ -28,10 +28,12 @@ import (
 	ktesting "k8s.io/client-go/testing"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/kubelet/kubelettest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/mpsv1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/procfs"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
@@ -88,6 +90,11 @@ type life struct {
 	offers map[string]string
 	// wasReset is when a GPU last lost its MIG devices by a reset.
 	wasReset time.Time
+	// handmade is a MIG device that an administrator has made; nil if none. It came or went last at cutAt.
+	handmade *kind.Name
+	cutAt    time.Time
+	// ahead is by how much the machine's clock is ahead.
+	ahead time.Duration
 	// kept is set once the node has been told to keep MIG devices without claims. A round removes those that it
 	// keeps no longer.
 	kept bool
@@ -142,6 +149,19 @@ func (quiet) Error(error, string, ...any) {}
 func (q quiet) WithValues(...any) klog.LogSink { return q }
 
 func (q quiet) WithName(string) klog.LogSink { return q }
+
+// wrongClock is a clock that is ahead. Go measures durations by another one, so only a process that begins later
+// notices that it was set.
+type wrongClock struct {
+	clock.RealClock
+	ahead time.Duration
+}
+
+// Now implements [clock.Clock].
+func (c wrongClock) Now() time.Time { return c.RealClock.Now().Add(c.ahead) }
+
+// Since implements [clock.Clock].
+func (c wrongClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
 // living is an agent that runs.
 type living struct {
@@ -318,6 +338,7 @@ func (s *life) start() error {
 	}
 	c := *s.n.Config
 	c.PodUID = fmt.Sprintf("%08x-0000", s.started)
+	c.wallClock = wrongClock{ahead: s.ahead}
 	hw := open(s.t, &c, s.model, s.n.SimState)
 	ctx, cancel := context.WithCancel(klog.NewContext(s.t.Context(), klog.New(quiet{})))
 	a, err := newAgent(ctx, &c, hw, s.n.client)

@@ -114,7 +114,7 @@ var happenings = []struct {
 	{"exit", 2, (*life).exit},
 	{"force", 2, (*life).force},
 	{"recreate", 2, (*life).recreate},
-	{"wait", 3, (*life).wait},
+	{"wait", 2, (*life).wait},
 	{"loseAnswer", 1, (*life).loseAnswer},
 	{"restart", 2, (*life).restart},
 	{"update", 1, (*life).update},
@@ -129,13 +129,15 @@ var happenings = []struct {
 	{"disturb", 1, (*life).disturb},
 	{"disturbSupervisor", 1, (*life).disturbSupervisor},
 	{"disturbDisk", 2, (*life).disturbDisk},
-	{"damage", 3, (*life).damage},
+	{"damage", 2, (*life).damage},
 	{"report", 2, (*life).report},
 	{"repair", 1, (*life).repair},
 	{"cordon", 1, (*life).cordon},
 	{"plugin", 1, (*life).plugin},
 	{"mistake", 1, (*life).mistake},
-	{"mend", 3, (*life).mend},
+	{"mend", 2, (*life).mend},
+	{"cut", 2, (*life).cut},
+	{"setClock", 1, (*life).setClock},
 }
 
 func simulate(t *testing.T, model string, classes []*resourceapi.DeviceClass, events []event, took map[string]int) (broken error) {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/attribution"
@@ -31,7 +30,7 @@ func (c *Config) usageOptions(ctx context.Context, h host, held claims, accounts
 	}
 	o := attribution.Options{
 		Claims: held, Limits: containerlimits.Folder(h.home.Limits()), GPUs: h.hardware, Proc: "/", Pods: accounts.Pods,
-		Node: accounts.Node, Clock: clock.RealClock{},
+		Node: accounts.Node, Clock: c.clock(),
 	}
 	if h.podResources != nil {
 		o.Containers, o.ContainerClaims = h.podResources.Containers, h.podResources.Claims

@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/attribution"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/cluster"
@@ -107,12 +106,12 @@ func newKnowledge(c *Config, h host) knowledge {
 		nodeConfig: c.newNodeConfig(h.home.NodeConfig, &known.Configuration),
 		features:   cluster.NewFeatures(cluster.ServerVersion(h.client), &known.Features),
 		consumers:  attribution.NewConsumers(cmp.Or(c.kernel, "/"), filepath.Dir(c.KubeletPluginsDir), c.driverDir(), place.MetadataFolder),
-		scans:      telemetry.NewActivity(clock.RealClock{}, scanStuckAfter),
+		scans:      telemetry.NewActivity(c.clock(), scanStuckAfter),
 	}
 	machine := h.hardware.machine
 	options := inventory.Options{
 		State: known, Hardware: timedHardware{h.hardware.Library, k.scans}, Bus: machine, DriverLoad: machine.DriverLoad, StaticMIG: c.MIG.Static,
-		Faults: h.home.Faults, BootID: h.bootID, Clock: clock.RealClock{}, DeviceNodes: h.hardware.ensureDeviceNodes,
+		Faults: h.home.Faults, BootID: h.bootID, Clock: c.clock(), DeviceNodes: h.hardware.ensureDeviceNodes,
 	}
 	if h.podResources != nil {
 		options.External = c.externalSource(h.podResources, k.consumers)
@@ -159,7 +158,7 @@ func newClaims(ctx context.Context, c *Config, h host, k knowledge) (claims, err
 	if err != nil {
 		return claims{}, err
 	}
-	return claims{manager, ledger.New(manager, &k.state.Claimed, clock.RealClock{}), metrics, attributes}, nil
+	return claims{manager, ledger.New(manager, &k.state.Claimed, c.clock()), metrics, attributes}, nil
 }
 
 // ports returns the parts of the node with which claims are prepared, without MPS.
@@ -192,13 +191,13 @@ type observers struct {
 // newObservers returns the observers of a node.
 func newObservers(ctx context.Context, c *Config, h host, k knowledge, held claims) observers {
 	o := observers{
-		controller: controller.New(controller.Options{State: k.state, Settings: c.settings(), Clock: clock.RealClock{}}),
-		foreign:    usage.NewForeign(clock.RealClock{}),
+		controller: controller.New(controller.Options{State: k.state, Settings: c.settings(), Clock: c.clock()}),
+		foreign:    usage.NewForeign(c.clock()),
 		faults:     newFaults(c.MachineRoot, k.consumers.Tasks),
 	}
 	charged := func() usage.Node { return chargedNode(k.state.Snapshot(), o.controller) }
 	o.accounts = attribution.Accounts{
-		Pods: attribution.NewPods(clock.RealClock{}, attribution.GetClaim(h.client), k.consumers.Of), Meter: usage.NewMeter(clock.RealClock{}),
+		Pods: attribution.NewPods(c.clock(), attribution.GetClaim(h.client), k.consumers.Of), Meter: usage.NewMeter(c.clock()),
 		Claims: held.Held, Node: charged,
 	}
 	o.usage = attribution.New(c.usageOptions(ctx, h, held, o.accounts))
@@ -221,8 +220,8 @@ type serving struct {
 func newServing(c *Config, held claims) serving {
 	return serving{
 		plugin:    newStartedPlugin(),
-		rivals:    place.NewRivals(c.place(), held.metrics, clock.RealClock{}),
-		rounds:    telemetry.NewActivity(clock.RealClock{}, reconcile.StuckAfter),
+		rivals:    place.NewRivals(c.place(), held.metrics, c.clock()),
+		rounds:    telemetry.NewActivity(c.clock(), reconcile.StuckAfter),
 		cdiFolder: cdi.NewDir(c.CDIDir),
 	}
 }
