@@ -168,6 +168,9 @@ func (s *life) excludes(c *livingClaim, other kind.Name) bool {
 
 // setClock sets the machine's clock, which the next agent sees, also while a GPU has a fault, which is then repaired.
 func (s *life) setClock(which, how int) error {
+	if s.disk.fails() || time.Since(s.disk.worked) <= repairTime {
+		return nil // the next agent may find a fault whose end was not recorded, and a repair of another time
+	}
 	if how >= 4 {
 		if err := s.report(which, 0); err != nil {
 			return err

@@ -31,6 +31,8 @@ type disk struct {
 	slow, hang, until atomic.Int64
 	// refused counts the calls that failed, and waited those that took long.
 	refused, waited atomic.Int64
+	// worked is when the disk last worked again.
+	worked time.Time
 }
 
 func (d *disk) fails() bool { return d.full.Load() || d.readOnly.Load() }
@@ -87,6 +89,9 @@ func (d *failingDisk) check() error {
 // disturbDisk makes the disk with the records full, read-only, slow, or work again.
 func (s *life) disturbDisk(_, how int) error {
 	s.disturbed = time.Now()
+	if s.disk.fails() {
+		s.disk.worked = time.Now()
+	}
 	s.disk.full.Store(how%4 == 0)
 	s.disk.readOnly.Store(how%4 == 1)
 	s.disk.slow.Store(0)
