@@ -525,7 +525,7 @@ func TestExplainOfAPodThatDoesNotStart(t *testing.T) {
 pod default/half: Terminating
 
 Facts
-the pod is being deleted since 2026-11-22T12:00:00Z; it stays until its containers have ended and the agent of node a has unprepared its claims
+the pod is being deleted and has time to end until 2026-11-22T12:00:00Z; it stays until its containers have ended and the agent of node a has unprepared its claims
 whether the agent of node a runs is not known: no DaemonSet of the driver gpu.nvidia.com is found; --driver-namespace names its namespace
 claim half has gpu-3b-00 of node a
 event FailedPrepareDynamicResources, AGO ago: the driver is not loaded

@@ -495,7 +495,7 @@ func TestExitStatusOfExplain(t *testing.T) {
 	}
 	w.Claims[0].DeletionTimestamp = &metav1.Time{Time: time.Date(2026, 11, 29, 18, 59, 33, 0, time.UTC)}
 	w.Claims[0].Finalizers = []string{resourceapi.Finalizer}
-	if out, status := explain(t, server(w), "claim/fits"); status != 2 || !strings.Contains(out, "the claim is deleted since 2026-11-29T18:59:33Z") {
+	if out, status := explain(t, server(w), "claim/fits"); status != 2 || !strings.Contains(out, "the deletion of the claim began at 2026-11-29T18:59:33Z") {
 		t.Errorf("a claim that is deleted: status %d:\n%s", status, out)
 	}
 }

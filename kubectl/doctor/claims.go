@@ -63,7 +63,7 @@ func allocated(claim *resourceapi.ResourceClaim) time.Time {
 // notDeleted returns the finding about a claim that was deleted and is still there. A claim waits
 // for its pods, and then for its finalizers.
 func (c *Cluster) notDeleted(claim *resourceapi.ResourceClaim) Finding {
-	found := fmt.Sprintf("it is deleted since %s and has the finalizers %s", claim.DeletionTimestamp.UTC().Format(time.RFC3339), strings.Join(claim.Finalizers, ", "))
+	found := fmt.Sprintf("its deletion began at %s, and it has the finalizers %s", claim.DeletionTimestamp.UTC().Format(time.RFC3339), strings.Join(claim.Finalizers, ", "))
 	var users []string
 	for _, pod := range fleet.Consumers(claim, c.Pods) {
 		if !fleet.Ends(pod) {
@@ -178,7 +178,7 @@ func checkConsumers(c *Cluster) []Finding {
 // notTerminated returns the finding about a pod of a claim that does not end. If only finalizers
 // keep a pod, the programs that its users have chosen must remove them.
 func notTerminated(claim *resourceapi.ResourceClaim, pod *corev1.Pod) Finding {
-	f := newFinding("pod-not-terminated", nameOf(claim), fmt.Sprintf("its pod %s is Terminating since %s", pod.Name, pod.DeletionTimestamp.UTC().Format(time.RFC3339)),
+	f := newFinding("pod-not-terminated", nameOf(claim), fmt.Sprintf("its pod %s is being deleted and had time to end until %s", pod.Name, pod.DeletionTimestamp.UTC().Format(time.RFC3339)),
 		"its devices stay allocated", "run kubectl gpu explain "+pod.Name+" --namespace "+pod.Namespace+"; do not force the deletion while a process uses the GPU")
 	if fleet.HasEnded(pod) && len(pod.Finalizers) > 0 {
 		f.State = Warning

@@ -245,7 +245,7 @@ func TestEveryCheckOfTheCluster(t *testing.T) {
 		"a claim that is not deleted": {func(c *doctor.Cluster) {
 			c.Claims[0].Status.ReservedFor = nil
 			c.Claims[0].DeletionTimestamp, c.Claims[0].Finalizers = ptr.To(metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))), []string{"resource.kubernetes.io/delete-protection"}
-		}, "problem | claims | claim default/train | it is deleted since 2026-01-02T03:04:05Z and has the finalizers resource.kubernetes.io/delete-protection"},
+		}, "problem | claims | claim default/train | its deletion began at 2026-01-02T03:04:05Z, and it has the finalizers resource.kubernetes.io/delete-protection"},
 		"a claim that the agent refuses": {func(c *doctor.Cluster) {
 			c.Claims[0].Status.Devices = []resourceapi.AllocatedDeviceStatus{{Driver: "gpu.nvidia.com", Pool: "a", Device: "gpu-18-00", Conditions: []metav1.Condition{
 				{Type: "Ready", Status: metav1.ConditionFalse, Reason: "AlreadyInUse", Message: "process 17 still uses it"},
@@ -258,7 +258,7 @@ func TestEveryCheckOfTheCluster(t *testing.T) {
 		}, "problem | prepared | claim default/train | gpu-18-00 is not released: it is open in process 17 of another pod"},
 		"a pod that does not end": {func(c *doctor.Cluster) {
 			c.Pods[0].DeletionTimestamp = ptr.To(metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)))
-		}, "problem | consumers | claim default/train | its pod train is Terminating since 2026-01-02T03:04:05Z"},
+		}, "problem | consumers | claim default/train | its pod train is being deleted and had time to end until 2026-01-02T03:04:05Z"},
 		"a GPU that two drivers publish": {func(c *doctor.Cluster) {
 			other := c.Slices[0].DeepCopy()
 			other.Spec.Driver = "gpu.example.com"

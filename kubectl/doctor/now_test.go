@@ -281,7 +281,7 @@ func TestClaimsThatNothingReleases(t *testing.T) {
 		}, []string{"unknown | list-not-readable", "unknown | list-not-readable", "unknown | list-not-readable"}},
 		"a pod that only its finalizers keep": {func(c *doctor.Cluster) {
 			c.Pods[0].Status.Phase, c.Pods[0].DeletionTimestamp, c.Pods[0].Finalizers = corev1.PodFailed, ptr.To(ago(c, time.Hour)), []string{"example.com/archive"}
-		}, []string{"warning | pod-not-terminated | claim default/train | its pod train is Terminating since "}},
+		}, []string{"warning | pod-not-terminated | claim default/train | its pod train is being deleted and had time to end until "}},
 		"a container without its memory limit": {reports(v1alpha1.ConditionMemoryUnlimited, metav1.ConditionTrue), []string{
 			"warning | memory-unlimited | claim default/train | gpu-18-00: the agent's sentence",
 		}},

@@ -168,7 +168,7 @@ func (e *explaining) addClaim(ctx context.Context, claim *resourceapi.ResourceCl
 	e.addHealth(nil, []*resourceapi.ResourceClaim{claim})
 	err := e.add(ctx, nil, []*resourceapi.ResourceClaim{claim})
 	if since := claim.DeletionTimestamp; since != nil {
-		e.Facts = append(e.Facts, fmt.Sprintf("the claim is deleted since %s and goes when its pods have ended; if it has none, kubectl gpu doctor says what to do", since.UTC().Format(time.RFC3339)))
+		e.Facts = append(e.Facts, fmt.Sprintf("the deletion of the claim began at %s; it goes when its pods have ended; if it has none, kubectl gpu doctor says what to do", since.UTC().Format(time.RFC3339)))
 	}
 	switch {
 	case claim.DeletionTimestamp != nil && e.Outcome == OutcomeWell:

@@ -24,7 +24,7 @@ import (
 // supervisor, and what the agent has refused.
 func (e *explaining) addStart(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) {
 	if pod.DeletionTimestamp != nil {
-		e.Facts = append(e.Facts, fmt.Sprintf("the pod is being deleted since %s; it stays until its containers have ended and the agent of node %s has unprepared its claims",
+		e.Facts = append(e.Facts, fmt.Sprintf("the pod is being deleted and has time to end until %s; it stays until its containers have ended and the agent of node %s has unprepared its claims",
 			pod.DeletionTimestamp.UTC().Format(time.RFC3339), OrDash(pod.Spec.NodeName)))
 	}
 	node := pod.Spec.NodeName
