@@ -75,7 +75,8 @@ func (c *Cluster) notDeleted(claim *resourceapi.ResourceClaim) Finding {
 			"it goes when its pods have ended, and no other pod can use it", "end the pods; if the deletion was a mistake, they can run on until then")
 	}
 	return newFinding("claim-not-deleted", nameOf(claim), found, "its devices stay allocated",
-		"check that the kube-controller-manager runs, which removes the allocation, and the programs that other finalizers name. If it runs, make it look again by a change of the claim: kubectl annotate resourceclaim NAME -n NAMESPACE checked=1. Remove no finalizer: the devices may be in use")
+		"check that the kube-controller-manager runs, which removes the allocation, and the programs that other finalizers name. If it runs, make it look again by a change of the claim: kubectl annotate --overwrite resourceclaim "+
+			claim.Name+" --namespace "+claim.Namespace+" checked="+c.Now.UTC().Format("20060102T150405")+". Remove no finalizer: the devices may be in use")
 }
 
 // outOfReach returns findings about claims whose devices no agent can release.

@@ -325,6 +325,18 @@ func TestEveryCheckOfTheCluster(t *testing.T) {
 	}
 }
 
+// An annotation that has the value already is no change.
+func TestARemedyThatCanBeRepeated(t *testing.T) {
+	c := healthy(newWorld(t))
+	c.Now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	c.Claims[0].Status.ReservedFor, c.Claims[0].DeletionTimestamp = nil, ptr.To(metav1.NewTime(c.Now.Add(-time.Hour)))
+	findings := doctor.Examine(c)
+	i := slices.IndexFunc(findings, func(f doctor.Finding) bool { return f.Code == "claim-not-deleted" })
+	if i < 0 || !strings.Contains(findings[i].Remedy, "kubectl annotate --overwrite resourceclaim train --namespace default checked=20260102T030405.") {
+		t.Errorf("found %+v", findings)
+	}
+}
+
 func TestEveryCheckOfANode(t *testing.T) {
 	w := newWorld(t)
 	for name, tc := range map[string]struct {
