@@ -43,7 +43,8 @@ func Restart(ctx context.Context, l Layout, component string, say func(format st
 	if _, err := process.Start(l.processesDir(), record.Spec); err != nil {
 		return err
 	}
-	if err := await(ctx, l, 60*time.Second, component, l.components(), func(ctx context.Context) error {
+	// All clients come back at once to an API server that was away.
+	if err := await(ctx, l, 5*time.Minute, component, l.components(), func(ctx context.Context) error {
 		return healthy(ctx, l, info, began)
 	}); err != nil {
 		return errors.Join(fmt.Errorf("restart %s", component), err)

@@ -257,16 +257,19 @@ func awaitNode(ctx context.Context, l Layout, client kubernetes.Interface, began
 }
 
 // await waits for a condition while the daemons that it needs run. Its error
-// holds what the condition said last and the end of the log of the daemon that
-// is to blame.
+// holds what the condition said last, before the wait ended, and the end of the log of the daemon
+// that is to blame.
 func await(ctx context.Context, l Layout, limit time.Duration, blame string, needs []string, condition func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
 		if err := running(l, needs...); err != nil {
 			return false, err
 		}
-		last = condition(ctx)
-		return last == nil, nil
+		err := condition(ctx)
+		if last == nil || !errors.Is(err, context.DeadlineExceeded) {
+			last = err
+		}
+		return err == nil, nil
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil {
 		return fmt.Errorf("waited %s: %w; the end of %s:\n%s", limit, last, l.logFile(blame), process.Tail(l.logFile(blame), 15))
