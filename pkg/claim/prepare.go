@@ -121,6 +121,7 @@ func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim,
 	if err != nil {
 		return nil, err
 	}
+	allocation.Pods = append(allocation.Pods, m.podsOfGroups(ctx, claim)...)
 	var to target = prepared{allocation: allocation, inputs: m.inputs(ctx, settings, allocation), fromAPI: fromAPI}
 	if len(to.devices().Devices) == 0 {
 		to = absent{}
@@ -140,6 +141,19 @@ func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim,
 		}
 	}
 	return devices, nil
+}
+
+// podsOfGroups returns the pods that a claim does not name, because it is reserved for their PodGroup. The kubelet
+// writes them to its file before it calls.
+func (m *Manager) podsOfGroups(ctx context.Context, claim *resourceapi.ResourceClaim) []types.UID {
+	if !m.SeesPods() || len(PodsOf(claim)) == len(claim.Status.ReservedFor) {
+		return nil
+	}
+	all, err := m.options.Occupancy.kubeletPods()
+	if err != nil {
+		klog.FromContext(ctx).Info("Cannot read the pods of a claim of a PodGroup, will retry", "err", err)
+	}
+	return all[claim.UID]
 }
 
 // settings returns the settings and abilities of this node.

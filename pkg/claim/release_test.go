@@ -360,6 +360,7 @@ func TestAClaimRemembersAPodThatTheKubeletKnows(t *testing.T) {
 	m := w.start()
 	c := usedByGroup(newClaim("c", "gpu-00-00"))
 	must(t, errOf(m.Prepare(once(), c)))
+	wantSame(t, "pods of the claim at once", []types.UID{"pod-of-group"}, w.listed(t.Context(), m).Pods)
 	for _, want := range [][]types.UID{{"pod-of-group"}, nil} {
 		must(t, m.RecordConsumers(t.Context()))
 		must(t, m.RecordPods(t.Context(), w.listed(t.Context(), m), c))
