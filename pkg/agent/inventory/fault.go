@@ -45,6 +45,9 @@ type cause struct {
 	Asked bool `json:"asked,omitempty"`
 	// Lost: the GPU was lost since.
 	Lost bool `json:"lost,omitempty"`
+	// Declared are the entries of the annotation [v1alpha1.AnnotationRepaired] for the GPU when it was reported last.
+	// They do not end it, whatever a clock said.
+	Declared []string `json:"declared,omitempty"`
 }
 
 // recovery reports whether the cause is that the driver asks for an action.
@@ -84,7 +87,7 @@ func causeOf(e gpu.Event, recovery gpu.RecoveryAction) (c cause, ok bool) {
 
 // add returns the causes with an additional one. at is the time of its report, and
 // driver the load of the driver then. changed is false if a recent report of the same
-// cause is recorded.
+// cause is recorded. A report after another declaration begins anew, so that its time is new too.
 func add(causes []cause, c cause, at time.Time, driver string) (_ []cause, changed bool) {
 	c.First, c.Last, c.Driver = at, at, driver
 	i := slices.IndexFunc(causes, func(other cause) bool { return other.Cause == c.Cause })
@@ -95,7 +98,9 @@ func add(causes []cause, c cause, at time.Time, driver string) (_ []cause, chang
 		return causes, false
 	}
 	causes = slices.Clone(causes)
-	c.First = causes[i].First
+	if slices.Equal(c.Declared, causes[i].Declared) {
+		c.First = causes[i].First
+	}
 	causes[i] = c
 	return causes, true
 }

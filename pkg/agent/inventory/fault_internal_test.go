@@ -155,6 +155,16 @@ func TestAFaultThatIsReportedAgainIsAsNewAsItsLastReport(t *testing.T) {
 	}
 }
 
+// Else the declaration that names the new fault would be the one that was there before.
+func TestAReportAfterADeclarationIsANewFault(t *testing.T) {
+	later, declared := noon.Add(time.Hour), []string{"all@2026-01-31T12:00:00Z"}
+	causes, _ := add([]cause{xid119()}, cause{Cause: "xid-119", Declared: declared}, later, "570 2")
+	want := []cause{{Cause: "xid-119", First: later, Last: later, Driver: "570 2", Declared: declared}}
+	if diff := cmp.Diff(want, causes); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestReportsFromTheFutureAreFromNow(t *testing.T) {
 	now := noon
 	ahead := cause{Cause: "xid-119", First: now.Add(-time.Hour), Last: now.Add(time.Hour)}
@@ -171,10 +181,10 @@ func TestTheWordOfAnAdministratorIsRead(t *testing.T) {
 	for value, want := range map[string][]repair{
 		"":                                nil,
 		" ":                               nil,
-		"gpu-1b-00@2026-01-31T12:00:00Z":  {{"gpu-1b-00", noon}},
-		"all@2026-01-31T12:00:00Z":        {{"all", noon}},
-		"GPU-1@2026-01-31T12:00:00+00:00": {{"GPU-1", noon}},
-		"gpu-1b-00@2026-01-31T12:00:00Z, all@2026-01-31T12:00:01Z": {{"gpu-1b-00", noon}, {"all", noon.Add(time.Second)}},
+		"gpu-1b-00@2026-01-31T12:00:00Z":  {{"gpu-1b-00", noon, "gpu-1b-00@2026-01-31T12:00:00Z"}},
+		"all@2026-01-31T12:00:00Z":        {{"all", noon, "all@2026-01-31T12:00:00Z"}},
+		"GPU-1@2026-01-31T12:00:00+00:00": {{"GPU-1", noon, "GPU-1@2026-01-31T12:00:00+00:00"}},
+		"gpu-1b-00@2026-01-31T12:00:00Z, all@2026-01-31T12:00:01Z": {{"gpu-1b-00", noon, "gpu-1b-00@2026-01-31T12:00:00Z"}, {"all", noon.Add(time.Second), "all@2026-01-31T12:00:01Z"}},
 	} {
 		got, err := parseRepaired(value)
 		if err != nil || !cmp.Equal(want, got, cmp.AllowUnexported(repair{})) {

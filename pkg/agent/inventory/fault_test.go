@@ -245,6 +245,24 @@ func TestAFaultEndsByEvidence(t *testing.T) {
 	}
 }
 
+// A clock that was behind has dated the fault before an earlier declaration.
+func TestADeclarationEndsNoFaultThatIsReportedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newComputer(t, gpus(1))
+		m.word = "gpu-01-00@" + time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
+		r := m.start()
+		r.send(xid(0, 119))
+		r.stop()
+		m.date(time.Now().AddDate(-10, 0, 0))
+		r = m.start()
+		r.pass(time.Hour)
+		r.wantTaints("gpu-01-00 xid-119")
+		m.annotate("gpu-01-00@" + time.Now().UTC().Format(time.RFC3339))
+		r.pass(time.Minute)
+		r.wantTaints("")
+	})
+}
+
 // The clock of the test goes forward only, so the record is dated instead.
 func TestAFaultFromTheFutureEndsAsOneFromNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -199,7 +199,7 @@ func (i *Inventory) watch(ctx context.Context) {
 // and published before the hardware is scanned, which may hang.
 func (i *Inventory) recordEvent(ctx context.Context, e gpu.Event) {
 	i.mu.Lock()
-	effect := i.known.note(e, i.o.Clock.Now())
+	effect := i.known.note(e, i.repairs, i.o.Clock.Now())
 	i.again = i.again || effect.again
 	i.mu.Unlock()
 	if effect.marked {

@@ -204,15 +204,21 @@ type effect struct {
 	again  bool // and again after a while
 }
 
-// note records an event.
-func (k *knowledge) note(e gpu.Event, at time.Time) effect {
+// note records an event. repairs are those that an administrator has declared before.
+func (k *knowledge) note(e gpu.Event, repairs []repair, at time.Time) effect {
 	rule := xidRules[e.XID]
 	if e.XID != 0 && rule.marks == ignored {
 		return effect{}
 	}
-	c, bad := causeOf(e, k.recoveryOf(e.UUID))
+	g, known := k.find(e.UUID)
+	c, bad := causeOf(e, g.Recovery)
 	if !bad || e.UUID == "" {
 		return effect{scan: true, spaced: rule.marks == spaced, again: e.XID != 0 && rule.marks != spaced}
+	}
+	for _, r := range repairs {
+		if known && r.names(g.UUID, g.Address.String()) {
+			c.Declared = append(c.Declared, r.text)
+		}
 	}
 	causes, changed := add(k.faults[e.UUID].Causes, c, at, k.load)
 	if !changed {
@@ -224,14 +230,14 @@ func (k *knowledge) note(e gpu.Event, at time.Time) effect {
 	return effect{marked: true, scan: true, again: true}
 }
 
-// recoveryOf returns the recovery action that the driver last asked for.
-func (k *knowledge) recoveryOf(uuid string) gpu.RecoveryAction {
+// find returns a GPU as it last answered.
+func (k *knowledge) find(uuid string) (gpu.GPU, bool) {
 	for _, s := range k.gpus {
 		if s.GPU.UUID == uuid {
-			return s.GPU.Recovery
+			return s.GPU, true
 		}
 	}
-	return ""
+	return gpu.GPU{}, false
 }
 
 // hardware returns the hardware for the state.

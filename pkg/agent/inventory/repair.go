@@ -18,6 +18,7 @@ const repairedFormat = "want DEVICE@TIME, such as gpu-1b-00@2026-01-31T12:00:00Z
 type repair struct {
 	device string
 	until  time.Time
+	text   string
 }
 
 // parseRepaired returns the entries of the annotation. The error wraps
@@ -28,12 +29,13 @@ func parseRepaired(value string) ([]repair, error) {
 		return nil, nil
 	}
 	for entry := range strings.SplitSeq(value, ",") {
-		device, when, _ := strings.Cut(strings.TrimSpace(entry), "@")
+		entry = strings.TrimSpace(entry)
+		device, when, _ := strings.Cut(entry, "@")
 		until, err := time.Parse(time.RFC3339, when)
 		if device == "" || err != nil {
 			return nil, fmt.Errorf("the node's annotation %s is not followed: %w entry %q: %s", v1alpha1.AnnotationRepaired, gpu.ErrInvalid, entry, repairedFormat)
 		}
-		repairs = append(repairs, repair{device, until})
+		repairs = append(repairs, repair{device, until, entry})
 	}
 	return repairs, nil
 }
@@ -49,12 +51,12 @@ func (r repair) names(uuid, address string) bool {
 
 // end returns the causes that remain and the causes that the entry ends. An entry with the time
 // at which the fault began, as published, names that fault: its clock is the agent's own. Any
-// other time ends the causes up to then. A recovery action remains, because the next scan would
-// find it again.
+// other time ends the causes up to then. A cause that was reported later than the entry remains, and
+// a recovery action, because the next scan would find it again.
 func (r repair) end(causes []cause) (left []cause, over []ended) {
 	named := len(causes) > 0 && !causes[0].recovery() && causes[0].First.Truncate(time.Second).Equal(r.until)
 	for _, c := range causes {
-		if c.recovery() || !named && c.Last.After(r.until) {
+		if c.recovery() || slices.Contains(c.Declared, r.text) || !named && c.Last.After(r.until) {
 			left = append(left, c)
 			continue
 		}
@@ -68,9 +70,8 @@ func (r repair) end(causes []cause) (left []cause, over []ended) {
 func (k *knowledge) repair(repairs []repair, now time.Time) error {
 	var problems []string
 	for _, r := range repairs {
-		entry := r.device + "@" + r.until.Format(time.RFC3339)
 		if r.until.After(now) {
-			problems = append(problems, entry+" is in the future")
+			problems = append(problems, r.text+" is in the future")
 			continue
 		}
 		known := r.device == "all"
@@ -90,7 +91,7 @@ func (k *knowledge) repair(repairs []repair, now time.Time) error {
 			}
 		}
 		if !known {
-			problems = append(problems, fmt.Sprintf("%s names no GPU of this node (%s)", entry, strings.Join(k.deviceNames(), ", ")))
+			problems = append(problems, fmt.Sprintf("%s names no GPU of this node (%s)", r.text, strings.Join(k.deviceNames(), ", ")))
 		}
 	}
 	if len(problems) == 0 {

@@ -18,20 +18,22 @@ func TestARepairEndsTheFaultThatItNames(t *testing.T) {
 		{Cause: "xid-48", First: began.Add(time.Minute), Last: began.Add(time.Minute)},
 		{Cause: "recovery-reset", First: began, Last: began},
 	}
+	later := []cause{{Cause: "xid-79", First: began.Add(-time.Hour), Last: began.Add(-time.Hour), Declared: []string{"all"}}}
 	next := []cause{{Cause: "xid-79", First: began.Add(2 * time.Hour), Last: began.Add(2 * time.Hour)}}
 	for name, c := range map[string]struct {
 		causes []cause
 		until  time.Time
 		left   []string
 	}{
-		"the time of the fault":                        {fault, published, []string{"recovery-reset"}},
-		"the time of the fault, which has ended since": {next, published, []string{"xid-79"}},
-		"the time of a recovery action, with another":  {[]cause{fault[2], fault[0]}, published, []string{"recovery-reset", "xid-79"}},
-		"a time before the fault":                      {fault, published.Add(-time.Second), []string{"xid-79", "xid-48", "recovery-reset"}},
-		"a time between the causes":                    {fault, published.Add(2 * time.Minute), []string{"xid-79", "recovery-reset"}},
-		"a time after all":                             {fault, published.Add(3 * time.Hour), []string{"recovery-reset"}},
+		"the time of the fault":                                         {fault, published, []string{"recovery-reset"}},
+		"the time of the fault, which has ended since":                  {next, published, []string{"xid-79"}},
+		"the time of a recovery action, with another":                   {[]cause{fault[2], fault[0]}, published, []string{"recovery-reset", "xid-79"}},
+		"a time before the fault":                                       {fault, published.Add(-time.Second), []string{"xid-79", "xid-48", "recovery-reset"}},
+		"a time between the causes":                                     {fault, published.Add(2 * time.Minute), []string{"xid-79", "recovery-reset"}},
+		"a fault that was reported later, by a clock that was set back": {later, published, []string{"xid-79"}},
+		"a time after all":                                              {fault, published.Add(3 * time.Hour), []string{"recovery-reset"}},
 	} {
-		left, over := repair{"all", c.until}.end(c.causes)
+		left, over := repair{"all", c.until, "all"}.end(c.causes)
 		var values []string
 		for _, of := range left {
 			values = append(values, of.Cause)
