@@ -22,6 +22,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
@@ -225,7 +226,21 @@ func (s *life) prepareIn(claims ...*livingClaim) error {
 // mayRefuse reports whether the node may refuse a claim now: something that it needs fails, a
 // claim that was deleted may hold the devices, a GPU has a fault or a MIG device that was made by hand, or the record was lost.
 func (s *life) mayRefuse(c *livingClaim) bool {
-	return s.fails() || len(s.forgotten) > 0 || s.isOnFaulty(c) || s.isGiven(c) || s.isOnHandmade(c) || s.damaged[c.UID] || s.intruded == c
+	return s.fails() || len(s.forgotten) > 0 || s.isOnFaulty(c) || s.isGiven(c) || s.isOnHandmade(c) || s.isGivenAway(c) || s.damaged[c.UID] || s.intruded == c
+}
+
+// isGivenAway reports whether another claim has what a claim got before the offer changed to a layout. The devices of
+// a layout have no counters, so the scheduler gives them beside a device that the node does not know as held.
+func (s *life) isGivenAway(c *livingClaim) bool {
+	for _, other := range s.claims {
+		for _, r := range other.Status.Allocation.Devices.Results {
+			name, err := kind.Parse(r.Device)
+			if err == nil && other != c && s.kept && r.ShareID == nil && (other.prepared || other.unsure) && s.excludes(c, name) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // fails reports whether something that the node needs fails.

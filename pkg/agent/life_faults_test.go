@@ -116,6 +116,9 @@ func (s *life) damage(which, how int) error {
 	if time.Now().Before(s.slowUntil) || s.disk.isSlow() {
 		return nil // an agent that works on the claim may write its record again
 	}
+	if made, err := s.isMade(c); !made || err != nil {
+		return err // without its record nothing makes the MIG device again that a reset has removed
+	}
 	file := filepath.Join(s.n.driverDir(), "agent/claims", string(c.UID)+".record")
 	exists := func(path string) bool {
 		_, err := os.Stat(path)
@@ -150,6 +153,30 @@ func (s *life) damage(which, how int) error {
 		return fmt.Errorf("the damaged record of %s is still in its place", c.Name)
 	}
 	return err
+}
+
+// isMade reports whether the MIG devices of a claim are there.
+func (s *life) isMade(c *livingClaim) (bool, error) {
+	view, err := s.sim.View()
+	if err != nil {
+		return false, err
+	}
+	there := map[string]bool{}
+	for _, g := range view.GPUs {
+		for _, in := range g.Instances {
+			there[fmt.Sprintf("%s %s@%d", g.Address, in.Profile, in.Start)] = true
+		}
+	}
+	for _, r := range c.Status.Allocation.Devices.Results {
+		name, err := kind.Parse(r.Device)
+		if err != nil {
+			return false, err
+		}
+		if name.IsPartition() && !there[fmt.Sprintf("%s %s@%d", name.Address, name.Profile, name.Start)] {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // isOnFaulty reports whether a claim has a device of a GPU of which a fault was reported.
