@@ -230,7 +230,7 @@ func (s *life) mayRefuse(c *livingClaim) bool {
 }
 
 // isGivenAway reports whether another claim has what a claim got before the offer changed to a layout. The devices of
-// a layout have no counters, so the scheduler gives them beside a device that the node does not know as held.
+// a layout have no counters, so the scheduler assigns them beside a device that the node does not know as held.
 func (s *life) isGivenAway(c *livingClaim) bool {
 	for _, other := range s.claims {
 		for _, r := range other.Status.Allocation.Devices.Results {
@@ -508,6 +508,7 @@ func (s *life) cleanCDI(int, int) error {
 
 // reboot restarts the machine: pods start again, and the kubelet prepares their claims again.
 func (s *life) reboot(_, how int) error {
+	s.pass(max(0, time.Until(time.Unix(0, s.disk.until.Load())))) // no write of an agent outlives a reboot
 	if s.agent != nil {
 		if err := s.stop(0, 0); err != nil {
 			return err
