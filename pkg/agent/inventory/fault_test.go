@@ -245,39 +245,24 @@ func TestAFaultEndsByEvidence(t *testing.T) {
 	}
 }
 
-// A clock that was behind has dated the fault before an earlier declaration.
-func TestADeclarationEndsNoFaultThatIsReportedLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newComputer(t, gpus(1))
-		m.word = "gpu-01-00@" + time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
-		r := m.start()
-		r.send(xid(0, 119))
-		r.stop()
-		m.date(time.Now().AddDate(-10, 0, 0))
-		r = m.start()
-		r.pass(time.Hour)
-		r.wantTaints("gpu-01-00 xid-119")
-		m.annotate("gpu-01-00@" + time.Now().UTC().Format(time.RFC3339))
-		r.pass(time.Minute)
-		r.wantTaints("")
-	})
-}
-
-// The clock of the test goes forward only, so the record is dated instead.
-func TestAFaultFromTheFutureEndsAsOneFromNow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newComputer(t, gpus(1))
-		m.word = "all@" + time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
-		r := m.start()
-		r.send(xid(0, 119))
-		r.stop()
-		m.date(time.Now().AddDate(10, 0, 0))
-		r = m.start()
-		r.pass(time.Hour)
-		r.wantTaints("gpu-01-00 xid-119")
-		m.annotate("all@" + time.Now().UTC().Format(time.RFC3339))
-		r.wantTaints("")
-	})
+// The clock of the test goes forward only, so the record is dated instead. A clock that was behind dates a fault before
+// an earlier declaration, which does not end it; one that was ahead, after all later ones.
+func TestADeclarationEndsAFaultThatAnotherClockHasDated(t *testing.T) {
+	for years, word := range map[int]string{-10: "gpu-01-00@", 10: "all@"} {
+		synctest.Test(t, func(t *testing.T) {
+			m := newComputer(t, gpus(1))
+			m.word = word + time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
+			r := m.start()
+			r.send(xid(0, 119))
+			r.stop()
+			m.date(time.Now().AddDate(years, 0, 0))
+			r = m.start()
+			r.pass(time.Hour)
+			r.wantTaints("gpu-01-00 xid-119")
+			m.annotate(word + time.Now().UTC().Format(time.RFC3339))
+			r.wantTaints("")
+		})
+	}
 }
 
 func TestWhatTheDriverAsksForIsAFault(t *testing.T) {
