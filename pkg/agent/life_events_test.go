@@ -232,15 +232,13 @@ func (s *life) mayRefuse(c *livingClaim) bool {
 // isGivenAway reports whether another claim has what a claim got before the offer changed to a layout. The devices of
 // a layout have no counters, so the scheduler assigns them beside a device that the node does not know as held.
 func (s *life) isGivenAway(c *livingClaim) bool {
-	for _, other := range s.claims {
-		for _, r := range other.Status.Allocation.Devices.Results {
+	hasIt := func(other *livingClaim) bool {
+		return other != c && (other.prepared || other.unsure) && slices.ContainsFunc(other.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
 			name, err := kind.Parse(r.Device)
-			if err == nil && other != c && s.kept && r.ShareID == nil && (other.prepared || other.unsure) && s.excludes(c, name) {
-				return true
-			}
-		}
+			return err == nil && r.ShareID == nil && s.excludes(c, name)
+		})
 	}
-	return false
+	return s.kept && s.oneOf(0, hasIt) != nil
 }
 
 // fails reports whether something that the node needs fails.

@@ -164,16 +164,13 @@ func (s *life) isMade(c *livingClaim) (bool, error) {
 	there := map[string]bool{}
 	for _, g := range view.GPUs {
 		for _, in := range g.Instances {
-			there[fmt.Sprintf("%s %s@%d", g.Address, in.Profile, in.Start)] = true
+			there[madeAt(g, in)] = true
 		}
 	}
 	for _, r := range c.Status.Allocation.Devices.Results {
 		name, err := kind.Parse(r.Device)
-		if err != nil {
+		if err != nil || name.IsPartition() && !there[madeAs(name)] {
 			return false, err
-		}
-		if name.IsPartition() && !there[fmt.Sprintf("%s %s@%d", name.Address, name.Profile, name.Start)] {
-			return false, nil
 		}
 	}
 	return true, nil

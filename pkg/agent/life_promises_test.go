@@ -253,7 +253,7 @@ func (s *life) checkMachine(held []claim.Claim) error {
 	for _, h := range held {
 		for _, d := range h.Devices {
 			if d.Name.IsPartition() {
-				want[fmt.Sprintf("%s %s@%d", d.Name.Address, d.Name.Profile, d.Name.Start)] = true
+				want[madeAs(d.Name)] = true
 			}
 			switch isLost := h.Phase == claim.Unrecorded; {
 			case isLost && (d.ShareID == nil || s.ended[h.UID]):
@@ -271,7 +271,7 @@ func (s *life) checkMachine(held []claim.Claim) error {
 	mayKeep := !s.knowsCuts() || s.kept && (!calm || strings.Contains(s.told, "kept") || s.told == unknown)
 	handmade, stands := "", s.handmade == nil
 	if s.handmade != nil {
-		handmade = fmt.Sprintf("%s %s@%d", s.handmade.Address, s.handmade.Profile, s.handmade.Start)
+		handmade = madeAs(*s.handmade)
 	}
 	got := map[string]bool{}
 	for _, g := range view.GPUs {
@@ -279,7 +279,7 @@ func (s *life) checkMachine(held []claim.Claim) error {
 			return fmt.Errorf("%s is in MIG mode without a claim", g.Address)
 		}
 		for _, in := range g.Instances {
-			switch name := fmt.Sprintf("%s %s@%d", g.Address, in.Profile, in.Start); {
+			switch name := madeAt(g, in); {
 			case name == handmade:
 				stands = true
 			case want[name] || !s.keeps(g.Address, in) && (calm || !s.kept):
@@ -309,6 +309,15 @@ func (s *life) checkMachine(held []claim.Claim) error {
 		return fmt.Errorf("claims need the daemons %v, and %v run", daemons, running)
 	}
 	return nil
+}
+
+// madeAs names a MIG device that claims can have as [madeAt] does one that is there.
+func madeAs(name kind.Name) string {
+	return fmt.Sprintf("%s %s@%d", name.Address, name.Profile, name.Start)
+}
+
+func madeAt(g nvmlsim.GPUView, in nvmlsim.InstanceView) string {
+	return fmt.Sprintf("%s %s@%d", g.Address, in.Profile, in.Start)
 }
 
 // keeps reports whether the node keeps a MIG device without claims.
