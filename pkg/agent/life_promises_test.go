@@ -172,9 +172,14 @@ func (s *life) checkPromises(held []claim.Claim) error {
 		if at < 0 || !s.isKept(held[at]) {
 			return fmt.Errorf("the node does not hold %s, which the kubelet has prepared", name)
 		}
+		made, err := s.isMade(c)
+		if err != nil {
+			return err
+		}
 		for _, spec := range []string{claimSpec, metadataSpec} {
-			// Upstream writes metadata when it prepares a claim, which it reads from the API server.
-			restored := calm && (spec == claimSpec || s.apiFails.Load() == nil)
+			// Upstream writes metadata when it prepares a claim, which it reads from the API server. A MIG device that a
+			// reset has removed is made again by an agent that can record it.
+			restored := calm && (spec == claimSpec || s.apiFails.Load() == nil) && (made || !s.disk.fails())
 			if _, err := os.Stat(filepath.Join(s.n.CDIDir, fmt.Sprintf(spec, c.UID))); err != nil && restored {
 				return fmt.Errorf("no container of %s can start: %w", name, err)
 			}
