@@ -202,6 +202,22 @@ gpu.nvidia.com - a 2
 mps.nvidia.com 2.0Gi a 17`)
 }
 
+// A class of others whose selector fails on our devices hides no other class.
+func TestFreeWithAClassThatFails(t *testing.T) {
+	w := shared(t)
+	w.Classes = append(w.Classes, &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "a-fpga"}, Spec: resourceapi.DeviceClassSpec{
+		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: "device.attributes['fpga.example.com'].speed == 1"}}},
+	}})
+	client := installed(t, w)
+	out, problems := run(t, client, "free")
+	if !strings.Contains(out, "gpu.nvidia.com") || strings.Contains(out, "a-fpga") || !strings.Contains(problems, "not known: class a-fpga: ") || strings.Contains(problems, "Error") {
+		t.Errorf("got\n%s%s", out, problems)
+	}
+	if out, problems = run(t, client, "free", "a-fpga"); out != "" || !strings.Contains(problems, "Error: class a-fpga: ") {
+		t.Errorf("got %s%s", out, problems)
+	}
+}
+
 func TestUsage(t *testing.T) {
 	w := fleettest.New(t, "a=t4 share.timeslice")
 	w.Hold("a", "whole", "count=2")

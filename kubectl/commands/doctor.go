@@ -125,17 +125,10 @@ func note(c *doctor.Cluster, list doctor.List, err error) error {
 func readServer(_ context.Context, client kubernetes.Interface, c *doctor.Cluster) error {
 	info, err := client.Discovery().ServerVersion()
 	if err == nil {
-		c.ServerVersion, c.Resources = info.GitVersion, map[string][]string{}
-		for _, version := range []string{"v1", "v1beta2", "v1beta1"} {
-			served, err := client.Discovery().ServerResourcesForGroupVersion("resource.k8s.io/" + version)
-			if err != nil {
-				continue // the API server does not serve this version
-			}
-			for _, r := range served.APIResources {
-				if !strings.Contains(r.Name, "/") {
-					c.Resources[version] = append(c.Resources[version], r.Name)
-				}
-			}
+		c.ServerVersion = info.GitVersion
+		// An error means that the API server does not serve this version.
+		if served, err := client.Discovery().ServerResourcesForGroupVersion(resourceapi.SchemeGroupVersion.String()); err == nil {
+			c.Resources = fleet.Each(served.APIResources, func(r metav1.APIResource) string { return r.Name })
 		}
 	}
 	return note(c, doctor.Server, err)

@@ -29,8 +29,8 @@ type drain struct {
 	cordon.Options
 	target      cordon.Target
 	gracePeriod int64
-	// evicted has the claims of evicted pods, and seen these pods.
-	evicted, seen map[types.UID]bool
+	// evicted has the claims of evicted pods, seen the pods that were evicted or left, and shown what was printed.
+	evicted, seen, shown map[types.UID]bool
 }
 
 func (o *options) newDrain() *cobra.Command {
@@ -45,7 +45,7 @@ func (o *options) newDrain() *cobra.Command {
 			if err := cordon.CheckReason(reason); err != nil {
 				return fmt.Errorf("--%w", err)
 			}
-			d := drain{verb: v, Options: d.Options, gracePeriod: d.gracePeriod, evicted: map[types.UID]bool{}, seen: map[types.UID]bool{}}
+			d := drain{verb: v, Options: d.Options, gracePeriod: d.gracePeriod, evicted: map[types.UID]bool{}, seen: map[types.UID]bool{}, shown: map[types.UID]bool{}}
 			if timeout <= 0 {
 				return d.run(ctx, reason)
 			}
@@ -69,8 +69,8 @@ func (d *drain) run(ctx context.Context, reason string) error {
 	if err != nil {
 		return err
 	}
-	if refused := plan.With(cordon.Refuse); len(refused) > 0 {
-		return fmt.Errorf("drain %s: %w: nothing is changed: %s", d.target, gpu.ErrInUse, strings.Join(fleet.Each(refused, withReason), "; "))
+	if pods := refused(plan); pods != "" {
+		return fmt.Errorf("drain %s: %w: nothing is changed: %s", d.target, gpu.ErrInUse, pods)
 	}
 	if err := d.cordon(ctx, d.target, objects.TaintRules, reason); err != nil {
 		return err
@@ -83,18 +83,27 @@ func (d *drain) run(ctx context.Context, reason string) error {
 	}
 	// The scheduler may have allocated the GPU just before the cordon, so the claims are
 	// read again, until no claim is left.
-	for ; ; d.show(plan) {
+	for {
 		if plan, _, err = d.plan(ctx); err != nil {
 			return err
 		}
+		d.show(plan)
 		if len(plan.Pods) == len(plan.With(cordon.Leave)) && len(plan.Claims) == 0 {
 			d.finish(plan, monitors)
 			return nil
+		}
+		if pods := refused(plan); pods != "" {
+			return fmt.Errorf("drain %s: %w: %s; the GPU stays cordoned until kubectl gpu uncordon %s", d.target, gpu.ErrInUse, pods, d.target)
 		}
 		if err := d.round(ctx, plan); err != nil {
 			return fmt.Errorf("drain %s: %w; the GPU stays cordoned until kubectl gpu uncordon %s", d.target, err, d.target)
 		}
 	}
+}
+
+// refused returns the pods of a plan that cannot be evicted without a flag, with the reasons.
+func refused(plan cordon.Drain) string {
+	return strings.Join(fleet.Each(plan.With(cordon.Refuse), withReason), "; ")
 }
 
 func withReason(p cordon.Pod) string { return fmt.Sprintf("pod %s: %s", p, p.Reason) }
@@ -112,9 +121,10 @@ func (d *drain) plan(ctx context.Context) (cordon.Drain, fleet.Objects, error) {
 // show prints the fate of pods that it has not printed yet.
 func (d *drain) show(plan cordon.Drain) {
 	for _, p := range plan.Pods {
-		if d.seen[p.UID] {
+		if d.shown[p.UID] || p.Fate == cordon.Refuse {
 			continue
 		}
+		d.shown[p.UID] = true
 		if p.Fate == cordon.Evict {
 			d.say("evict pod %s: it has the claim %s", p, strings.Join(p.Claims, ", "))
 			continue
@@ -124,8 +134,8 @@ func (d *drain) show(plan cordon.Drain) {
 		d.say("%s pod %s: %s", verb, p, p.Reason)
 	}
 	for _, claim := range plan.Claims {
-		if why := cordon.KeptBy(claim); why != "" && !d.seen[claim.UID] {
-			d.seen[claim.UID] = true
+		if why := cordon.KeptBy(claim); why != "" && !d.shown[claim.UID] {
+			d.shown[claim.UID] = true
 			d.say("wait for claim %s: %s", cordon.ClaimName(claim), why)
 		}
 	}

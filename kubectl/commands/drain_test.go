@@ -4,6 +4,7 @@ package commands
 
 import (
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -192,6 +193,30 @@ func TestDrainEndsIfTheClaimIsUsedAgain(t *testing.T) {
 			t.Errorf("got %q, want %q", problems, want)
 		}
 	})
+}
+
+// The scheduler can give the GPU to a pod while the drain cordons it.
+func TestDrainRefusesAPodThatCameBeforeTheCordon(t *testing.T) {
+	w := shared(t)
+	controlled("ReplicaSet", w.Pods...)
+	client := server(w)
+	late := fleettest.Pod("late")
+	claim := w.Claims[1].DeepCopy()
+	claim.Name, claim.UID = late.Name, "late"
+	claim.Status.ReservedFor[0].Name, claim.Status.ReservedFor[0].UID = late.Name, late.UID
+	var once sync.Once
+	client.PrependReactor("create", "devicetaintrules", func(clienttesting.Action) (bool, runtime.Object, error) {
+		once.Do(func() {
+			require.NoError(t, client.Tracker().Add(late))
+			require.NoError(t, client.Tracker().Add(claim))
+		})
+		return false, nil, nil
+	})
+	_, problems := run(t, client, "drain", "a/gpu-3b-00", "--timeout", "1m")
+	want := "already in use: pod default/late: no controller creates it again; --force evicts it; the GPU stays cordoned until kubectl gpu uncordon a/gpu-3b-00"
+	if !strings.Contains(problems, want) || strings.Contains(strings.Join(writes(client), " "), "create pods") {
+		t.Errorf("got %q and %v, want %q", problems, writes(client), want)
+	}
 }
 
 func TestDrainNamesClaimsThatKeepTheirDevices(t *testing.T) {

@@ -410,6 +410,28 @@ func TestExplainOfAPodThatHasFailed(t *testing.T) {
 	}
 }
 
+// A program that is meant to end, in a Deployment.
+func TestExplainOfAProgramThatEndsAtOnce(t *testing.T) {
+	w := running(t)
+	w.Pods[1].Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", RestartCount: 7,
+		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}},
+		State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}}}
+	out, status := explain(t, server(w), "half")
+	contains(t, out, "container main does not run: its program has ended without an error, at an unknown time, after 7 restarts", "give the container a program that continues, or run it in a Job")
+	if status != 4 {
+		t.Errorf("status %d", status)
+	}
+}
+
+func TestExplainWithoutTheRightToListNodes(t *testing.T) {
+	client := server(waiting(t))
+	forbid(client, "nodes", false)
+	out, _ := explain(t, client, "pending")
+	if contains(t, out, "without the right to list nodes, their taints, labels, cpu and memory are not known"); strings.Contains(out, "may be in use") {
+		t.Errorf("the claims are known:\n%s", out)
+	}
+}
+
 // The event is the first cause, and an older one about the same is a fact.
 func TestExplainOfAPodThatAFaultEnded(t *testing.T) {
 	w := running(t)

@@ -133,6 +133,13 @@ func TestExplainNamesTheTolerationForANode(t *testing.T) {
 	}
 	out, _ := explain(t, server(w), "pending")
 	contains(t, out, "no node admits the pod", `tolerations: [{key: "team", operator: Equal, value: "a", effect: NoSchedule}]`)
+	for _, node := range w.Nodes {
+		node.Spec.Taints[0].Key = corev1.TaintNodeUnreachable
+	}
+	out, _ = explain(t, server(w), "pending")
+	if contains(t, out, "find why node a has the taint node.kubernetes.io/unreachable: kubectl describe node a"); strings.Contains(out, "tolerations:") {
+		t.Errorf("advice to tolerate a node in trouble:\n%s", out)
+	}
 }
 
 // A pod that waits for a GPU with a fault waits for its repair.

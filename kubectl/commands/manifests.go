@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -145,9 +146,9 @@ func (m *manifests) addObject(object runtime.Object, kind string) {
 	case *appsv1.DaemonSet:
 		add(o.ObjectMeta, nil, o.Spec.Template.Spec)
 	case *batchv1.Job:
-		add(o.ObjectMeta, o.Spec.Parallelism, o.Spec.Template.Spec)
+		add(o.ObjectMeta, atOnce(o.Spec), o.Spec.Template.Spec)
 	case *batchv1.CronJob:
-		add(o.ObjectMeta, o.Spec.JobTemplate.Spec.Parallelism, o.Spec.JobTemplate.Spec.Template.Spec)
+		add(o.ObjectMeta, atOnce(o.Spec.JobTemplate.Spec), o.Spec.JobTemplate.Spec.Template.Spec)
 	case *resourceapi.ResourceClaim:
 		o.Namespace = cmp.Or(o.Namespace, m.namespace)
 		setDefaults(&o.Spec)
@@ -159,6 +160,11 @@ func (m *manifests) addObject(object runtime.Object, kind string) {
 	case *resourceapi.DeviceClass:
 		m.classes = append(m.classes, o)
 	}
+}
+
+// atOnce returns how many pods of a Job run at a time.
+func atOnce(job batchv1.JobSpec) *int32 {
+	return ptr.To(min(ptr.Deref(job.Parallelism, 1), ptr.Deref(job.Completions, math.MaxInt32)))
 }
 
 // setDefaults sets the defaults that the API server sets in claims.

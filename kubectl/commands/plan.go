@@ -216,8 +216,8 @@ func (w workload) pods(f *fleet.Fleet) []*corev1.Pod {
 		for _, node := range f.NodeNames() {
 			pod := one(w.Name + "-" + node)
 			pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists})
-			// The controller of DaemonSets creates no pod for a node that excludes it.
-			if len(f.Excludes(node, pod)) == 0 {
+			// The controller of DaemonSets creates a pod also for a node that has too little free.
+			if len(f.ExcludesForGood(node, pod)) == 0 {
 				pin(pod, node)
 				all = append(all, pod)
 			}

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
@@ -58,6 +61,13 @@ GPUs in use: 4 of 4, before: 2
 		"a job": {template + podsOf("Job", "parallelism: 2,"), nil, `
 GPUs in use: 4 of 4, before: 2
 2 of 2 pods fit`},
+		"a job that needs fewer": {template + podsOf("Job", "parallelism: 5, completions: 1,"), nil, `
+GPUs in use: 3 of 4, before: 2
+1 of 1 pod fit`},
+		"a pod of a DaemonSet for a full node": {strings.Replace(template+podsOf("DaemonSet", ""), "resources: {", "resources: {requests: {cpu: 2}, ", 1), nil, `
+daemonset/train: 1 of 1 pod stays Pending: node a: it has 1 of cpu free, less than 2
+GPUs in use: 2 of 4, before: 2
+0 of 1 pod fit`},
 		"replicas on nodes of a model": {template + podsOf("ReplicaSet", "replicas: 6,"), []string{"--nodes", "2", "--model", "t4"}, `
 GPUs in use: 6 of 8, before: 0
 6 of 6 pods fit`},
@@ -81,7 +91,9 @@ GPUs in use: 2 of 4, before: 2
 0 of 1 pod fit`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out, problems := run(t, server(shared(t)), append([]string{"plan", "-n", "default", "-f", manifest(t, tc.manifest)}, tc.flags...)...)
+			w := shared(t)
+			w.Nodes[0].Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("1"), "pods": resource.MustParse("9")}
+			out, problems := run(t, server(w), append([]string{"plan", "-n", "default", "-f", manifest(t, tc.manifest)}, tc.flags...)...)
 			lines(t, out+problems, tc.want)
 		})
 	}

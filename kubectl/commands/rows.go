@@ -5,6 +5,7 @@ package commands
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -170,8 +171,11 @@ func (o *options) newFree() *cobra.Command {
 				fmt.Fprintln(o.ErrOut, sentence) //nolint:errcheck // there is no other place to say so
 			}
 			all, err := v.FreeOf(cmd.Context(), classes, memory)
-			if err != nil {
+			if all == nil {
 				return err
+			}
+			if err != nil {
+				fmt.Fprintln(o.ErrOut, "not known: class", strings.ReplaceAll(err.Error(), "\n", "\nnot known: class ")) //nolint:errcheck // there is no other place to say so
 			}
 			return o.printFree(slices.DeleteFunc(all, func(f rows.Free) bool { return f.Node != "" && !isSelected(f.Node) }))
 		},

@@ -5,6 +5,7 @@ package commands
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
@@ -40,7 +41,9 @@ func (s uiSource) Read(ctx context.Context) (*rows.Cluster, error) {
 
 // Inspect implements [pages.Source].
 func (s uiSource) Inspect(ctx context.Context, cluster *rows.Cluster) (pages.Inspection, error) {
-	c, err := s.o.examine(ctx, s.client, cluster.Objects, cluster.Refused, nil)
+	refused := maps.Clone(cluster.Refused)
+	delete(refused, doctor.DriverPods) // examine reads them itself, and without an agent the list is known
+	c, err := s.o.examine(ctx, s.client, cluster.Objects, refused, nil)
 	if err != nil {
 		return pages.Inspection{}, err
 	}

@@ -21,7 +21,7 @@ var ends = map[string]string{
 	"permission-denied":   "it ends when the agent may read the GPU",
 	"device-node-missing": "it ends when the device node exists: run nvidia-smi and nvidia-modprobe -u -c 0 as root on the node",
 	"fabric-":             "it ends when the GPU has joined its fabric: start nvidia-fabricmanager, or nvidia-imex on multi-node NVLink",
-	"recovery-":           "it ends when the driver no longer requests the recovery: follow " + gpu.Page("docs/admin/failed-gpus.md#gpus-that-fail"),
+	"recovery-":           "it ends when the driver no longer requests the recovery: follow " + gpu.Page("docs/admin/failed-gpus.md#repair-a-gpu"),
 }
 
 // CheckRepairable returns an error that wraps [gpu.ErrInvalid] if a declaration cannot end

@@ -54,5 +54,5 @@ func checkMissingClasses(c *Cluster) []Finding {
 			examine(nameOf(claim), claim.Spec.Devices)
 		}
 	}
-	return orOK(findings, fleet.Number(len(c.Classes), "class")+" exist, and no template or waiting claim names another one of the chart")
+	return orOK(findings, fleet.NumberVerb(len(c.Classes), "class", "exists", "exist")+", and no template or waiting claim names another one of the chart")
 }

@@ -40,10 +40,9 @@ func checkServer(c *Cluster) []Finding {
 }
 
 func checkResources(c *Cluster) []Finding {
-	served := c.Resources["v1"]
 	var missing []string
 	for _, name := range []string{"deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"} {
-		if !slices.Contains(served, name) {
+		if !slices.Contains(c.Resources, name) {
 			missing = append(missing, name)
 		}
 	}
@@ -51,13 +50,11 @@ func checkResources(c *Cluster) []Finding {
 		return ofCluster("resources-missing", "resource.k8s.io/v1 lacks "+list(missing), "claims for devices cannot be created or scheduled",
 			"enable resource.k8s.io/v1 in the API server (--runtime-config) and the feature gate DynamicResourceAllocation in all components")
 	}
-	for _, version := range slices.Sorted(maps.Keys(c.Resources)) {
-		if slices.Contains(c.Resources[version], "devicetaintrules") {
-			return ok("resource.k8s.io/v1 is served, and devicetaintrules in " + version)
-		}
+	if slices.Contains(c.Resources, "devicetaintrules") {
+		return ok("resource.k8s.io/v1 is served, with devicetaintrules")
 	}
-	return ofCluster("taint-rules-not-served", "the API server does not serve devicetaintrules", "administrators cannot take a GPU out of service by a DeviceTaintRule; the driver's own taints do not need it",
-		"upgrade to Kubernetes 1.37, or enable the feature gate DRADeviceTaintRules and the beta of resource.k8s.io")
+	return ofCluster("taint-rules-not-served", "the API server does not serve devicetaintrules of resource.k8s.io/v1", "kubectl gpu cordon, drain and room --evict fail, and rules of older versions are not shown; the driver's own taints do not need them",
+		"upgrade to Kubernetes 1.37")
 }
 
 // checkShares reports whether the scheduler can share devices. A feature gate that is off
@@ -110,13 +107,15 @@ func checkExtendedResources(c *Cluster) []Finding {
 			serving[*name] = append(serving[*name], class.Name)
 		}
 	}
+	reported := map[string]bool{}
 	for _, class := range c.ownClasses() {
 		name := class.Spec.ExtendedResourceName
 		if name == nil {
 			continue
 		}
 		object := "class " + class.Name
-		if classes := serving[*name]; len(classes) > 1 && classes[0] == class.Name {
+		if classes := serving[*name]; len(classes) > 1 && !reported[*name] {
+			reported[*name] = true
 			findings = append(findings, newFinding("extended-resource-twice", object, fmt.Sprintf("the classes %s all serve %s", list(classes), *name),
 				"the scheduler uses one of them for pods that request "+*name+", and ignores the others", "set extendedResourceName in one of them only"))
 		}

@@ -88,8 +88,8 @@ type Cluster struct {
 	Now    time.Time
 	// ServerVersion is the version of the API server, such as "v1.37.1".
 	ServerVersion string
-	// Resources are the served resources of the group resource.k8s.io, by the version.
-	Resources map[string][]string
+	// Resources are the served resources of resource.k8s.io/v1.
+	Resources []string
 	// Agents and Supervisors are the pods of the driver that have a node. Pending are its pods
 	// without one, and DaemonSets own all of them.
 	Agents, Supervisors, Pending []*corev1.Pod

@@ -77,7 +77,7 @@ func copies[T interface{ DeepCopy() T }](all []T) []T {
 func healthy(w *fleettest.World) *doctor.Cluster {
 	c := &doctor.Cluster{
 		Driver: "gpu.nvidia.com", Now: time.Now(), ServerVersion: "v1.37.1",
-		Resources: map[string][]string{"v1": {"deviceclasses", "devicetaintrules", "resourceclaims", "resourceclaimtemplates", "resourceslices"}},
+		Resources: []string{"deviceclasses", "devicetaintrules", "resourceclaims", "resourceclaimtemplates", "resourceslices"},
 		Unread:    map[doctor.List]string{}, Facts: map[string]doctor.Answer{},
 	}
 	c.Nodes, c.Pods, c.Claims, c.Classes, c.Slices = copies(w.Nodes), copies(w.Pods), copies(w.Claims), copies(w.Classes), copies(w.Slices)
@@ -165,10 +165,7 @@ func TestEveryCheckOfTheCluster(t *testing.T) {
 		"a server without counters": {func(c *doctor.Cluster) { c.ServerVersion = "v1.36.1" }, "warning | server | cluster | Kubernetes v1.36.1"},
 		"an odd version":            {func(c *doctor.Cluster) { c.ServerVersion = "next" }, `unknown | server | cluster | the API server reports the version "next"`},
 		"no DRA":                    {func(c *doctor.Cluster) { c.Resources = nil }, "problem | resources | cluster | resource.k8s.io/v1 lacks deviceclasses, resourceclaims, resourceclaimtemplates, resourceslices"},
-		"no taint rules":            {func(c *doctor.Cluster) { c.Resources["v1"] = slices.Delete(c.Resources["v1"], 1, 2) }, "warning | resources | cluster | the API server does not serve devicetaintrules"},
-		"taint rules of a beta": {func(c *doctor.Cluster) {
-			c.Resources["v1"], c.Resources["v1beta2"] = slices.Delete(c.Resources["v1"], 1, 2), []string{"devicetaintrules"}
-		}, ""},
+		"no taint rules":            {func(c *doctor.Cluster) { c.Resources = slices.Delete(c.Resources, 1, 2) }, "warning | resources | cluster | the API server does not serve devicetaintrules of resource.k8s.io/v1"},
 		"fields that the server dropped": {func(c *doctor.Cluster) {
 			for _, slice := range c.Slices {
 				for i := range slice.Spec.Devices {
@@ -185,6 +182,10 @@ func TestEveryCheckOfTheCluster(t *testing.T) {
 			other.Name = "mine"
 			c.Classes = append(c.Classes, other)
 		}, "problem | extended-resources | class gpu.nvidia.com | the classes gpu.nvidia.com, mine all serve nvidia.com/gpu"},
+		"another's class for a resource": {func(c *doctor.Cluster) {
+			resource := "nvidia.com/gpu"
+			c.Classes = slices.Insert(c.Classes, 0, &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "a.example.com"}, Spec: resourceapi.DeviceClassSpec{ExtendedResourceName: &resource}})
+		}, "problem | extended-resources | class gpu.nvidia.com | the classes a.example.com, gpu.nvidia.com all serve nvidia.com/gpu"},
 		"a class that reads what devices lack": {func(c *doctor.Cluster) {
 			c.Classes = append(c.Classes, &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: resourceapi.DeviceClassSpec{Selectors: selecting("device.attributes['gpu.nvidia.com'].eccEnabled")}})
 		}, "problem | selectors | class mine | it reads the attribute gpu.nvidia.com/eccEnabled: 8 devices cannot answer, such as gpu-18-00 of pool a"},

@@ -29,11 +29,11 @@ func (f *Fleet) Excludes(name string, pod *corev1.Pod) []string {
 	if pod == nil || node == nil {
 		return nil
 	}
-	return append(f.excludesForGood(name, pod), f.short(node, pod, nil)...)
+	return append(f.ExcludesForGood(name, pod), f.short(node, pod, nil)...)
 }
 
-// excludesForGood returns the reasons of [Fleet.Excludes] that do not end with other pods.
-func (f *Fleet) excludesForGood(name string, pod *corev1.Pod) []string {
+// ExcludesForGood returns the reasons of [Fleet.Excludes] that do not end with other pods.
+func (f *Fleet) ExcludesForGood(name string, pod *corev1.Pod) []string {
 	node := f.nodes[name]
 	var all []string
 	if f.isCordoned(node, pod) {

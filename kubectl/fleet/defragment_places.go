@@ -218,7 +218,7 @@ func (p *placement) allocateOn(ctx context.Context, node string, movers []*mover
 		claims = append(claims[:len(claims):len(claims)], withoutStatus(v.claims)...)
 		for _, pod := range v.pods {
 			addRequested(wanted, pod)
-			if len(p.fleet.excludesForGood(node, pod)) > 0 {
+			if len(p.fleet.ExcludesForGood(node, pod)) > 0 {
 				return nil, nil
 			}
 		}

@@ -5,6 +5,7 @@ package fleet_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -115,6 +116,28 @@ func TestWhyEachDeviceIsNotAllocated(t *testing.T) {
 	if n := all[0].Meeting(); n != 5 {
 		t.Errorf("%d devices meet the request", n)
 	}
+}
+
+// A monitor keeps no claim away.
+func TestMonitorsAreNoHolders(t *testing.T) {
+	w := fleettest.New(t, "a=dgx-h100 share.mig")
+	w.Hold("a", "dcgm", "class=mig-1g.10gb")
+	w.Hold("a", "small", "class=mig-1g.10gb")
+	admin, device := true, w.Claims[1].Status.Allocation.Devices.Results[0].Device
+	w.Claims[0].Status.Allocation.Devices.Results[0].AdminAccess = &admin
+	f := w.Fleet()
+	all, err := f.NewSearch(0).Check(t.Context(), "a", fleettest.Claim("new", ""))
+	require.NoError(t, err)
+	for _, check := range all[0].Devices {
+		if check.Device.ID.Device != fleet.GPUOf(device) {
+			continue
+		}
+		if got := strings.Join(f.Reasons(check, all[0].Exactly), " "); !strings.Contains(got, "claim default/small of pod small") || strings.Contains(got, "dcgm") {
+			t.Errorf("got %q", got)
+		}
+		return
+	}
+	t.Errorf("no reason for the GPU of %s", device)
 }
 
 // A node without shares publishes devices for one claim each.
@@ -263,7 +286,7 @@ func TestFreeDevices(t *testing.T) {
 		"":                                  {{Node: "a", Claims: 1}, {Node: "b", Claims: 1}},
 		"class=mps.nvidia.com memory=10Gi":  {{Node: "a", Claims: 7}, {Node: "b", Claims: 1}},
 		"class=mps.nvidia.com memory=100Mi": {{Node: "a", Claims: 20}, {Node: "b", Claims: 14}},
-		"class=timeslice.nvidia.com":        nil,
+		"class=timeslice.nvidia.com":        {},
 	} {
 		got, err := w.Fleet().Free(t.Context(), 20, fleettest.Claim("free", words))
 		require.NoError(t, err)

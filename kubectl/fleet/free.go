@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"runtime"
@@ -21,25 +22,28 @@ type FreeOnNode struct {
 
 // Free returns how many more of each claim fit on each node. It does so for each claim as if
 // there were no others, and places at most limit on a node. Nodes without free devices are
-// left out. The error wraps [gpu.ErrTimeout] or [gpu.ErrInvalid] and names the claim.
+// left out. The error has one that wraps [gpu.ErrTimeout] or [gpu.ErrInvalid] for each claim that has no result, and
+// names it.
 func (f *Fleet) Free(ctx context.Context, limit int, claims ...*resourceapi.ResourceClaim) ([][]FreeOnNode, error) {
 	nodes, search := f.NodeNames(), f.NewSearch(0)
 	// Most nodes of a fleet have the same outline. Only the first of them is described for each claim.
 	outlines := alike(nodes, func(node string) (likeness, bool) { return search.outline(node, claims...) })
-	found := make([][]FreeOnNode, len(claims))
+	found, problems := make([][]FreeOnNode, len(claims)), []error(nil)
 	for c, claim := range claims {
 		same := alike(firsts(outlines), func(node string) (likeness, bool) { return search.describe(ctx, node, claim) })
 		free, err := f.freeOnEach(ctx, firsts(same), claim, limit)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", claim.Name, err)
+			problems = append(problems, fmt.Errorf("%s: %w", claim.Name, err))
+			continue
 		}
+		found[c] = []FreeOnNode{}
 		for _, node := range nodes {
 			if n := free[same[outlines[node]]]; n > 0 {
 				found[c] = append(found[c], FreeOnNode{Node: node, Claims: n})
 			}
 		}
 	}
-	return found, nil
+	return found, errors.Join(problems...)
 }
 
 // firsts returns the nodes that are searched for others, in order.

@@ -161,7 +161,7 @@ func (f *Fleet) heldReason(d Device) string {
 				continue
 			}
 			if other := NameOf(id.Device); other.OnGPU() && other.Address == name.Address {
-				others = append(others, all...)
+				others = append(others, slices.DeleteFunc(slices.Clone(all), Holder.Admin)...)
 			}
 		}
 		if len(others) > 0 {

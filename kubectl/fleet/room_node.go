@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
 
 // roomNode is a node on which the end of some pods lets the pod run.
@@ -178,21 +177,18 @@ func deviceGroups(all []*resourceapi.ResourceSlice) map[DeviceID]DeviceID {
 }
 
 // mostDevices returns the most devices that claims can get; 0 if it is not bounded.
-func mostDevices(claims []*resourceapi.ResourceClaim) int {
-	type asked struct {
-		claim int
-		name  string // without that of an alternative
-	}
-	largest, most := map[asked]int{}, 0
-	for _, r := range (attempt{claims: claims}).requests() {
-		if r.Exactly.AllocationMode == resourceapi.DeviceAllocationModeAll {
-			return 0
+func mostDevices(claims []*resourceapi.ResourceClaim) (most int) {
+	for _, claim := range claims {
+		for _, r := range claim.Spec.Devices.Requests {
+			largest := 0 // of the alternatives
+			for _, one := range Requests(resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{r}}) {
+				if one.Exactly.AllocationMode == resourceapi.DeviceAllocationModeAll {
+					return 0
+				}
+				largest = max(largest, int(one.Exactly.Count))
+			}
+			most += largest
 		}
-		of := asked{r.claim, resourceclaim.BaseRequestRef(r.Name)}
-		largest[of] = max(largest[of], int(r.Exactly.Count))
-	}
-	for _, count := range largest {
-		most += count
 	}
 	return most
 }

@@ -109,7 +109,7 @@ func (r *roomSearch) nodes(ctx context.Context, claims []*resourceapi.ResourceCl
 			r.cut = true
 			return nodes, fits
 		}
-		if r.fleet.nodes[name] == nil || len(r.fleet.excludesForGood(name, r.pod)) > 0 || len(r.fleet.allocatedElsewhere(name, claims)) > 0 {
+		if r.fleet.nodes[name] == nil || len(r.fleet.ExcludesForGood(name, r.pod)) > 0 || len(r.fleet.allocatedElsewhere(name, claims)) > 0 {
 			continue
 		}
 		n := r.newNode(ctx, name)

@@ -246,6 +246,8 @@ func (c *Controller) begin(ctx context.Context, cluster *rows.Cluster, pod *core
 	case len(kept) == 0:
 		c.event(ctx, pod, corev1.EventTypeWarning, reasonNoRoom, "%s would end for this pod, but its claims do not tolerate the taint %s, so another pod could get the devices first: %s",
 			ends, v1alpha1.TaintRoom, gpu.Page("docs/user/explain.md#make-room-for-a-pod"))
+	case !found.Complete:
+		c.event(ctx, pod, corev1.EventTypeWarning, reasonNoRoom, "%s would end for this pod, but the search for fewer did not end within %s: kubectl gpu room %s --evict --limit searches longer", ends, searchLimit, pod.Name)
 	case len(found.Pods) > budget:
 		c.event(ctx, pod, corev1.EventTypeWarning, reasonNoRoom, "%s would end for this pod, but the limit of evictions in an hour (%d) does not admit it", ends, c.EvictionsPerHour)
 	case c.DryRun:

@@ -20,12 +20,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
@@ -236,6 +239,23 @@ func TestNoRoomIsMade(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A set that may not be the smallest is not evicted.
+func TestNoRoomIsMadeWithoutAProof(t *testing.T) {
+	w := newWorld(t)
+	w.serve()
+	synctest.Test(t, func(t *testing.T) {
+		c := New(Options{Client: w, Driver: v1alpha1.DriverName, Instance: "i", EvictionsPerHour: 10}, prometheus.NewRegistry())
+		c.due = map[types.UID]time.Time{}
+		cluster := rows.New(w.Objects, v1alpha1.DriverName, nil)
+		found, err := cluster.NewSearch(searchLimit).Room(t.Context(), w.Pods[2], fleet.RoomRules{}, w.Claims[2])
+		require.NoError(t, err)
+		found.Complete = false
+		if c.begin(t.Context(), cluster, w.Pods[2], w.Claims[2:], found) || w.ended() != "" || len(w.events()) != 1 {
+			t.Errorf("evicted %q, events %q", w.ended(), w.events())
+		}
+	})
 }
 
 // allGPUs are the requests of a claim that only the end of both pods admits.

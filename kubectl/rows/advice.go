@@ -28,9 +28,13 @@ func (e *explaining) addRoom(ctx context.Context, pod *corev1.Pod, nearest fleet
 	if pod == nil || !e.BudgetsRead || len(nearest.Missing) == 0 || nearest.Missing[0] != fleet.ConditionHolders {
 		return nil
 	}
-	r, err := e.cluster.Room(ctx, e.search, pod, fleet.RoomRules{Budgets: e.Budgets}, claims...)
-	if r.Outcome == RoomFound {
-		e.advise(fmt.Sprintf("kubectl gpu room %s --namespace %s shows %s whose end lets it run", pod.Name, pod.Namespace, fleet.Number(len(r.Pods), "pod")))
+	rules := fleet.RoomRules{Budgets: e.Budgets}
+	if e.cluster.noRoom(pod, rules, claims) != "" {
+		return nil
+	}
+	found, err := e.search.Room(ctx, pod, rules, claims...)
+	if len(found.Pods) > 0 {
+		e.advise(fmt.Sprintf("kubectl gpu room %s --namespace %s shows %s whose end lets it run", pod.Name, pod.Namespace, fleet.Number(len(found.Pods), "pod")))
 	}
 	return err
 }
@@ -100,6 +104,11 @@ func (e *explaining) addExcluded(nearest fleet.Verdict) {
 		return
 	}
 	for _, taint := range nearest.Taints {
+		// The node controllers and the clouds' set these while something is wrong with a node.
+		if strings.HasPrefix(taint.Key, "node.kubernetes.io/") || strings.HasPrefix(taint.Key, "node.cloudprovider.kubernetes.io/") {
+			e.advise(fmt.Sprintf("find why node %s has the taint %s: kubectl describe node %s", nearest.Node, taint.Key, nearest.Node))
+			continue
+		}
 		e.advise(fmt.Sprintf("node %s is for pods that tolerate its taint: tolerations: [{key: %q, operator: Equal, value: %q, effect: %s}]", nearest.Node, taint.Key, taint.Value, taint.Effect))
 	}
 }

@@ -35,6 +35,10 @@ func (e *explaining) addEnds(pod *corev1.Pod) (afterRestart string) {
 				fmt.Sprintf("container %s does not run: %s, after %s", s.Name, s.State.Waiting.Reason, fleet.Number(int(s.RestartCount), "restart")),
 				e.endOf(s.Name, last))
 			e.advise(remedyOfEnd(pod, s.Name, last, " --previous"))
+		case last != nil && s.State.Waiting != nil && s.State.Waiting.Reason == "CrashLoopBackOff":
+			e.Outcome = OutcomeFailed
+			e.Causes = append(e.Causes, fmt.Sprintf("container %s does not run: its program has ended without an error, %s, after %s", s.Name, e.ended(last), fleet.Number(int(s.RestartCount), "restart")))
+			e.advise("give the container a program that continues, or run it in a Job")
 		case last != nil && last.ExitCode != 0:
 			e.Facts = append(e.Facts, e.endOf(s.Name, last)+"; it was started again")
 			afterRestart = cmp.Or(afterRestart, remedyOfEnd(pod, s.Name, last, " --previous"))

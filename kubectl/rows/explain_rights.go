@@ -29,7 +29,7 @@ func (e *explaining) addUnread() {
 		}
 		return names
 	}
-	devices, others := refused(doctor.Slices, doctor.Classes, doctor.Rules), refused(doctor.Nodes, doctor.Pods, doctor.Claims)
+	devices, others := refused(doctor.Slices, doctor.Classes, doctor.Rules), refused(doctor.Pods, doctor.Claims)
 	var texts []string
 	if e.Unread != "" {
 		texts = append(texts, e.Unread)
@@ -42,8 +42,12 @@ func (e *explaining) addUnread() {
 		texts = append(texts, fmt.Sprintf("you have no right to list %s (not known: %s): ask an administrator for the ClusterRole %s", strings.Join(devices, ", "), unknown, RoleDevices))
 	}
 	e.Partial = e.cluster.IsPartial() && e.State != StateRunning && (len(e.Fits) > 0 || len(e.Misses) > 0)
-	if len(others) > 0 && e.State != StateRunning && (len(e.Fits) > 0 || len(e.Misses) > 0 || len(e.Excluded) > 0) {
+	searched := e.State != StateRunning && (len(e.Fits) > 0 || len(e.Misses) > 0 || len(e.Excluded) > 0)
+	if len(others) > 0 && searched {
 		texts = append(texts, fmt.Sprintf("without the right to list %s of the whole cluster, devices that seem free may be in use: ask an administrator for the ClusterRole %s", strings.Join(others, ", "), doctor.RoleViewer))
+	}
+	if e.cluster.Refused[doctor.Nodes] != "" && searched {
+		texts = append(texts, "without the right to list nodes, their taints, labels, cpu and memory are not known: ask an administrator for the ClusterRole "+doctor.RoleViewer)
 	}
 	e.Unread = strings.Join(texts, "; ")
 }

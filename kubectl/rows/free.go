@@ -44,7 +44,7 @@ func (f Free) MemoryText() string { return gibibytesOrDash(f.Memory) }
 const mostClaims = 1000
 
 // FreeOf returns how many more claims for one device fit on each node, by class. Without names
-// it returns all classes. A class of which all devices are taken has one row. Claims of classes of shares have the memory, such as "10Gi".
+// it returns all classes, and an error about those that cannot be searched. A class of which all devices are taken has one row. Claims of classes of shares have the memory, such as "10Gi".
 func (c *Cluster) FreeOf(ctx context.Context, classes []string, memory string) ([]Free, error) {
 	amount, err := resource.ParseQuantity(memory)
 	if err != nil {
@@ -69,7 +69,7 @@ func (c *Cluster) FreeOf(ctx context.Context, classes []string, memory string) (
 		claims = append(claims, claim)
 	}
 	found, err := c.Free(ctx, mostClaims, claims...)
-	if err != nil {
+	if err != nil && (len(classes) > 0 || ctx.Err() != nil) {
 		return nil, fmt.Errorf("class %w", err)
 	}
 	rows := []Free{}
@@ -77,11 +77,11 @@ func (c *Cluster) FreeOf(ctx context.Context, classes []string, memory string) (
 		for _, free := range found[i] {
 			rows = append(rows, Free{claim.Name, memoryOf[claim.Name], free.Node, free.Claims, c.IsPartial()})
 		}
-		if len(found[i]) == 0 && (len(classes) > 0 || offered[claim.Name]) {
+		if found[i] != nil && len(found[i]) == 0 && (len(classes) > 0 || offered[claim.Name]) {
 			rows = append(rows, Free{Class: claim.Name, Memory: memoryOf[claim.Name]})
 		}
 	}
-	return rows, nil
+	return rows, err
 }
 
 // kinds returns the kinds of the devices that nodes publish.

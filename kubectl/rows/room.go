@@ -116,8 +116,9 @@ func (c *Cluster) noRoom(pod *corev1.Pod, rules fleet.RoomRules, claims []*resou
 
 // roomReason returns why nothing suffices.
 func (c *Cluster) roomReason(ctx context.Context, search *fleet.Search, pod *corev1.Pod, rules fleet.RoomRules, claims []*resourceapi.ResourceClaim, found fleet.Room) (string, error) {
+	const ended = "nothing was found within the limit of the search, and not everything was tried (--limit)"
 	if !found.Complete {
-		return "nothing was found within the limit of the search, and not everything was tried (--limit)", nil
+		return ended, nil
 	}
 	if len(found.Lacking) > 0 {
 		v := found.Lacking[0]
@@ -136,6 +137,9 @@ func (c *Cluster) roomReason(ctx context.Context, search *fleet.Search, pod *cor
 	other, err := search.Room(ctx, pod, relaxed, claims...)
 	if err != nil || other.Found() {
 		return "PodDisruptionBudgets do not admit the evictions now: " + List(fleet.ExceededBudgets(rules.Budgets, other.Pods)), err
+	}
+	if !other.Complete {
+		return ended, nil
 	}
 	verdicts, err := search.Verdicts(ctx, pod, claims...)
 	if err != nil || len(verdicts) == 0 {

@@ -42,7 +42,8 @@ func TestRowsHaveTheUseThatAgentsReport(t *testing.T) {
 			labels.Container = h.Container
 		}
 	}
-	used := Uses{"a": {Rows: []agentv1.Row{{Labels: labels, MemoryUsedBytes: &memory, SMUsed: &half}, {Labels: agentv1.Labels{Device: "gpu-86-00", Namespace: "other"}, MemoryUsedBytes: &memory}}}}
+	used := Uses{"a": {Rows: []agentv1.Row{{Labels: labels, MemoryUsedBytes: &memory, SMUsed: &half}, {Labels: agentv1.Labels{Device: "gpu-86-00", Namespace: "other"}, MemoryUsedBytes: &memory}}},
+		"not-selected": {Rows: []agentv1.Row{{Labels: labels, MemoryUsedBytes: &memory, SMUsed: &half}}}}
 	text := func(u Use) string {
 		if u.Memory == nil {
 			return "-"
@@ -100,6 +101,11 @@ func TestRowsAreOrderedByAColumn(t *testing.T) {
 		if strings.Join(got, " ") != want {
 			t.Errorf("by %s: got %v, want %s", column, got, want)
 		}
+	}
+	cells := []string{"10.0.0.2", "at most 10", "9 GPUs", "≥2", "10.0.0.1"}
+	slices.SortFunc(cells, compareCells)
+	if diff := cmp.Diff([]string{"≥2", "9 GPUs", "10.0.0.1", "10.0.0.2", "at most 10"}, cells); diff != "" {
+		t.Error(diff)
 	}
 	if _, err := table.Order("color", false); !errors.Is(err, gpu.ErrInvalid) {
 		t.Errorf("another column: %v", err)

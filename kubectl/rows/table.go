@@ -191,15 +191,16 @@ func compareCells(a, b string) int {
 	case b == "-":
 		return -1
 	case isNumber && isOther:
-		return cmp.Compare(x, y)
+		return cmp.Or(cmp.Compare(x, y), strings.Compare(a, b))
 	default:
 		return strings.Compare(a, b)
 	}
 }
 
-// cellNumber returns the number that a cell begins with. Units such as "6/7 slices" are a
+// cellNumber returns the number that a cell begins with, also after the words of a bound. Units such as "6/7 slices" are a
 // percentage, as in the other cells of that column.
 func cellNumber(cell string) (float64, bool) {
+	cell = strings.TrimPrefix(strings.TrimPrefix(cell, "at most "), "≥")
 	if m := ratio.FindStringSubmatch(cell); m != nil {
 		used, _ := strconv.ParseFloat(m[1], 64)
 		total, _ := strconv.ParseFloat(m[2], 64)

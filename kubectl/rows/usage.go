@@ -82,7 +82,7 @@ func part(memory, total resource.Quantity) float64 {
 // Usages returns the usage of each namespace with claims, in order of their names.
 func Usages(nodes []fleet.Node, now time.Time, used Uses) []Usage {
 	all := map[string]*Usage{}
-	reporting := slices.Sorted(maps.Keys(used))
+	reporting := fleet.Each(nodes, func(n fleet.Node) string { return n.Name })
 	claims := map[types.UID]bool{}
 	for _, node := range nodes {
 		for _, g := range node.GPUs {

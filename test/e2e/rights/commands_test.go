@@ -125,7 +125,7 @@ func cellOf(out string) string {
 		switch line = strings.TrimSpace(line); {
 		case strings.HasPrefix(line, "You have no right") && strings.Contains(line, "only of "+tenant):
 			ownSpace++
-		case strings.HasPrefix(line, "You have no right to list nodes: "), strings.HasPrefix(line, withoutRight+"nodes"+mayBeInUse):
+		case strings.HasPrefix(line, "You have no right to list nodes: "), strings.HasPrefix(line, withoutRight+"nodes, "):
 			nodes++
 		case strings.HasPrefix(line, withoutRight) && strings.Contains(line, mayBeInUse):
 			ownSpace++
