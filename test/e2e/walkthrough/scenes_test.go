@@ -136,8 +136,6 @@ var scenes = map[string]scene{
 	"docs/user/attributes.md":         {installed: true, printed: []string{`"persistenceMode": {`}},
 	"docs/admin/install-from-registry.md": {published: true, printed: []string{
 		"Pulled: 127.0.0.1",
-		"pod/first condition met",
-		`"/dev/nvidia0"`,
 		"team/gpu-mps-supervisor:v0.1.0",
 	}},
 	"docs/dev/simulator.md": {printed: []string{"LOST"}},
