@@ -134,12 +134,12 @@ func (f *faultEvents) see(ctx context.Context, x gpu.LoggedXID) {
 		meaning, who, blame = strings.Replace(meaning, "the program", "a program", 1), "a program", FaultUnknown
 	}
 	var by, ended []string
-	if len(own) > 0 || len(users) == 1 && len(users[0].pods) == 1 {
-		u, uid := users[0], users[0].uids()[0]
-		if len(own) > 0 {
-			u, uid = own[0], pod
-		}
-		by = append(by, f.enqueue(ctx, x, u, uid, v1alpha1.ReasonProgramFault, blame,
+	told, toldPod := own, pod
+	if len(own) == 0 && len(users) == 1 && len(users[0].pods) == 1 {
+		told, toldPod = users, users[0].uids()[0]
+	}
+	if len(told) > 0 {
+		by = append(by, f.enqueue(ctx, x, told[0], toldPod, v1alpha1.ReasonProgramFault, blame,
 			fmt.Sprintf("XID %d at %s on %s: %s. What to do: %s.", x.Number, at, where, meaning, fault.User)))
 	}
 	if !fault.Follows && (len(own) > 0 || by == nil) {

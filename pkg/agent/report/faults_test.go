@@ -180,6 +180,7 @@ func TestTheGPUAndItsUseSayWhomAFaultEnds(t *testing.T) {
 	joined.Pods = []types.UID{"uid-pod-7"}
 	group := shared("group", "gpu-1b-00")
 	group.Pods = []types.UID{"uid-pod-8", "uid-pod-9"}
+	unknown := shared("group", "gpu-1b-00") // its pods could not be read
 	preparing := shared("2", "gpu-1b-00")
 	preparing.Phase = claim.Preparing
 	both := shared("1", "gpu-1b-00-mig-1g-10gb-0")
@@ -190,20 +191,22 @@ func TestTheGPUAndItsUseSayWhomAFaultEnds(t *testing.T) {
 		xid  uint64
 		want []string
 	}{
-		"a whole GPU":                   {[]claim.Claim{on("1", "gpu-1b-00", share.Terms{})}, 1, 31, []string{"Pod team-1/pod-1" + own}},
-		"time slices":                   {[]claim.Claim{on("1", "gpu-1b-00-ts", slot), on("2", "gpu-1b-00-ts", slot)}, 1, 13, []string{"Pod team-1/pod-1" + own}},
-		"shares of a MIG device":        {[]claim.Claim{shared("1", "gpu-1b-00-mig-1g-10gb-0"), shared("2", "gpu-1b-00-mig-1g-10gb-0"), shared("3", "gpu-1b-00-mig-1g-10gb-1")}, 1, 31, []string{"Pod team-1/pod-1" + own, "Pod team-2/pod-2" + ends}},
-		"shares of two MIG devices":     {[]claim.Claim{both, shared("2", "gpu-1b-00-mig-1g-10gb-0")}, 1, 31, []string{"Pod team-1/pod-1" + own}},
-		"a pod that joined the claim":   {[]claim.Claim{joined}, 1, 31, []string{"Pod team-1/pod-1" + own, "ResourceClaim team-1/1" + ends}},
-		"a pod of a PodGroup":           {[]claim.Claim{group, shared("2", "gpu-1b-00")}, 8, 31, []string{"Pod team-2/pod-2" + ends, "ResourceClaim team-group/group" + own, "ResourceClaim team-group/group" + ends}},
-		"a claim without containers":    {[]claim.Claim{shared("1", "gpu-1b-00"), preparing}, 1, 31, []string{"Pod team-1/pod-1" + own}},
-		"a program that ended itself":   {[]claim.Claim{shared("1", "gpu-1b-00"), shared("2", "gpu-1b-00")}, 1, 45, []string{"Pod team-1/pod-1" + own}},
-		"an unknown program, one pod":   {[]claim.Claim{on("1", "gpu-1b-00", share.Terms{})}, 0, 31, []string{"Pod team-1/pod-1" + own}},
-		"an unknown program, shares":    {[]claim.Claim{shared("1", "gpu-1b-00"), shared("2", "gpu-1b-00")}, 0, 31, []string{"Pod team-1/pod-1" + ends, "Pod team-2/pod-2" + ends}},
-		"an unknown program, slots":     {[]claim.Claim{on("1", "gpu-1b-00-ts", slot), on("2", "gpu-1b-00-ts", slot)}, 0, 31, nil},
-		"a pod without a claim, shares": {[]claim.Claim{shared("1", "gpu-1b-00"), shared("2", "gpu-1b-00")}, 5, 31, []string{"Pod team-1/pod-1" + ends, "Pod team-2/pod-2" + ends}},
-		"no claims":                     {nil, 1, 31, nil},
-		"an XID of the hardware":        {[]claim.Claim{on("1", "gpu-1b-00", share.Terms{})}, 1, 79, nil},
+		"a whole GPU":                      {[]claim.Claim{on("1", "gpu-1b-00", share.Terms{})}, 1, 31, []string{"Pod team-1/pod-1" + own}},
+		"time slices":                      {[]claim.Claim{on("1", "gpu-1b-00-ts", slot), on("2", "gpu-1b-00-ts", slot)}, 1, 13, []string{"Pod team-1/pod-1" + own}},
+		"shares of a MIG device":           {[]claim.Claim{shared("1", "gpu-1b-00-mig-1g-10gb-0"), shared("2", "gpu-1b-00-mig-1g-10gb-0"), shared("3", "gpu-1b-00-mig-1g-10gb-1")}, 1, 31, []string{"Pod team-1/pod-1" + own, "Pod team-2/pod-2" + ends}},
+		"shares of two MIG devices":        {[]claim.Claim{both, shared("2", "gpu-1b-00-mig-1g-10gb-0")}, 1, 31, []string{"Pod team-1/pod-1" + own}},
+		"a pod that joined the claim":      {[]claim.Claim{joined}, 1, 31, []string{"Pod team-1/pod-1" + own, "ResourceClaim team-1/1" + ends}},
+		"a pod of a PodGroup":              {[]claim.Claim{group, shared("2", "gpu-1b-00")}, 8, 31, []string{"Pod team-2/pod-2" + ends, "ResourceClaim team-group/group" + own, "ResourceClaim team-group/group" + ends}},
+		"a claim whose pods are not known": {[]claim.Claim{unknown, shared("2", "gpu-1b-00")}, 2, 31, []string{"Pod team-2/pod-2" + own}},
+		"only a claim without known pods":  {[]claim.Claim{unknown}, 2, 31, nil},
+		"a claim without containers":       {[]claim.Claim{shared("1", "gpu-1b-00"), preparing}, 1, 31, []string{"Pod team-1/pod-1" + own}},
+		"a program that ended itself":      {[]claim.Claim{shared("1", "gpu-1b-00"), shared("2", "gpu-1b-00")}, 1, 45, []string{"Pod team-1/pod-1" + own}},
+		"an unknown program, one pod":      {[]claim.Claim{on("1", "gpu-1b-00", share.Terms{})}, 0, 31, []string{"Pod team-1/pod-1" + own}},
+		"an unknown program, shares":       {[]claim.Claim{shared("1", "gpu-1b-00"), shared("2", "gpu-1b-00")}, 0, 31, []string{"Pod team-1/pod-1" + ends, "Pod team-2/pod-2" + ends}},
+		"an unknown program, slots":        {[]claim.Claim{on("1", "gpu-1b-00-ts", slot), on("2", "gpu-1b-00-ts", slot)}, 0, 31, nil},
+		"a pod without a claim, shares":    {[]claim.Claim{shared("1", "gpu-1b-00"), shared("2", "gpu-1b-00")}, 5, 31, []string{"Pod team-1/pod-1" + ends, "Pod team-2/pod-2" + ends}},
+		"no claims":                        {nil, 1, 31, nil},
+		"an XID of the hardware":           {[]claim.Claim{on("1", "gpu-1b-00", share.Terms{})}, 1, 79, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFaulting(t, tc.held...)
