@@ -56,12 +56,12 @@ func (i *Inventory) followExternal(ctx context.Context) {
 }
 
 // externalMayChange reports whether external allocations may change: there is a
-// plugin or an external allocation, or the last read failed.
+// plugin or an external allocation, or no read has succeeded yet, or the last one failed.
 func (i *Inventory) externalMayChange() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	last := i.external.Last()
-	return i.plugin || len(last.Value.allocations) > 0 || last.Err != nil
+	return i.plugin || len(last.Value.allocations) > 0 || !last.Known() || last.Err != nil
 }
 
 // confirmExternal returns the listed allocations, and known ones that are missed for less than

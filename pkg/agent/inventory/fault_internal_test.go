@@ -165,6 +165,18 @@ func TestAReportAfterADeclarationIsANewFault(t *testing.T) {
 	}
 }
 
+// A declaration can come within a burst of reports.
+func TestAReportAfterADeclarationIsRecordedWithinABurst(t *testing.T) {
+	at, declared := noon.Add(time.Second), []string{"all@2026-01-31T12:00:00Z"}
+	causes, changed := add([]cause{xid119()}, cause{Cause: "xid-119", Declared: declared}, at, "570 2")
+	if want := []cause{{Cause: "xid-119", First: at, Last: at, Driver: "570 2", Declared: declared}}; !changed || !cmp.Equal(want, causes) {
+		t.Errorf("got %+v, %t", causes, changed)
+	}
+	if left, over := (repair{"all", at.Add(time.Second), declared[0]}).end(causes); len(left) != 1 || over != nil {
+		t.Errorf("the declaration ends %+v", over)
+	}
+}
+
 func TestReportsFromTheFutureAreFromNow(t *testing.T) {
 	now := noon
 	ahead := cause{Cause: "xid-119", First: now.Add(-time.Hour), Last: now.Add(time.Hour)}

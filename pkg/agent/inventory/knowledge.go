@@ -215,8 +215,12 @@ func (k *knowledge) note(e gpu.Event, repairs []repair, at time.Time) effect {
 	if !bad || e.UUID == "" {
 		return effect{scan: true, spaced: rule.marks == spaced, again: e.XID != 0 && rule.marks != spaced}
 	}
+	address := k.faults[e.UUID].Address
+	if known {
+		address = g.Address.String()
+	}
 	for _, r := range repairs {
-		if known && r.names(g.UUID, g.Address.String()) {
+		if r.names(e.UUID, address) {
 			c.Declared = append(c.Declared, r.text)
 		}
 	}
