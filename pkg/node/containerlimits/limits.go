@@ -179,7 +179,8 @@ func (f Folder) sum(limit Limit) (bytes uint64, err error) {
 		if err != nil {
 			return 0, err
 		}
-		if l.GPU == limit.GPU {
+		// A file of an earlier boot can have the number of the cgroup.
+		if l.GPU == limit.GPU && l.Cgroup == limit.Cgroup {
 			bytes += l.Bytes
 		}
 	}
