@@ -211,7 +211,7 @@ func (a *agent) serve(ctx context.Context, fatal func(error)) (*kubelet.Plugin, 
 		Observer:     a.claims.metrics,
 		Clock:        a.clock(),
 		Calls:        calls,
-		Background:   []func(context.Context){reporter.Run, reconciler.Run},
+		Background:   []func(context.Context){reporter.Run, reconciler.Run, reconciler.WatchPods},
 		PublishError: a.known.features.HandleError,
 		Fatal:        fatal,
 	})

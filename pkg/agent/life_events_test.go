@@ -243,7 +243,12 @@ func (s *life) isGivenAway(c *livingClaim) bool {
 
 // fails reports whether something that the node needs fails.
 func (s *life) fails() bool {
-	return s.apiFails.Load() != nil || s.supervisorFails.Load() || s.disk.fails() || s.disk.isSlow() || s.lost || time.Now().Before(s.slowUntil)
+	return s.lost || s.failsBesidesGPUs()
+}
+
+// failsBesidesGPUs leaves out a GPU that is lost, which keeps no claim from its end.
+func (s *life) failsBesidesGPUs() bool {
+	return s.apiFails.Load() != nil || s.supervisorFails.Load() || s.disk.fails() || s.disk.isSlow() || time.Now().Before(s.slowUntil)
 }
 
 // loseAnswer prepares a claim, and the kubelet does not get the answer.
@@ -287,7 +292,7 @@ func (s *life) unprepare(which, _ int) error {
 	s.note("unprepare %s: %v", c.Name, err)
 	if err != nil {
 		c.prepared, c.unsure = false, true
-		if !s.fails() {
+		if !s.failsBesidesGPUs() {
 			return fmt.Errorf("unprepare %s: %w", c.Name, err)
 		}
 		return nil

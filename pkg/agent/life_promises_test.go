@@ -178,8 +178,8 @@ func (s *life) checkPromises(held []claim.Claim) error {
 		}
 		for _, spec := range []string{claimSpec, metadataSpec} {
 			// Upstream writes metadata when it prepares a claim, which it reads from the API server. A MIG device that a
-			// reset has removed is made again by an agent that can record it.
-			restored := calm && (spec == claimSpec || s.apiFails.Load() == nil) && (made || !s.disk.fails())
+			// reset has removed is made again by an agent that can record it. No container starts without its GPU.
+			restored := calm && (spec == claimSpec || s.apiFails.Load() == nil) && (made || !s.disk.fails()) && !s.lost
 			if _, err := os.Stat(filepath.Join(s.n.CDIDir, fmt.Sprintf(spec, c.UID))); err != nil && restored {
 				return fmt.Errorf("no container of %s can start: %w", name, err)
 			}

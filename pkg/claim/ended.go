@@ -74,11 +74,11 @@ func (m *Manager) checkPodsEnded(ctx context.Context, j *job, to absent) error {
 	if err := m.checkPods(ctx, j, to, listed[j.Claim.UID]); err != nil {
 		return err
 	}
-	if to.stopped && unlisted == nil && len(j.Pods)+len(listed[j.Claim.UID]) > 0 {
-		return nil
+	if to.stopped && unlisted == nil && len(j.Pods) == 0 && len(listed[j.Claim.UID]) > 0 {
+		return nil // the record was lost, and the kubelet has the pods
 	}
-	// The kubelet has forgotten its pods, or a record was lost: containers may still show
-	// the claim.
+	// The kubelet may have forgotten a pod that joined the claim and still lives, or all of them: containers may
+	// still show the claim.
 	consumers, err := m.options.Occupancy.Consumers([]Ref{j.Claim})
 	if err != nil {
 		return fmt.Errorf("the claim keeps its devices, because the containers with its devices cannot be listed: %w", err)
@@ -87,14 +87,15 @@ func (m *Manager) checkPodsEnded(ctx context.Context, j *job, to absent) error {
 	if err != nil {
 		return err
 	}
-	// The kernel shows names, and a later claim can have the name of this one. The kubelet knows
-	// which of them a pod has.
-	ofLater := func(pod types.UID) bool {
+	// The kernel shows names, and a later or earlier claim can have the name of this one. The kubelet knows
+	// which of them a pod has, and if it ends this one, a record of another one with the pod suffices.
+	ofOther := func(pod types.UID) bool {
 		return slices.ContainsFunc(others, func(h journal.Holder) bool {
-			return h.Claim.Namespace == j.Claim.Namespace && h.Claim.Name == j.Claim.Name && slices.Contains(listed[h.Claim.UID], pod)
+			return h.Claim.Namespace == j.Claim.Namespace && h.Claim.Name == j.Claim.Name &&
+				(slices.Contains(listed[h.Claim.UID], pod) || to.stopped && slices.Contains(h.Pods, pod))
 		})
 	}
-	return m.checkPods(ctx, j, to, slices.DeleteFunc(slices.Clone(consumers[j.Claim.UID]), ofLater))
+	return m.checkPods(ctx, j, to, slices.DeleteFunc(slices.Clone(consumers[j.Claim.UID]), ofOther))
 }
 
 // checkPods returns an error unless all of the pods have ended. It wraps [gpu.ErrInUse] if one
@@ -131,10 +132,13 @@ func (m *Manager) checkNotComputing(ctx context.Context, j *job, users map[gpu.P
 	consumers := m.consumersOf(j.Claim)
 	for _, d := range j.Devices {
 		l := users[d.Name.Address]
-		inPods := slices.DeleteFunc(slices.Clone(l.users), func(u user) bool { return u.PodUID == "" })
+		inPods := slices.DeleteFunc(slices.Clone(l.users), func(u user) bool { return u.PodUID == "" && u.unknown == nil })
 		onDevice, err := m.usersOfDevice(ctx, d.Name, inPods)
 		unreadable = append(unreadable, l.err, err)
 		for _, u := range onDevice {
+			if u.unknown != nil {
+				return nil, fmt.Errorf("device %s: %w: whether process %d on it is one of a pod cannot be read, so the claim keeps it: %w", d.Name, gpu.ErrInUse, u.PID, u.unknown)
+			}
 			if d.IsShared() && !slices.Contains(j.Pods, types.UID(u.PodUID)) {
 				pods, err := consumers()
 				if err != nil {

@@ -76,6 +76,28 @@ func TestACallOfPartitioningThatHangs(t *testing.T) {
 	}
 }
 
+// A claim with devices of several GPUs must release those that are well, and its pod must end.
+func TestAClaimWithAMIGDeviceOfALostGPUIsUnprepared(t *testing.T) {
+	for name, after := range map[string]func(*migWorld) error{
+		"a reset": func(w *migWorld) error { return w.sim.ResetGPU(0) },
+		// A GPU that was plugged in again, or one that was not lost at all.
+		"nothing else": func(w *migWorld) error { return w.sim.ClearFaults() },
+	} {
+		w := newMIGWorld(t, t.TempDir(), "dgx-h100")
+		m, c := w.start(), newClaim("c", h100+"-mig-1g-10gb-0", "gpu-43-00")
+		must(t, errOf(m.Prepare(t.Context(), c)))
+		must(t, w.sim.LoseGPU(0))
+		if err := m.Unprepare(t.Context(), c.UID); err != nil {
+			t.Errorf("before %s: %v", name, err)
+		}
+		must(t, errOf(m.Prepare(t.Context(), newClaim("next", "gpu-43-00"))))
+		must(t, m.Unprepare(t.Context(), "uid-next"))
+		must(t, after(w))
+		must(t, errOf(m.Recover(t.Context())))
+		wantNothing(t, w.left(m))
+	}
+}
+
 func TestRecoverMakesALostPartition(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100")
 	c := newClaim("cut", h100+"-mig-1g-10gb-1", h100+"-mig-1g-10gb-5")

@@ -39,6 +39,8 @@ type occupants struct {
 	// pods by claim UID, as the API server has them.
 	pods   map[types.UID][]types.UID
 	apiErr error
+	// taskErr is the error of reading a process.
+	taskErr error
 	// consumers by claim UID, as the kernel shows them.
 	consumers    map[types.UID][]types.UID
 	consumersErr error
@@ -153,6 +155,9 @@ func (o *occupants) task(pid int) (gpu.Task, error) {
 	task, ok := o.tasks[pid]
 	if !ok {
 		return gpu.Task{}, fmt.Errorf("process %d: %w", pid, gpu.ErrNotFound)
+	}
+	if o.taskErr != nil {
+		return gpu.Task{}, o.taskErr
 	}
 	return task, nil
 }

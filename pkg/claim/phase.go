@@ -69,11 +69,16 @@ type prepared struct {
 	// fromAPI are the pods of other claims; nil if they were not read from the API
 	// server.
 	fromAPI podsOfClaims
+	// again is set if the claim must be prepared already.
+	again bool
 }
 
 func (to prepared) devices() plan.Plan { return to.allocation.Plan() }
 
 func (to prepared) fromAbsent(ctx context.Context, m *Manager, j *job, _ bool) (*journal.Record, error) {
+	if to.again {
+		return nil, ErrUnprepared
+	}
 	p, err := plan.Make(to.allocation, to.inputs)
 	if err != nil {
 		return nil, err
@@ -89,7 +94,11 @@ func (to prepared) fromAbsent(ctx context.Context, m *Manager, j *job, _ bool) (
 // fromPrepared verifies a claim that has the wanted devices. The claim was reallocated if it has
 // others.
 func (to prepared) fromPrepared(ctx context.Context, m *Manager, j *job) (bool, error) {
-	if !j.HasAllocation(to.devices()) {
+	switch {
+	case j.HasAllocation(to.devices()):
+	case to.again:
+		return true, ErrUnprepared
+	default:
 		return absent{}.fromPrepared(ctx, m, j)
 	}
 	if j.AddPods(to.allocation.Pods) {

@@ -60,19 +60,27 @@ func withCallTimeout(ctx context.Context) (context.Context, context.CancelFunc) 
 // The functions onRetry are called with the error of each attempt that is repeated. They must not
 // block. The logger in ctx should name the claim, here and in [Manager.Unprepare].
 func (m *Manager) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim, onRetry ...func(error)) ([]Device, error) {
-	ctx, cancel := withCallTimeout(ctx)
-	defer cancel()
-	devices, err := m.prepareInTime(ctx, claim, onRetry)
-	logRefusal(ctx, err)
-	return devices, err
+	return m.prepareInTime(ctx, claim, false, onRetry)
+}
+
+// ErrUnprepared is the error of [Manager.PrepareAgain] for a claim that is not prepared.
+var ErrUnprepared = fmt.Errorf("%w: the claim is not prepared any more", gpu.ErrNotFound)
+
+// PrepareAgain is [Manager.Prepare] for a claim that is prepared, to repair it. The kubelet may unprepare
+// the claim at any time, and does not know the call: a claim that is not prepared stays so.
+func (m *Manager) PrepareAgain(ctx context.Context, claim *resourceapi.ResourceClaim, onRetry ...func(error)) ([]Device, error) {
+	return m.prepareInTime(ctx, claim, true, onRetry)
 }
 
 // prepareInTime retries transient errors until ctx ends.
-func (m *Manager) prepareInTime(ctx context.Context, claim *resourceapi.ResourceClaim, onRetry []func(error)) ([]Device, error) {
+func (m *Manager) prepareInTime(ctx context.Context, claim *resourceapi.ResourceClaim, again bool, onRetry []func(error)) (_ []Device, err error) {
+	ctx, cancel := withCallTimeout(ctx)
+	defer cancel()
+	defer func() { logRefusal(ctx, err) }()
 	var before error
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		m.options.BeforePrepare(ctx)
-		devices, err := m.prepareOnce(ctx, claim)
+		devices, err := m.prepareOnce(ctx, claim, again)
 		switch {
 		case err == nil:
 			return devices, nil
@@ -106,24 +114,24 @@ func undoTime(ctx context.Context) time.Duration {
 // prepareOnce makes one attempt to prepare the claim. If the attempt finds an unknown
 // pod on a shared device, prepareOnce reads the pods of the sharing claims from the API
 // server and makes a second attempt at once.
-func (m *Manager) prepareOnce(ctx context.Context, claim *resourceapi.ResourceClaim) ([]Device, error) {
-	devices, err := m.prepare(ctx, claim, nil)
+func (m *Manager) prepareOnce(ctx context.Context, claim *resourceapi.ResourceClaim, again bool) ([]Device, error) {
+	devices, err := m.prepare(ctx, claim, again, nil)
 	var unknown unknownPod
 	if errors.As(err, &unknown) {
-		return m.prepare(ctx, claim, m.readPods(ctx, unknown.sharing))
+		return m.prepare(ctx, claim, again, m.readPods(ctx, unknown.sharing))
 	}
 	return devices, err
 }
 
-func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, fromAPI podsOfClaims) ([]Device, error) {
+func (m *Manager) prepare(ctx context.Context, claim *resourceapi.ResourceClaim, again bool, fromAPI podsOfClaims) ([]Device, error) {
 	settings := m.settings()
 	allocation, err := settings.AllocationOf(claim)
 	if err != nil {
 		return nil, err
 	}
 	allocation.Pods = append(allocation.Pods, m.podsOfGroups(ctx, claim)...)
-	var to target = prepared{allocation: allocation, inputs: m.inputs(ctx, settings, allocation), fromAPI: fromAPI}
-	if len(to.devices().Devices) == 0 {
+	var to target = prepared{allocation: allocation, inputs: m.inputs(ctx, settings, allocation), fromAPI: fromAPI, again: again}
+	if len(to.devices().Devices) == 0 && !again {
 		to = absent{}
 	}
 	r, err := m.reachLocked(ctx, claim.UID, to)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -164,9 +165,13 @@ func TestAClaimIsKeptWhileAProcessOfItsPodsLives(t *testing.T) {
 		"a pod that the kubelet knows idles": {claim: whole, living: map[string]int{"pod-joined": 7}, runs: func(o *occupants) {
 			o.kubelet = map[types.UID][]types.UID{"uid-c": {"pod-c", "pod-joined"}}
 		}},
-		"a pod that the kubelet has forgotten shows its devices": {claim: whole, ends: true, living: map[string]int{"pod-group": 7}, runs: func(o *occupants) {
+		"a pod that the kubelet has forgotten shows its devices": {claim: whole, living: map[string]int{"pod-group": 7}, runs: func(o *occupants) {
 			o.kubelet = map[types.UID][]types.UID{"uid-c": {"pod-c"}}
 			o.consumers["uid-c"] = []types.UID{"pod-group"}
+		}},
+		"a process whose pod cannot be read computes": {claim: whole, runs: func(o *occupants) {
+			o.runs(0, 4711, "pod-unknown")
+			o.taskErr = errors.New("too many open files")
 		}},
 		"its pod lives in processes that end at once":      {claim: whole, living: map[string]int{"pod-c": 0}},
 		"the containers with its devices cannot be listed": {claim: whole, living: map[string]int{"pod-d": 7}, runs: func(o *occupants) { o.consumersErr = errors.New("permission denied") }},
@@ -260,6 +265,36 @@ func TestAClaimIsReleasedWhileAPodOfALaterOneWithItsNameLives(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The kubelet ends a claim, and a pod of an earlier one with its name lives.
+func TestAClaimIsUnpreparedWhileAPodOfAnEarlierOneWithItsNameLives(t *testing.T) {
+	w := newWorld(t, t.TempDir(), 2)
+	o := w.occupied()
+	o.living = map[string]int{}
+	m := w.start()
+	earlier, c := usedBy(newClaim("earlier", "gpu-00-00"), "pod-earlier"), usedBy(newClaim("c", "gpu-01-00"), "pod-c")
+	earlier.Name = c.Name
+	must(t, errOf(m.Prepare(t.Context(), earlier)))
+	must(t, errOf(m.Prepare(t.Context(), c)))
+	o.kubelet, o.living = map[types.UID][]types.UID{"uid-c": {"pod-c"}}, map[string]int{"pod-earlier": 7}
+	o.consumers["uid-c"], o.consumers["uid-earlier"] = []types.UID{"pod-earlier"}, []types.UID{"pod-earlier"}
+	must(t, m.Unprepare(t.Context(), c.UID))
+	wantSame(t, "held", "team-a/c Prepared gpu-00-00\n", w.held(m))
+}
+
+// The kubelet may unprepare a claim before its repair begins.
+func TestOnlyAPreparedClaimIsPreparedAgain(t *testing.T) {
+	w := newWorld(t, t.TempDir(), 2)
+	m, c := w.start(), newClaim("c", "gpu-00-00")
+	wantError(t, "absent", errOf(m.PrepareAgain(t.Context(), c)), claim.ErrUnprepared)
+	wantNothing(t, w.held(m))
+	must(t, errOf(m.Prepare(t.Context(), c)))
+	must(t, os.Remove(filepath.Join(w.dir, "cdi", driver+"-claim-uid-c.json")))
+	must(t, errOf(m.PrepareAgain(t.Context(), c)))
+	wantSame(t, "files", preparedFiles(c), w.files())
+	wantError(t, "allocated anew", errOf(m.PrepareAgain(t.Context(), newClaim("c", "gpu-01-00"))), claim.ErrUnprepared)
+	wantSame(t, "held", "team-a/c Prepared gpu-00-00\n", w.held(m))
 }
 
 // preparedForAPod returns a world with a prepared claim, whose pod has no process.

@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/step"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // job is work on one claim. The lock of the claim and the locks of its devices are
@@ -121,8 +122,24 @@ func (m *Manager) markStarted(j *job, first int) {
 	}
 }
 
-// verify does every step of a prepared claim again, which repairs lost results.
+// verify does every step of a prepared claim again, which repairs lost results. It removes the CDI
+// spec of a claim one of whose GPUs is gone: a container that starts again could get another GPU, which
+// has the device node since the driver was loaded again.
 func (m *Manager) verify(ctx context.Context, j *job) error {
+	err := m.doAgain(ctx, j)
+	if err == nil {
+		return nil
+	}
+	for _, address := range gpusOfNames(j.Names()) {
+		if _, unread := m.options.Inventory.GPU(ctx, address); errors.Is(unread, gpu.ErrLost) || errors.Is(unread, gpu.ErrNotFound) {
+			return errors.Join(err, m.options.CDI.Remove(ctx, j.claim))
+		}
+	}
+	return err
+}
+
+// doAgain does every step of a prepared claim again.
+func (m *Manager) doAgain(ctx context.Context, j *job) error {
 	changed := false
 	for i := range j.Journal {
 		e := &j.Journal[i]

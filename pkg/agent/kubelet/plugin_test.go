@@ -42,6 +42,10 @@ type claims struct {
 	unprepared []types.UID
 }
 
+func (c *claims) PrepareAgain(context.Context, *resourceapi.ResourceClaim, ...func(error)) ([]claim.Device, error) {
+	return nil, claim.ErrUnprepared
+}
+
 func (c *claims) Prepare(_ context.Context, object *resourceapi.ResourceClaim, _ ...func(error)) ([]claim.Device, error) {
 	return c.prepare(object)
 }

@@ -17,6 +17,8 @@ type Claims interface {
 	// Prepare is idempotent. Its error includes the cause and the remedy. The functions onRetry
 	// are called with the error of each attempt that is repeated.
 	Prepare(ctx context.Context, c *resourceapi.ResourceClaim, onRetry ...func(error)) ([]claim.Device, error)
+	// PrepareAgain is Prepare for a claim that is prepared. The error is [claim.ErrUnprepared] if it is not.
+	PrepareAgain(ctx context.Context, c *resourceapi.ResourceClaim, onRetry ...func(error)) ([]claim.Device, error)
 	// Unprepare is idempotent. It succeeds if the claim is unknown.
 	Unprepare(ctx context.Context, uid types.UID) error
 }

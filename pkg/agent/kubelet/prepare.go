@@ -14,6 +14,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 
+	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/report"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -39,7 +40,14 @@ func (p *Plugin) prepare(ctx context.Context, object *resourceapi.ResourceClaim)
 	start := p.Clock.Now()
 	p.Accounts.Seen(object)
 	call := p.Reporter.BeginPrepare(object)
-	devices, err := p.Claims.Prepare(ctx, object, call.Retry)
+	prepare := p.Claims.Prepare
+	if place.IsAgain(ctx) {
+		prepare = p.Claims.PrepareAgain
+	}
+	devices, err := prepare(ctx, object, call.Retry)
+	if errors.Is(err, claim.ErrUnprepared) {
+		return kubeletplugin.PrepareResult{Err: err} // nobody waits for the claim
+	}
 	defer p.Ledger.Changed()
 	p.Observer.Prepared(kindsOf(devices), p.Clock.Since(start), report.Reason(err))
 	call.End(devices, err)

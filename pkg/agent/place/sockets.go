@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -53,8 +54,15 @@ func (s Sockets) Check() error {
 	}))
 }
 
-// Prepare prepares a claim as the kubelet does.
-func (s Sockets) Prepare(ctx context.Context, c claim.Ref) error {
+// again is the key of gRPC metadata by which the plugin knows a call of [Sockets.PrepareAgain].
+const again = "gpu-dra-driver-again"
+
+// IsAgain reports whether a call comes from [Sockets.PrepareAgain], and not from the kubelet.
+func IsAgain(ctx context.Context) bool { return len(metadata.ValueFromIncomingContext(ctx, again)) > 0 }
+
+// PrepareAgain repairs a prepared claim by the call that the kubelet would repeat.
+func (s Sockets) PrepareAgain(ctx context.Context, c claim.Ref) error {
+	ctx = metadata.AppendToOutgoingContext(ctx, again, "true")
 	var response *draapi.NodePrepareResourcesResponse
 	var refusal error
 	err := callSocket(ctx, s.network, s.service, func(ctx context.Context, conn *grpc.ClientConn) error {

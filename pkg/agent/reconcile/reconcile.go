@@ -51,18 +51,16 @@ func (r *Reconciler) Run(ctx context.Context) {
 	r.repair(ctx)
 	next := r.Clock.NewTimer(firstRound(r.NodeName, r.Interval))
 	defer next.Stop()
-	consumers := r.Clock.NewTicker(consumersTime)
-	defer consumers.Stop()
+	daemons := r.Clock.NewTicker(consumersTime)
+	defer daemons.Stop()
 	for {
 		select {
-		case <-consumers.C():
-			r.recordConsumers(ctx)
+		case <-daemons.C():
 			r.watchDaemons(ctx)
 		case <-next.C():
 			next.Reset(r.Interval)
 			r.repair(ctx)
 			r.checkSlices(ctx)
-			r.recordConsumers(ctx)
 			r.reconcile(ctx)
 		case <-r.repairs:
 			r.repair(ctx)
@@ -71,6 +69,21 @@ func (r *Reconciler) Run(ctx context.Context) {
 				r.checkForeign(ctx)
 			}
 			close(done)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// WatchPods records the pods that join claims, until ctx ends. It waits for no round, which a GPU that hangs or
+// the API server can keep for minutes.
+func (r *Reconciler) WatchPods(ctx context.Context) {
+	ticker := r.Clock.NewTicker(consumersTime)
+	defer ticker.Stop()
+	for {
+		r.recordConsumers(ctx)
+		select {
+		case <-ticker.C():
 		case <-ctx.Done():
 			return
 		}
@@ -100,7 +113,6 @@ func (r *Reconciler) checkForeign(ctx context.Context) {
 
 // recordConsumers records the pods that have joined claims.
 func (r *Reconciler) recordConsumers(ctx context.Context) {
-	defer r.Tasks.Begin()()
 	if err := r.Claims.RecordConsumers(ctx); err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).V(2).Info("Cannot record all pods of claims, will try again", "err", err, "after", consumersTime)
 	}

@@ -62,7 +62,7 @@ func (r *Reconciler) prepareAgain(ctx context.Context) {
 	r.refused = map[types.UID]bool{}
 	for _, c := range broken {
 		logger := logger.WithValues("claim", klog.KRef(c.Namespace, c.Name), "claimUID", c.UID)
-		if err := r.sockets.Prepare(ctx, c.Ref); err != nil {
+		if err := r.sockets.PrepareAgain(ctx, c.Ref); err != nil {
 			r.refused[c.UID] = true
 			logger.Error(err, "Cannot restore the files of a claim, will try again", "after", r.Interval)
 		} else {

@@ -5,6 +5,7 @@ package step
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -138,9 +139,10 @@ func (s createPartition) Do(ctx context.Context, _ Work, e journal.Entry) (json.
 }
 
 // Undo destroys the partition unless another claim uses it or it stays for the next
-// claim. If its record is missing and cannot be written, it does not stay.
+// claim. If its record is missing and cannot be written, it does not stay. A GPU that is
+// gone keeps no pod from ending, or its claim from other GPUs: a sweep destroys the
+// partition if it is there once the GPU is.
 func (s createPartition) Undo(ctx context.Context, w Work, e journal.Entry) error {
-	name := e.Device
 	result, err := e.Partition()
 	if e.State == journal.Lost && (err != nil || result.Found) {
 		klog.FromContext(ctx).Info("Leaving the partition of a claim without a record", "remedy", "nvidia-smi mig -dci and -dgi destroy it", "device", e.Device, "err", err)
@@ -152,6 +154,22 @@ func (s createPartition) Undo(ctx context.Context, w Work, e journal.Entry) erro
 	if last, err := w.Others.IsLastUser(ctx, s.Name(), e.Device); err != nil || !last {
 		return err
 	}
+	err = s.destroyLast(ctx, w, e.Device, result)
+	if !isGone(err) {
+		return err
+	}
+	klog.FromContext(ctx).Info("Leaving a MIG device to a sweep, because its GPU is gone", "device", e.Device, "uuid", result.UUID, "err", err)
+	if result.UUID == "" {
+		return nil
+	}
+	return s.keep(e.Device, result)
+}
+
+// isGone reports whether the GPU of an operation is gone.
+func isGone(err error) bool { return errors.Is(err, gpu.ErrLost) || errors.Is(err, gpu.ErrNotFound) }
+
+// destroyLast destroys a partition that no claim uses any more, unless it stays.
+func (s createPartition) destroyLast(ctx context.Context, w Work, name kind.Name, result journal.Partition) error {
 	if result.UUID != "" {
 		mig, err := s.MIG.MIG(ctx, name.Address)
 		if err != nil {
@@ -160,23 +178,23 @@ func (s createPartition) Undo(ctx context.Context, w Work, e journal.Entry) erro
 		present := plan.PartitionsAt(mig, name)
 		for _, p := range present {
 			if p.UUID != result.UUID && !isHalf(result, present) {
-				klog.FromContext(ctx).Info("The partition is gone and another in its place, which stays", "step", s.Name(), "device", e.Device, "uuid", result.UUID, "other", describePartition(p))
+				klog.FromContext(ctx).Info("The partition is gone and another in its place, which stays", "step", s.Name(), "device", name, "uuid", result.UUID, "other", describePartition(p))
 				return nil
 			}
 		}
 	}
 	if result.UUID != "" && s.keeps(name) {
-		err := s.keep(e.Device, result)
+		err := s.keep(name, result)
 		if err == nil {
-			klog.FromContext(ctx).V(2).Info("Keeping a MIG device for the next claim", "device", e.Device, "uuid", result.UUID)
+			klog.FromContext(ctx).V(2).Info("Keeping a MIG device for the next claim", "device", name, "uuid", result.UUID)
 			return nil
 		}
-		klog.FromContext(ctx).Error(err, "Cannot record a MIG device, destroying it", "device", e.Device, "uuid", result.UUID)
+		klog.FromContext(ctx).Error(err, "Cannot record a MIG device, destroying it", "device", name, "uuid", result.UUID)
 	}
 	if err := s.destroy(ctx, name, w.Others); err != nil {
 		return err
 	}
-	return s.records.delete(e.Device)
+	return s.records.delete(name)
 }
 
 // Inject adds the device nodes that admit containers to the MIG device, and the
