@@ -41,13 +41,9 @@ const (
 
 // readFacts reads the facts of the nodes from their agents; of all nodes without names.
 func readFacts(ctx context.Context, client kubernetes.Interface, c *doctor.Cluster, nodes []string) {
-	c.Facts = map[string]doctor.Answer{}
-	answers, err := queryAgents[agentv1.Node](ctx, client, c, nodes, agentv1.PathNode)
-	if err != nil {
+	var err error
+	if c.Facts, err = queryAgents[agentv1.Node](ctx, client, c, nodes, agentv1.PathNode); err != nil {
 		c.Unread[doctor.AgentFacts] = err.Error()
-	}
-	for node, a := range answers {
-		c.Facts[node] = doctor.Answer{Facts: a.value, Err: a.err}
 	}
 }
 
@@ -57,23 +53,17 @@ func proxyURL(client kubernetes.Interface, agent *corev1.Pod, path string) *url.
 		Name(net.JoinHostPort(agent.Name, httpPort(agent))).SubResource("proxy").Suffix(path).URL()
 }
 
-// answer is the value that an agent has returned, or the reason why it has not.
-type answer[T any] struct {
-	value *T
-	err   error
-}
-
 // queryAgents reads a path of the agents of the nodes, and returns their answers by node.
 // Without names it reads from all agents. The error wraps [gpu.ErrNotSupported] or
 // [gpu.ErrPermission]; the answers then have only the named nodes without an agent.
-func queryAgents[T any](ctx context.Context, client kubernetes.Interface, c *doctor.Cluster, nodes []string, path string) (map[string]answer[T], error) {
+func queryAgents[T any](ctx context.Context, client kubernetes.Interface, c *doctor.Cluster, nodes []string, path string) (map[string]doctor.Answer[T], error) {
 	agents := slices.DeleteFunc(slices.Clone(c.Agents), func(p *corev1.Pod) bool {
 		return len(nodes) > 0 && !slices.Contains(nodes, p.Spec.NodeName)
 	})
-	answers := map[string]answer[T]{}
+	answers := map[string]doctor.Answer[T]{}
 	for _, node := range nodes {
 		if !slices.ContainsFunc(agents, func(p *corev1.Pod) bool { return p.Spec.NodeName == node }) {
-			answers[node] = answer[T]{err: fmt.Errorf("%w: no agent runs on the node", gpu.ErrNotFound)}
+			answers[node] = doctor.Answer[T]{Err: fmt.Errorf("%w: no agent runs on the node", gpu.ErrNotFound)}
 		}
 	}
 	if len(agents) == 0 {
@@ -88,8 +78,8 @@ func queryAgents[T any](ctx context.Context, client kubernetes.Interface, c *doc
 			mu.Lock()
 			defer mu.Unlock()
 			// In an update a node has two agents.
-			if answers[agent.Spec.NodeName].value == nil {
-				answers[agent.Spec.NodeName] = answer[T]{value, err}
+			if answers[agent.Spec.NodeName].Value == nil {
+				answers[agent.Spec.NodeName] = doctor.Answer[T]{Value: value, Err: err}
 			}
 			return nil
 		})
@@ -105,10 +95,10 @@ func (e tokenError) Unwrap() error { return e.error }
 
 // withoutTokens removes the answers of agents for which no token could be created. It
 // returns the error of one of them.
-func withoutTokens[T any](answers map[string]answer[T]) error {
+func withoutTokens[T any](answers map[string]doctor.Answer[T]) error {
 	var lacking error
 	for _, node := range slices.Sorted(maps.Keys(answers)) {
-		if err := answers[node].err; errors.As(err, new(tokenError)) {
+		if err := answers[node].Err; errors.As(err, new(tokenError)) {
 			delete(answers, node)
 			lacking = cmp.Or(lacking, err)
 		}

@@ -3,12 +3,13 @@
 package commands
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -19,6 +20,8 @@ import (
 
 // mostAnswerBytes is far above the answer of an agent with a hundred claims.
 const mostAnswerBytes = 4 << 20
+
+var errTooLong = fmt.Errorf("%w: the answer is longer than %d bytes", gpu.ErrInvalid, mostAnswerBytes)
 
 // getBounded reads an address of the API server that another program answers, with one header
 // more. The error wraps [gpu.ErrInvalid] if the answer is too long, whatever its status, or
@@ -34,8 +37,7 @@ func getBounded(ctx context.Context, client kubernetes.Interface, address *url.U
 	if own.Client != nil {
 		limited.Transport, limited.Timeout = own.Client.Transport, own.Client.Timeout
 	}
-	transport := &bounded{RoundTripper: limited.Transport}
-	limited.Transport = transport
+	limited.Transport = bounded{limited.Transport}
 	server := *address
 	server.Path, server.RawPath = "", ""
 	requests, err := rest.NewRESTClient(&server, "", rest.ClientContentConfig{GroupVersion: corev1.SchemeGroupVersion}, nil, &limited)
@@ -43,45 +45,30 @@ func getBounded(ctx context.Context, client kubernetes.Interface, address *url.U
 		return nil, err
 	}
 	answer, err := requests.Get().AbsPath(address.Path).SetHeader(header, value).MaxRetries(2).DoRaw(ctx)
-	// The client drops the error of a body of a refusal.
-	if transport.exceeded.Load() {
-		return nil, fmt.Errorf("%w: the answer is longer than %d bytes", gpu.ErrInvalid, mostAnswerBytes)
+	if errors.Is(err, errTooLong) {
+		return nil, errTooLong // without the address
 	}
 	return answer, err
 }
 
-// bounded limits the body of each answer. The client reads bodies as a whole, also those of
-// refusals.
-type bounded struct {
-	http.RoundTripper
-	// exceeded is true after an answer that was too long.
-	exceeded atomic.Bool
-}
+// bounded reads the body of each answer, also of a refusal, up to the limit.
+type bounded struct{ http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
-func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, err := b.RoundTripper.RoundTrip(r)
-	if err == nil {
-		answer.Body = &boundedBody{ReadCloser: answer.Body, left: mostAnswerBytes, exceeded: &b.exceeded}
+	if err != nil {
+		return nil, err
 	}
-	return answer, err
-}
-
-// boundedBody ends with an error if it has more than left bytes.
-type boundedBody struct {
-	io.ReadCloser
-	left     int
-	exceeded *atomic.Bool
-}
-
-// Read implements [io.Reader].
-func (b *boundedBody) Read(p []byte) (int, error) {
 	// One byte more shows that the body is too long.
-	n, err := b.ReadCloser.Read(p[:min(len(p), b.left+1)])
-	if n > b.left {
-		b.exceeded.Store(true)
-		return b.left, io.ErrShortBuffer
+	body, err := io.ReadAll(io.LimitReader(answer.Body, mostAnswerBytes+1))
+	_ = answer.Body.Close() // it was read
+	switch {
+	case err != nil:
+		return nil, err
+	case len(body) > mostAnswerBytes:
+		return nil, errTooLong
 	}
-	b.left -= n
-	return n, err
+	answer.Body = io.NopCloser(bytes.NewReader(body))
+	return answer, nil
 }

@@ -10,15 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/lists"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
-
-// defragmentation is an answer in JSON and YAML.
-type defragmentation struct {
-	header
-	rows.Defragmentation
-}
 
 // checkDefragment returns an error if a flag of the command is for one pod only.
 func checkDefragment(cmd *cobra.Command) error {
@@ -32,7 +27,7 @@ func checkDefragment(cmd *cobra.Command) error {
 
 // defragment prints the pods to move so that the waiting pods run; those of one node only if it is named.
 func (r *room) defragment(ctx context.Context, node string) error {
-	cluster, err := r.read(ctx)
+	cluster, err := r.read(ctx, lists.All...)
 	if err != nil {
 		return err
 	}
@@ -52,7 +47,10 @@ func (r *room) defragment(ctx context.Context, node string) error {
 	if r.isTable() {
 		_, err = io.WriteString(r.Out, textOf(answer.Sections()))
 	} else {
-		err = r.printValue(defragmentation{headerOf("MoveList"), answer})
+		err = r.printValue(struct {
+			header
+			rows.Defragmentation
+		}{headerOf("MoveList"), answer})
 	}
 	if len(answer.Items)+answer.NotExamined > 0 && !answer.Helps() {
 		return cmp.Or(err, error(exitStatus(2)))

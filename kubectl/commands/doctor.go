@@ -64,7 +64,7 @@ func (o *options) examined(ctx context.Context, nodes []string) (*doctor.Cluster
 	if err != nil {
 		return nil, err
 	}
-	objects, refused, err := readObjects(ctx, r.client, r.namespace)
+	objects, refused, err := lists.Objects(ctx, r.client, r.namespace)
 	if errors.Is(err, gpu.ErrNotSupported) {
 		for _, list := range []doctor.List{doctor.Claims, doctor.Slices, doctor.Classes} {
 			refused[list] = "the API server does not serve resource.k8s.io/v1"

@@ -136,7 +136,7 @@ func (d *drain) show(plan cordon.Drain) {
 	for _, claim := range plan.Claims {
 		if why := cordon.KeptBy(claim); why != "" && !d.shown[claim.UID] {
 			d.shown[claim.UID] = true
-			d.say("wait for claim %s: %s", cordon.ClaimName(claim), why)
+			d.say("wait for claim %s: %s", fleet.FullName(claim), why)
 		}
 	}
 }
@@ -146,7 +146,7 @@ func (d *drain) finish(plan cordon.Drain, monitors []string) {
 	if !d.dryRun && len(plan.Left) == 0 {
 		d.say("%s is drained: no claim has it", d.target)
 	} else if !d.dryRun {
-		d.say("%s is drained, but for claims of pods that were left: %s", d.target, rows.List(fleet.Each(plan.Left, cordon.ClaimName)))
+		d.say("%s is drained, but for claims of pods that were left: %s", d.target, rows.List(fleet.Each(plan.Left, fleet.FullName[*resourceapi.ResourceClaim])))
 	}
 	if len(monitors) > 0 {
 		d.say("pods with admin access keep reading it: %s; a reset of the GPU is refused until they end", rows.List(monitors))
@@ -192,7 +192,7 @@ func (d *drain) checkReplaced(plan cordon.Drain) error {
 	names := map[string]bool{}
 	for _, claim := range plan.Claims {
 		if d.evicted[claim.UID] {
-			names[cordon.ClaimName(claim)] = true
+			names[fleet.FullName(claim)] = true
 		}
 	}
 	for _, p := range plan.With(cordon.Evict) {
@@ -207,7 +207,7 @@ func (d *drain) checkReplaced(plan cordon.Drain) error {
 
 // waitForClaim waits until the claim has released the GPU, or a pod has taken it again.
 func (d *drain) waitForClaim(ctx context.Context, claim *resourceapi.ResourceClaim) error {
-	name := cordon.ClaimName(claim)
+	name := fleet.FullName(claim)
 	err := evict.Until(ctx, func() (bool, error) {
 		now, err := d.client.ResourceV1().ResourceClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
 		if err != nil {

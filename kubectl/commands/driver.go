@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/lists"
 )
 
@@ -117,8 +118,5 @@ func isPodOf(set *appsv1.DaemonSet, pod *corev1.Pod) bool {
 
 // setOf returns the DaemonSet that controls a pod of the driver; nil if none does.
 func setOf(c *doctor.Cluster, pod *corev1.Pod) *appsv1.DaemonSet {
-	if i := slices.IndexFunc(c.DaemonSets, func(set *appsv1.DaemonSet) bool { return isPodOf(set, pod) }); i >= 0 {
-		return c.DaemonSets[i]
-	}
-	return nil
+	return fleet.First(c.DaemonSets, func(set *appsv1.DaemonSet) bool { return isPodOf(set, pod) })
 }

@@ -21,12 +21,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// explanation is an explanation in JSON and YAML.
-type explanation struct {
-	header
-	rows.Explanation
-}
-
 func (o *options) newExplain() *cobra.Command {
 	var most int
 	var limit time.Duration
@@ -63,7 +57,10 @@ func (o *options) newExplain() *cobra.Command {
 				return err
 			}
 			if !o.isTable() {
-				err = o.printValue(explanation{headerOf("Explanation"), e})
+				err = o.printValue(struct {
+					header
+					rows.Explanation
+				}{headerOf("Explanation"), e})
 			} else {
 				_, err = io.WriteString(o.Out, textOf(e.Sections(o.output == "wide")))
 			}

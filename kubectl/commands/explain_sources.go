@@ -6,11 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
@@ -76,10 +74,7 @@ func (o *options) evidence(ctx context.Context, v *view, q rows.Question) (rows.
 			return all, err
 		}
 	}
-	all.Drivers = map[string]rows.DriverPods{}
-	for _, node := range nodes {
-		all.Drivers[node] = o.podsOn(c, node)
-	}
+	all.Driver = c
 	if c.Unread[doctor.DriverPods] != "" {
 		return all, nil
 	}
@@ -89,18 +84,6 @@ func (o *options) evidence(ctx context.Context, v *view, q rows.Question) (rows.
 	answers, _ := queryAgents[agentv1.Report](ctx, v.client, c, nodes, agentv1.PathClaims)
 	all.Uses = usesOf(answers, func(string, error) {})
 	return all, nil
-}
-
-// podsOn returns the pods of the driver on a node.
-func (o *options) podsOn(c *doctor.Cluster, node string) rows.DriverPods {
-	onNode := func(pods []*corev1.Pod) []*corev1.Pod {
-		return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return p.Spec.NodeName != node })
-	}
-	found := rows.DriverPods{Agents: onNode(c.Agents), Supervisors: onNode(c.Supervisors), Unread: c.Unread[doctor.DriverPods]}
-	if len(c.DaemonSets) == 0 && found.Unread == "" {
-		found.Unread = fmt.Sprintf("no DaemonSet of the driver %s is found; --driver-namespace names its namespace", o.driver)
-	}
-	return found
 }
 
 // isRepairer reports whether the user may change nodes, as an administrator who repairs GPUs.

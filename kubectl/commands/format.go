@@ -55,16 +55,12 @@ func (o *options) checkOutput() error {
 		_, err = parsed(argument)
 	case "", "wide", "json", "yaml":
 	default:
-		return o.unknownFormat()
+		return fmt.Errorf("--output %s: %w: want %s", o.output, gpu.ErrInvalid, formats)
 	}
 	if err != nil {
 		return fmt.Errorf("--output %s: %w: %w", o.output, gpu.ErrInvalid, err)
 	}
 	return nil
-}
-
-func (o *options) unknownFormat() error {
-	return fmt.Errorf("--output %s: %w: want %s", o.output, gpu.ErrInvalid, formats)
 }
 
 // isTable reports whether rows are printed as lines. Other formats have empty lists.
@@ -104,7 +100,7 @@ func (o *options) printValue(value any) error {
 		}
 		_, err = o.Out.Write(text)
 		return err
-	case "jsonpath":
+	default: // jsonpath: [options.checkOutput] refuses others
 		content, err := generic(value)
 		if err != nil {
 			return err
@@ -115,8 +111,6 @@ func (o *options) printValue(value any) error {
 		}
 		_, err = o.Out.Write(text)
 		return err
-	default:
-		return o.unknownFormat()
 	}
 }
 

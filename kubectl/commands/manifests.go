@@ -29,6 +29,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -208,9 +209,5 @@ func (m *manifests) addTemplates(ctx context.Context, client kubernetes.Interfac
 }
 
 func (m *manifests) template(namespace, name string) *resourceapi.ResourceClaimTemplate {
-	i := slices.IndexFunc(m.templates, func(t *resourceapi.ResourceClaimTemplate) bool { return t.Namespace == namespace && t.Name == name })
-	if i < 0 {
-		return nil
-	}
-	return m.templates[i]
+	return fleet.First(m.templates, func(t *resourceapi.ResourceClaimTemplate) bool { return t.Namespace == namespace && t.Name == name })
 }

@@ -22,22 +22,12 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/cordon"
-	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/evict"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/lists"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
-
-// roomLists are all lists without which an answer would be wrong.
-var roomLists = []doctor.List{doctor.Nodes, doctor.Pods, doctor.Claims, doctor.Slices, doctor.Classes, doctor.Rules}
-
-// roomObject is an answer in JSON and YAML.
-type roomObject struct {
-	header
-	rows.Room
-}
 
 // room makes room for a pod.
 type room struct {
@@ -113,7 +103,7 @@ func (o *options) newRoom() *cobra.Command {
 }
 
 func (r *room) run(ctx context.Context, name string) error {
-	cluster, err := r.read(ctx)
+	cluster, err := r.read(ctx, lists.All...)
 	if err != nil {
 		return err
 	}
@@ -136,7 +126,7 @@ func (r *room) run(ctx context.Context, name string) error {
 			return err
 		}
 		r.say("removed what an earlier run had left (DeviceTaintRules: %d)", len(left))
-		if cluster, err = r.read(ctx); err != nil {
+		if cluster, err = r.read(ctx, lists.All...); err != nil {
 			return err
 		}
 	}
@@ -150,7 +140,10 @@ func (r *room) run(ctx context.Context, name string) error {
 	case answer.Outcome == rows.RoomFound && r.evicts:
 		return r.make(ctx, cluster, pod, claims, answer)
 	case !r.isTable():
-		err = r.printValue(roomObject{headerOf("Room"), answer})
+		err = r.printValue(struct {
+			header
+			rows.Room
+		}{headerOf("Room"), answer})
 	default:
 		err = r.print(answer)
 	}
@@ -158,15 +151,6 @@ func (r *room) run(ctx context.Context, name string) error {
 		return cmp.Or(err, error(exitStatus(2)))
 	}
 	return err
-}
-
-// read reads the cluster. A list that the user may not read as a whole is an error.
-func (r *room) read(ctx context.Context) (*rows.Cluster, error) {
-	objects, err := r.objects(ctx, roomLists...)
-	if err != nil {
-		return nil, err
-	}
-	return rows.New(objects, r.reader.driver, nil), nil
 }
 
 func (r *room) print(answer rows.Room) error {
@@ -225,13 +209,13 @@ func (r *room) setPriority(ctx context.Context, pod *corev1.Pod) error {
 	if err := lists.Into(ctx, &classes, lists.Of(r.client.SchedulingV1().PriorityClasses().List)); err != nil {
 		return failed("list priorityclasses.scheduling.k8s.io", err)
 	}
-	i := slices.IndexFunc(classes, func(c *schedulingv1.PriorityClass) bool {
+	class := fleet.First(classes, func(c *schedulingv1.PriorityClass) bool {
 		return c.Name == pod.Spec.PriorityClassName || pod.Spec.PriorityClassName == "" && c.GlobalDefault
 	})
 	switch {
-	case i >= 0:
-		pod.Spec.Priority = &classes[i].Value
-		pod.Spec.PreemptionPolicy = cmp.Or(pod.Spec.PreemptionPolicy, classes[i].PreemptionPolicy)
+	case class != nil:
+		pod.Spec.Priority = &class.Value
+		pod.Spec.PreemptionPolicy = cmp.Or(pod.Spec.PreemptionPolicy, class.PreemptionPolicy)
 	case pod.Spec.PriorityClassName != "":
 		return fmt.Errorf("PriorityClass %s: %w", pod.Spec.PriorityClassName, gpu.ErrNotFound)
 	}

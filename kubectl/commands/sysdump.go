@@ -226,7 +226,7 @@ func (d *dump) checks(c *doctor.Cluster) {
 	d.yaml("output/doctor.yaml", doctor.Examine(c))
 	facts := map[string]*agentv1.Node{}
 	for node, answer := range c.Facts {
-		facts[node] = answer.Facts // the findings have the errors
+		facts[node] = answer.Value // the findings have the errors
 	}
 	d.yaml("cluster/nodefacts.yaml", facts)
 }

@@ -51,10 +51,10 @@ func (o *options) addWiring(ctx context.Context, v *view, node fleet.Node) error
 		return err
 	}
 	a := answers[node.Name]
-	if a.err != nil || a.value == nil {
-		return a.err
+	if a.Err != nil || a.Value == nil {
+		return a.Err
 	}
-	for _, facts := range a.value.GPUs {
+	for _, facts := range a.Value.GPUs {
 		address, err := gpu.ParsePCIAddress(facts.Address)
 		if err != nil || facts.Links == nil {
 			continue // an agent of an earlier release

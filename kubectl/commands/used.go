@@ -37,13 +37,13 @@ func (o *options) readUses(ctx context.Context, v *view, nodes []string) (rows.U
 }
 
 // usesOf returns the reports of the agents that have answered. It calls failed for the others.
-func usesOf(answers map[string]answer[agentv1.Report], failed func(node string, err error)) rows.Uses {
+func usesOf(answers map[string]doctor.Answer[agentv1.Report], failed func(node string, err error)) rows.Uses {
 	all := rows.Uses{}
 	for _, node := range slices.Sorted(maps.Keys(answers)) {
-		if a := answers[node]; a.err != nil {
-			failed(node, a.err)
+		if a := answers[node]; a.Err != nil {
+			failed(node, a.Err)
 		} else {
-			all[node] = *a.value
+			all[node] = *a.Value
 		}
 	}
 	return all
@@ -51,7 +51,7 @@ func usesOf(answers map[string]answer[agentv1.Report], failed func(node string, 
 
 // askAgents finds the agents of the nodes and reads a path of each, as queryAgents does.
 // Without names it reads from all agents.
-func askAgents[T any](ctx context.Context, o *options, v *view, nodes []string, path string) (map[string]answer[T], error) {
+func askAgents[T any](ctx context.Context, o *options, v *view, nodes []string, path string) (map[string]doctor.Answer[T], error) {
 	if err := o.addAgents(ctx, v); err != nil {
 		return nil, err
 	}

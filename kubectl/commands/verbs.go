@@ -16,6 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/evict"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/lists"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
@@ -73,20 +74,23 @@ func (v *verb) say(format string, args ...any) {
 	fmt.Fprintln(v.Out, line) //nolint:errcheck // the step itself matters more than its line
 }
 
-// objects reads the objects of the cluster. A list that the user may not read as a whole is an error.
+// read reads the cluster. One of these lists that the user may not read as a whole is an error.
 // Rules are empty if the API server does not serve them.
-func (v *verb) objects(ctx context.Context, lists ...doctor.List) (fleet.Objects, error) {
-	objects, unread, err := readObjects(ctx, v.client, v.namespace, lists...)
+func (v *verb) read(ctx context.Context, required ...doctor.List) (*rows.Cluster, error) {
+	objects, unread, err := lists.Objects(ctx, v.client, v.namespace, required...)
 	var refused []string
-	for _, list := range lists {
+	for _, list := range required {
 		if unread[list] != "" {
 			refused = append(refused, string(list))
 		}
 	}
 	if len(refused) > 0 {
-		return objects, missing("list "+strings.Join(refused, " and "), nil)
+		err = missing("list "+strings.Join(refused, " and "), nil)
 	}
-	return objects, err
+	if err != nil {
+		return nil, err
+	}
+	return rows.New(objects, v.reader.driver, nil), nil
 }
 
 // requests sends requests, with the seconds for each pod to end; negative for the pod's own time.
@@ -95,13 +99,13 @@ func (v *verb) requests(gracePeriod int64) evict.Requests {
 }
 
 // find reads the lists, and returns the GPU with the objects.
-func (v *verb) find(ctx context.Context, lists ...doctor.List) (cordon.Target, fleet.Objects, error) {
-	objects, err := v.objects(ctx, lists...)
+func (v *verb) find(ctx context.Context, required ...doctor.List) (cordon.Target, fleet.Objects, error) {
+	cluster, err := v.read(ctx, required...)
 	if err != nil {
-		return cordon.Target{}, objects, err
+		return cordon.Target{}, fleet.Objects{}, err
 	}
-	t, err := cordon.Find(rows.New(objects, v.name.Driver, nil).Nodes(), v.name)
-	return t, objects, err
+	t, err := cordon.Find(cluster.Nodes(), v.name)
+	return t, cluster.Objects, err
 }
 
 // missing returns the error about a right that the user lacks. It wraps

@@ -3,7 +3,6 @@
 package cordon
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,7 +52,7 @@ type Pod struct {
 }
 
 // String returns the pod as "namespace/name".
-func (p Pod) String() string { return p.Namespace + "/" + p.Name }
+func (p Pod) String() string { return fleet.FullName(p) }
 
 // Drain is what a drain of a GPU does.
 type Drain struct {
@@ -95,9 +94,9 @@ func NewDrain(t Target, o Options) Drain {
 		slices.Sort(p.Claims)
 		d.Pods = append(d.Pods, *p)
 	}
-	slices.SortFunc(d.Pods, func(a, b Pod) int { return cmp.Compare(a.String(), b.String()) })
+	slices.SortFunc(d.Pods, fleet.ByName[Pod])
 	for _, claims := range [][]*resourceapi.ResourceClaim{d.Claims, d.Left} {
-		slices.SortFunc(claims, func(a, b *resourceapi.ResourceClaim) int { return cmp.Compare(ClaimName(a), ClaimName(b)) })
+		slices.SortFunc(claims, fleet.ByName[*resourceapi.ResourceClaim])
 	}
 	return d
 }
@@ -135,9 +134,6 @@ func (d Drain) With(fate Fate) []Pod {
 	return slices.DeleteFunc(slices.Clone(d.Pods), func(p Pod) bool { return p.Fate != fate })
 }
 
-// ClaimName returns a claim as "namespace/name".
-func ClaimName(claim *resourceapi.ResourceClaim) string { return claim.Namespace + "/" + claim.Name }
-
 // Holds reports whether a claim holds a device of the GPU, apart from admin access.
 func (n Name) Holds(claim *resourceapi.ResourceClaim) bool {
 	return slices.ContainsFunc(fleet.Results(claim, n.Driver), func(r resourceapi.DeviceRequestAllocationResult) bool {
@@ -166,7 +162,7 @@ func Monitors(n Name, claims []*resourceapi.ResourceClaim, pods []*corev1.Pod) [
 			continue
 		}
 		for _, pod := range fleet.Consumers(claim, pods) {
-			names = append(names, pod.Namespace+"/"+pod.Name)
+			names = append(names, fleet.FullName(pod))
 		}
 	}
 	slices.Sort(names)

@@ -3,7 +3,6 @@
 package cordon
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -117,7 +116,7 @@ func Rules(existing []*resourceapi.DeviceTaintRule, of Name) []*resourceapi.Devi
 			own = append(own, rule)
 		}
 	}
-	slices.SortFunc(own, func(a, b *resourceapi.DeviceTaintRule) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(own, fleet.ByName[*resourceapi.DeviceTaintRule])
 	return own
 }
 

@@ -67,17 +67,13 @@ func Find(nodes []fleet.Node, name Name) (Target, error) {
 
 // suggest returns the known names that are most like the wrong one, after the heading.
 func suggest(heading, wrong string, known []string) string {
-	const most = 8
 	if len(known) == 0 {
 		return ""
 	}
 	known = slices.Clone(known)
 	slices.Sort(known)
 	slices.SortStableFunc(known, func(a, b string) int { return cmp.Compare(fleet.Distance(a, wrong), fleet.Distance(b, wrong)) })
-	if more := len(known) - most; more > 0 {
-		return fmt.Sprintf("%s%s and %d more", heading, strings.Join(known[:most], ", "), more)
-	}
-	return heading + strings.Join(known, ", ")
+	return heading + fleet.List(8, known)
 }
 
 // Devices returns the names of the devices to cordon, in order: all published and held

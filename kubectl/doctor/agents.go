@@ -12,7 +12,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
@@ -20,8 +19,8 @@ import (
 
 func checkAgents(c *Cluster) []Finding {
 	if len(c.Agents) == 0 {
-		if i := slices.IndexFunc(c.DaemonSets, isAgent); i >= 0 && c.DaemonSets[i].Status.DesiredNumberScheduled == 0 {
-			return ofCluster("no-node-selected", fmt.Sprintf("the DaemonSet %s selects no node", c.DaemonSets[i].Name), "no node publishes its GPUs",
+		if set := fleet.First(c.DaemonSets, isAgent); set != nil && set.Status.DesiredNumberScheduled == 0 {
+			return ofCluster("no-node-selected", fmt.Sprintf("the DaemonSet %s selects no node", set.Name), "no node publishes its GPUs",
 				"label the nodes with GPUs, by GPU or node feature discovery, or with gpu.nvidia.com/offer=share; nodes.withAnyLabel in the chart lists the labels")
 		}
 		return ofCluster("agent-missing", "no pod of an agent for the driver "+c.Driver, "no node publishes its GPUs", "install the chart; for a driver with another name add --driver-name, and for one whose policies lack the annotation "+v1alpha1.AnnotationDriverNamespace+" --driver-namespace")
@@ -74,11 +73,8 @@ func (c *Cluster) since(begin time.Time) string {
 	if begin.IsZero() {
 		return ""
 	}
-	return " for " + age(c.Now.Sub(begin))
+	return " for " + fleet.Age(begin, c.Now)
 }
-
-// age returns a duration as kubectl prints ages.
-func age(d time.Duration) string { return duration.HumanDuration(max(d, 0)) }
 
 // WhyNotReady returns a clause about a pod that is not ready.
 func WhyNotReady(pod *corev1.Pod) string {

@@ -31,7 +31,7 @@ func (c *Cluster) ownClaims() []*resourceapi.ResourceClaim {
 }
 
 func nameOf(claim *resourceapi.ResourceClaim) string {
-	return "claim " + claim.Namespace + "/" + claim.Name
+	return "claim " + fleet.FullName(claim)
 }
 
 // checkClaims reports claims that keep devices for no pod.
@@ -45,7 +45,7 @@ func checkClaims(c *Cluster) []Finding {
 			findings = append(findings, c.notDeleted(claim))
 		case deleted == nil && len(claim.Status.ReservedFor) == 0 && c.Now.Sub(allocated(claim)) > patience:
 			findings = append(findings, newFinding("claim-unused", nameOf(claim),
-				fmt.Sprintf("no pod uses it, and it got its devices %s ago", age(c.Now.Sub(allocated(claim)))), "other claims do not get its devices",
+				fmt.Sprintf("no pod uses it, and it got its devices %s ago", fleet.Age(allocated(claim), c.Now)), "other claims do not get its devices",
 				"if this lasts, check that the kube-controller-manager runs, which takes devices back; or delete the claim: kubectl --namespace "+claim.Namespace+" delete resourceclaim "+claim.Name))
 		}
 	}
@@ -88,7 +88,7 @@ func (c *Cluster) outOfReach(claims []*resourceapi.ResourceClaim) []Finding {
 	for _, claim := range claims {
 		for _, result := range fleet.Results(claim, c.Driver) {
 			// A node's pool has the node's name.
-			if name := claim.Namespace + "/" + claim.Name; !slices.Contains(byNode[result.Pool], name) {
+			if name := fleet.FullName(claim); !slices.Contains(byNode[result.Pool], name) {
 				byNode[result.Pool] = append(byNode[result.Pool], name)
 			}
 		}
@@ -112,18 +112,18 @@ func (c *Cluster) outOfReach(claims []*resourceapi.ResourceClaim) []Finding {
 	return findings
 }
 
-func (c *Cluster) hasNode(name string) bool {
-	return slices.ContainsFunc(c.Nodes, func(n *corev1.Node) bool { return n.Name == name })
+func (c *Cluster) hasNode(name string) bool { return c.nodeOf(name) != nil }
+
+// nodeOf returns a node by its name; nil if it does not exist or is not known.
+func (c *Cluster) nodeOf(name string) *corev1.Node {
+	return fleet.First(c.Nodes, func(n *corev1.Node) bool { return n.Name == name })
 }
 
 func (c *Cluster) hasAgent(node string) bool { return c.agentOn(node) != nil }
 
 // agentOn returns the agent's pod on a node, or nil.
 func (c *Cluster) agentOn(node string) *corev1.Pod {
-	if i := slices.IndexFunc(c.Agents, func(p *corev1.Pod) bool { return p.Spec.NodeName == node }); i >= 0 {
-		return c.Agents[i]
-	}
-	return nil
+	return fleet.First(c.Agents, func(p *corev1.Pod) bool { return p.Spec.NodeName == node })
 }
 
 // usersReasons are the reasons of refusals that the user of a claim can end. The others are of the
@@ -203,7 +203,7 @@ func checkLimits(c *Cluster) []Finding {
 			if condition == nil {
 				continue
 			}
-			switch found, facts := device.Device+": "+condition.Message, c.Facts[device.Pool].Facts; {
+			switch found, facts := device.Device+": "+condition.Message, c.Facts[device.Pool].Value; {
 			case condition.Status == metav1.ConditionTrue:
 				findings = append(findings, newFinding("memory-unlimited", nameOf(claim), found, "the container can use the memory of other claims, whose programs then run out of memory",
 					"use a RuntimeClass whose runtime runs CDI hooks, and create the pod again"))

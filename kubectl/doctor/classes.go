@@ -47,7 +47,7 @@ func checkMissingClasses(c *Cluster) []Finding {
 		}
 	}
 	for _, template := range c.Templates {
-		examine("template "+template.Namespace+"/"+template.Name, template.Spec.Spec.Devices)
+		examine("template "+fleet.FullName(template), template.Spec.Spec.Devices)
 	}
 	for _, claim := range c.Claims {
 		if claim.Status.Allocation == nil {

@@ -154,13 +154,13 @@ func checkPolicies(c *Cluster) []Finding {
 		}
 	}
 	for _, policy := range c.Policies {
-		bound := slices.IndexFunc(c.Bindings, func(b *admissionv1.ValidatingAdmissionPolicyBinding) bool { return b.Spec.PolicyName == policy.Name })
+		binding := fleet.First(c.Bindings, func(b *admissionv1.ValidatingAdmissionPolicyBinding) bool { return b.Spec.PolicyName == policy.Name })
 		switch object := "policy " + policy.Name; {
-		case bound < 0:
+		case binding == nil:
 			findings = append(findings, newFinding("policy-not-bound", object, "it has no ValidatingAdmissionPolicyBinding", "the policy has no effect",
 				"apply the chart again: it has a binding for each policy"))
-		case !slices.Contains(c.Bindings[bound].Spec.ValidationActions, admissionv1.Deny):
-			findings = append(findings, newFinding("policy-not-enforced", object, fmt.Sprintf("its binding has the actions %v", c.Bindings[bound].Spec.ValidationActions),
+		case !slices.Contains(binding.Spec.ValidationActions, admissionv1.Deny):
+			findings = append(findings, newFinding("policy-not-enforced", object, fmt.Sprintf("its binding has the actions %v", binding.Spec.ValidationActions),
 				"requests against the policy are reported and admitted", "set policies.actions to [Deny] once no request is reported any more"))
 		}
 	}

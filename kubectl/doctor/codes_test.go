@@ -61,8 +61,8 @@ func TestCodes(t *testing.T) {
 
 func TestFindingsOfACodeAreMuted(t *testing.T) {
 	c := healthy(newWorld(t))
-	c.Facts["a"].Facts.SwapBytes, c.Facts["b"].Facts.SwapBytes = fact(uint64(1<<30)), fact(uint64(1<<30))
-	c.Facts["a"].Facts.GPUs[0].LinkWidth = fact(8)
+	c.Facts["a"].Value.SwapBytes, c.Facts["b"].Value.SwapBytes = fact(uint64(1<<30)), fact(uint64(1<<30))
+	c.Facts["a"].Value.GPUs[0].LinkWidth = fact(8)
 	findings := doctor.Examine(c)
 	require.NoError(t, doctor.Mute(findings, []string{"swap-on", "xid-79"}))
 	for _, f := range findings {

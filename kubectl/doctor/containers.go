@@ -77,16 +77,10 @@ func containersOf(pod *corev1.Pod) map[string][]corev1.ResourceClaim {
 
 // notNamed returns a finding for each claim of the pod that no container names.
 func notNamed(pod *corev1.Pod, own map[string]*resourceapi.ResourceClaim) []Finding {
-	named := map[string]bool{}
-	for _, claims := range containersOf(pod) {
-		for _, claim := range claims {
-			named[claim.Name] = true
-		}
-	}
 	var findings []Finding
 	for _, entry := range slices.Sorted(maps.Keys(own)) {
-		if !named[entry] {
-			findings = append(findings, newFinding("claim-not-named", "pod "+pod.Namespace+"/"+pod.Name, fmt.Sprintf("no container names its claim %s", entry),
+		if !fleet.IsNamed(pod, entry) {
+			findings = append(findings, newFinding("claim-not-named", "pod "+fleet.FullName(pod), fmt.Sprintf("no container names its claim %s", entry),
 				"no container gets the devices, which other pods cannot use meanwhile",
 				fmt.Sprintf("add resources: {claims: [{name: %s}]} to the container that uses the GPU, and create the pod again", entry)))
 		}
@@ -114,7 +108,7 @@ func (c *Cluster) twoShares(pod *corev1.Pod, own map[string]*resourceapi.Resourc
 			}
 		}
 		if len(shares) > 1 {
-			findings = append(findings, newFinding("two-shares-in-container", "pod "+pod.Namespace+"/"+pod.Name,
+			findings = append(findings, newFinding("two-shares-in-container", "pod "+fleet.FullName(pod),
 				fmt.Sprintf("its container %s names %d shares: %s", name, len(shares), list(slices.Sorted(maps.Keys(shares)))),
 				"the container uses one MPS daemon, and gets the limits of one share", "name one share in each container, or request whole GPUs or MIG devices"))
 		}

@@ -5,7 +5,6 @@ package doctor
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -101,16 +100,16 @@ type Cluster struct {
 	// Unread has the reason for each list that could not be read as a whole.
 	Unread map[List]string
 	// Facts are the answers of the agents, by the node.
-	Facts map[string]Answer
+	Facts map[string]Answer[agentv1.Node]
 
 	// view and nodes are what checks have made of the objects; nil before the first check.
 	view  *fleet.Fleet
 	nodes []fleet.Node
 }
 
-// Answer is the answer of an agent: facts, or the reason why there are none.
-type Answer struct {
-	Facts *agentv1.Node
+// Answer is the value that an agent has returned, or the reason why it has not.
+type Answer[T any] struct {
+	Value *T
 	Err   error
 }
 
@@ -232,10 +231,4 @@ func orOK(findings []Finding, found string) []Finding {
 func onNode(node string) string { return "node " + node }
 
 // list returns names in a sentence, at most five of them.
-func list(names []string) string {
-	const most = 5
-	if len(names) > most {
-		return strings.Join(names[:most], ", ") + " and " + fleet.Number(len(names)-most, "other")
-	}
-	return strings.Join(names, ", ")
-}
+func list(names []string) string { return fleet.List(5, names) }

@@ -78,7 +78,7 @@ func healthy(w *fleettest.World) *doctor.Cluster {
 	c := &doctor.Cluster{
 		Driver: "gpu.nvidia.com", Now: time.Now(), ServerVersion: "v1.37.1",
 		Resources: []string{"deviceclasses", "devicetaintrules", "resourceclaims", "resourceclaimtemplates", "resourceslices"},
-		Unread:    map[doctor.List]string{}, Facts: map[string]doctor.Answer{},
+		Unread:    map[doctor.List]string{}, Facts: map[string]doctor.Answer[agentv1.Node]{},
 	}
 	c.Nodes, c.Pods, c.Claims, c.Classes, c.Slices = copies(w.Nodes), copies(w.Pods), copies(w.Claims), copies(w.Classes), copies(w.Slices)
 	for _, node := range c.Nodes {
@@ -91,7 +91,7 @@ func healthy(w *fleettest.World) *doctor.Cluster {
 		c.Agents = append(c.Agents, driverPod("agent", node, true, "--driver-name=gpu.nvidia.com", "--mps-supervisor=/run/mps.sock"))
 		c.Supervisors = append(c.Supervisors, driverPod("supervisor", node, true))
 		facts := healthyNode()
-		c.Facts[node] = doctor.Answer{Facts: &facts}
+		c.Facts[node] = doctor.Answer[agentv1.Node]{Value: &facts}
 	}
 	c.DaemonSets = []*appsv1.DaemonSet{{ObjectMeta: metav1.ObjectMeta{Name: "agent", Labels: map[string]string{doctor.ComponentLabel: doctor.AgentComponent}}}}
 	for _, name := range []string{"x-own-slices", "x-own-claims", "x-own-events"} {
@@ -288,26 +288,26 @@ func TestEveryCheckOfTheCluster(t *testing.T) {
 		"an old containerd": {func(c *doctor.Cluster) { c.Nodes[0].Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.7.27" }, "warning | kubelets | node a | containerd 1.7.27"},
 		"an old containerd with CDI": {func(c *doctor.Cluster) {
 			c.Nodes[0].Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.7.27"
-			c.Facts["a"].Facts.ContainerdCDI = fact("true")
+			c.Facts["a"].Value.ContainerdCDI = fact("true")
 		}, ""},
 		"a containerd without CDI": {func(c *doctor.Cluster) {
 			c.Nodes[0].Status.NodeInfo.ContainerRuntimeVersion = "containerd://2.1.4"
-			c.Facts["a"].Facts.ContainerdCDI = fact("false")
+			c.Facts["a"].Value.ContainerdCDI = fact("false")
 		}, "problem | kubelets | node a | enable_cdi = false in /file"},
 		"a CRI-O that does not read the specs": {func(c *doctor.Cluster) {
 			c.Nodes[0].Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.36.0"
-			c.Facts["a"].Facts.ContainerdSpecDirs, c.Facts["a"].Facts.CRIOSpecDirs = fact([]string{"/var/run/cdi"}), fact([]string{"/etc/cdi"})
+			c.Facts["a"].Value.ContainerdSpecDirs, c.Facts["a"].Value.CRIOSpecDirs = fact([]string{"/var/run/cdi"}), fact([]string{"/etc/cdi"})
 		}, "problem | kubelets | node a | cdi_spec_dirs in /file is /etc/cdi, without /var/run/cdi"},
 		"a containerd that reads the specs by another path": {func(c *doctor.Cluster) {
 			c.Nodes[0].Status.NodeInfo.ContainerRuntimeVersion = "containerd://2.1.4"
-			c.Facts["a"].Facts.ContainerdSpecDirs, c.Facts["a"].Facts.CRIOSpecDirs = fact([]string{"/etc/cdi", "/run/cdi/"}), fact([]string{"/etc/cdi"})
+			c.Facts["a"].Value.ContainerdSpecDirs, c.Facts["a"].Value.CRIOSpecDirs = fact([]string{"/etc/cdi", "/run/cdi/"}), fact([]string{"/etc/cdi"})
 		}, ""},
 		"a containerd that reads the folder of the chart": {func(c *doctor.Cluster) {
 			c.Nodes[0].Status.NodeInfo.ContainerRuntimeVersion = "containerd://2.1.4"
 			c.Agents[0].Spec.Containers[0].Args = append(c.Agents[0].Spec.Containers[0].Args, "--cdi-dir=/opt/cdi")
-			c.Facts["a"].Facts.ContainerdSpecDirs = fact([]string{"/opt/cdi"})
+			c.Facts["a"].Value.ContainerdSpecDirs = fact([]string{"/opt/cdi"})
 		}, ""},
-		"an agent that does not answer": {func(c *doctor.Cluster) { c.Facts["a"] = doctor.Answer{Err: errors.New("no route")} }, "unknown | facts | node a | no route"},
+		"an agent that does not answer": {func(c *doctor.Cluster) { c.Facts["a"] = doctor.Answer[agentv1.Node]{Err: errors.New("no route")} }, "unknown | facts | node a | no route"},
 		"a missing right":               {func(c *doctor.Cluster) { c.Unread[doctor.Policies] = "You have no right to list policies." }, "unknown | policies | cluster | You have no right to list policies."},
 		"no right to ask agents": {func(c *doctor.Cluster) {
 			c.Unread[doctor.AgentFacts], c.Facts = "You have no right to create tokens.", nil
@@ -399,7 +399,7 @@ func TestEveryCheckOfANode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := healthy(w)
-			tc.given(c.Facts["a"].Facts)
+			tc.given(c.Facts["a"].Value)
 			findings := doctor.Examine(c)
 			complete(t, findings)
 			got := urgent(findings)
@@ -431,7 +431,7 @@ func TestWhoAssignsTheCPUsNearGPUs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := healthy(w)
-			c.Facts["a"].Facts.CPUManager = fact(tc.policy)
+			c.Facts["a"].Value.CPUManager = fact(tc.policy)
 			if tc.claimed {
 				c.Slices = append(c.Slices, cpus)
 			}
@@ -453,7 +453,7 @@ func TestTransparentHugePages(t *testing.T) {
 	w := newWorld(t)
 	for mode, want := range map[string]string{"never": "steady latency", "madvise": "", "always": "madvise"} {
 		c := healthy(w)
-		c.Facts["a"].Facts.TransparentHugePages = fact(mode)
+		c.Facts["a"].Value.TransparentHugePages = fact(mode)
 		for _, f := range doctor.Examine(c) {
 			if f.Check != "transparent-huge-pages" || f.Object != "node a" {
 				continue

@@ -10,7 +10,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 )
 
 // checkHealth reports the GPUs with taints of the driver or of a rule.
@@ -43,7 +42,7 @@ func checkHealth(c *Cluster) []Finding {
 // tainted returns the finding about a taint of GPUs of a node. One cause is one finding.
 func (c *Cluster) tainted(node string, gpus []fleet.GPU, text string, taint resourceapi.DeviceTaint) Finding {
 	names := fleet.Each(gpus, func(g fleet.GPU) string { return g.Name })
-	g, verb := gpus[0], " has the taint "
+	verb := " has the taint "
 	if len(gpus) > 1 {
 		verb = " have the taint "
 	}
@@ -51,7 +50,7 @@ func (c *Cluster) tainted(node string, gpus []fleet.GPU, text string, taint reso
 	if taint.TimeAdded != nil {
 		f.Found += c.since(taint.TimeAdded.Time)
 	}
-	known, ok := cause.Of(taint.Key, taint.Value)
+	known, ok := fleet.CauseOf(taint, fleet.DeviceID{Pool: node, Device: gpus[0].Name})
 	if !ok {
 		f.Code, f.State, f.Meaning = codeRule, Warning, "new claims do not get it"
 		f.Remedy = "if the device is in order again, delete the DeviceTaintRule with this taint: kubectl get devicetaintrules"
@@ -67,11 +66,7 @@ func (c *Cluster) tainted(node string, gpus []fleet.GPU, text string, taint reso
 		}
 		return f
 	}
-	address := ""
-	if name := fleet.NameOf(g.Name); name.OnGPU() {
-		address = name.Address.String()
-	}
-	if known = known.For(node, g.Name, address); len(gpus) > 1 {
+	if len(gpus) > 1 {
 		known.Admin += "; so for each of these GPUs"
 	}
 	f.Code, f.State, f.Remedy = known.Code, stateOf(known), known.Admin

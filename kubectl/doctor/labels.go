@@ -54,9 +54,9 @@ func (c *Cluster) judgeNodeConfig(node string, labels map[string]string) []Findi
 		}
 	}
 	switch {
-	case answer.Facts != nil && answer.Facts.ConfigProblem != "":
-		return []Finding{nodeFinding("config-not-followed", answer.Facts.ConfigProblem, notFollowed, correct)}
-	case answer.Facts != nil:
+	case answer.Value != nil && answer.Value.ConfigProblem != "":
+		return []Finding{nodeFinding("config-not-followed", answer.Value.ConfigProblem, notFollowed, correct)}
+	case answer.Value != nil:
 		return []Finding{fine("the agent reports no label or file that it does not follow")}
 	case offers && wrong != nil && c.mayHaveAgent(node):
 		return []Finding{nodeFinding("config-not-followed", fmt.Sprintf("label %s=%s: %v", v1alpha1.LabelOffer, offer, wrong), notFollowed, correct)}

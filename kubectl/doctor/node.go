@@ -48,7 +48,7 @@ func (n nodeCheck) onAllNodes(c *Cluster) []Finding {
 func (c *Cluster) onAllNodes(judge func(name string, n agentv1.Node) Finding) []Finding {
 	var findings []Finding
 	for _, name := range slices.Sorted(maps.Keys(c.Facts)) {
-		if facts := c.Facts[name].Facts; facts != nil {
+		if facts := c.Facts[name].Value; facts != nil {
 			f := judge(name, *facts)
 			// The agent of a simulated node cannot read files of its host, and need not.
 			if f.Code == codeFile && facts.Simulated {

@@ -92,15 +92,11 @@ func (c *Cluster) foreignNodes() []string {
 // nvidiaDriver returns the pod of NVIDIA's own DRA driver that publishes the GPUs of a
 // node. It returns nil if there is none. Its container for ComputeDomains has another name.
 func (c *Cluster) nvidiaDriver(node string) *corev1.Pod {
-	i := slices.IndexFunc(c.Pods, func(pod *corev1.Pod) bool {
+	return fleet.First(c.Pods, func(pod *corev1.Pod) bool {
 		return pod.Spec.NodeName == node && slices.ContainsFunc(pod.Spec.Containers, func(container corev1.Container) bool {
 			return container.Name == "gpus" && strings.Contains(container.Image, "dra-driver")
 		})
 	})
-	if i < 0 {
-		return nil
-	}
-	return c.Pods[i]
 }
 
 // devicePluginImage is a part of the image of NVIDIA's device plugin.
@@ -131,7 +127,7 @@ func checkKubelets(c *Cluster) []Finding {
 			findings = append(findings, newFinding("kubelet-too-old", onNode(node.Name), "kubelet "+info.KubeletVersion, "it does not prepare claims of resource.k8s.io/v1",
 				"upgrade the kubelet to 1.34 or newer"))
 		}
-		facts := c.Facts[node.Name].Facts
+		facts := c.Facts[node.Name].Value
 		findings = slices.Concat(findings, hugePagesOf(node, facts), runtimeOf(node, facts), c.replacedShm(node), c.unreadSpecs(node, facts))
 	}
 	return orOK(findings, "kubelets and container runtimes are new enough")

@@ -50,10 +50,8 @@ func checkPeers(c *Cluster) []Finding {
 
 // machineOf returns the type of a node's machine; "" if it is not known. Clouds label it.
 func (c *Cluster) machineOf(name string) string {
-	for _, node := range c.Nodes {
-		if node.Name == name {
-			return node.Labels[corev1.LabelInstanceTypeStable]
-		}
+	if node := c.nodeOf(name); node != nil {
+		return node.Labels[corev1.LabelInstanceTypeStable]
 	}
 	return ""
 }
@@ -124,7 +122,7 @@ func (c *Cluster) driverRelease(node fleet.Node) string {
 			}
 		}
 	}
-	if facts := c.Facts[node.Name].Facts; facts != nil {
+	if facts := c.Facts[node.Name].Value; facts != nil {
 		// As in slices, whose versions have no leading zeros.
 		numbers := strings.Split(facts.DriverVersion.Value, ".")
 		for i, n := range numbers {

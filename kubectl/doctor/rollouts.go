@@ -37,14 +37,15 @@ func checkRollouts(c *Cluster) []Finding {
 // rollout returns the finding about a DaemonSet; nil if it is up to date or makes progress.
 func (c *Cluster) rollout(set *appsv1.DaemonSet) []Finding {
 	status := set.Status
-	idle := c.Now.Sub(c.progress(set))
+	last := c.progress(set)
+	idle := c.Now.Sub(last)
 	stuck := c.cannotStart(set)
 	if idle <= patience && stuck == nil {
 		return nil
 	}
 	kubectl := "kubectl --namespace " + set.Namespace
 	found := func(code, found, meaning, remedy string) []Finding {
-		return []Finding{newFinding(code, "daemonset "+set.Namespace+"/"+set.Name, found, meaning, remedy)}
+		return []Finding{newFinding(code, "daemonset "+fleet.FullName(set), found, meaning, remedy)}
 	}
 	updated := fmt.Sprintf("%d of %s are of the newest release", status.UpdatedNumberScheduled, fleet.Number(int(status.DesiredNumberScheduled), "pod"))
 	switch missing := status.DesiredNumberScheduled - status.CurrentNumberScheduled; {
@@ -59,8 +60,8 @@ func (c *Cluster) rollout(set *appsv1.DaemonSet) []Finding {
 		return nil
 	case stuck != nil:
 		meaning := "the node of that pod is not served, and other nodes stay at the older release or settings"
-		if node := c.servedOnBy(set, stuck); node != "" {
-			meaning = "the older pod serves node " + node + " on, and other nodes stay at the older release or settings"
+		if slices.ContainsFunc(c.podsOf(set), func(p *corev1.Pod) bool { return p.Spec.NodeName == stuck.Spec.NodeName && fleet.IsReady(p) }) {
+			meaning = "the older pod serves node " + stuck.Spec.NodeName + " on, and other nodes stay at the older release or settings"
 		}
 		return found("rollout-stuck", fmt.Sprintf("%s, and pod %s cannot start: %s", updated, stuck.Name, WhyNotReady(stuck)), meaning,
 			fmt.Sprintf("correct the image or the setting that the finding names, or go back: %s rollout undo daemonset/%s", kubectl, set.Name))
@@ -68,23 +69,13 @@ func (c *Cluster) rollout(set *appsv1.DaemonSet) []Finding {
 		return found("rollout-on-delete", updated+", and the update strategy is OnDelete", "the others run an older release or older settings until they are deleted",
 			"let the claims of a node end, such as by kubectl drain, before its older pod is deleted")
 	default:
-		progress, remedy := fmt.Sprintf("%s, and none has been created or become ready for %s", updated, age(idle)), fmt.Sprintf("run %s rollout status daemonset/%s", kubectl, set.Name)
+		progress, remedy := fmt.Sprintf("%s, and none has been created or become ready for %s", updated, fleet.Age(last, c.Now)), fmt.Sprintf("run %s rollout status daemonset/%s", kubectl, set.Name)
 		if blocking := c.notReadyOf(set); len(blocking) > 0 {
 			progress += "; not ready: " + list(blocking)
 			remedy = fmt.Sprintf("make the pod ready that stops the update: %s describe pod %s", kubectl, blocking[0])
 		}
 		return found("rollout-stuck", progress, "the other nodes run an older release or older settings", remedy)
 	}
-}
-
-// servedOnBy returns the node of a stuck pod if another pod of the DaemonSet is ready there. It
-// returns "" if none is.
-func (c *Cluster) servedOnBy(set *appsv1.DaemonSet, stuck *corev1.Pod) string {
-	node := stuck.Spec.NodeName
-	if node == "" || !slices.ContainsFunc(c.podsOf(set), func(p *corev1.Pod) bool { return p.Spec.NodeName == node && fleet.IsReady(p) }) {
-		return ""
-	}
-	return node
 }
 
 // placeOf returns the node of a pod that is not scheduled; "" if the pod names none.
@@ -129,16 +120,11 @@ func (c *Cluster) progress(set *appsv1.DaemonSet) time.Time {
 // cannotStart returns a pod of a DaemonSet with a container that cannot be created. It returns nil
 // if there is none.
 func (c *Cluster) cannotStart(set *appsv1.DaemonSet) *corev1.Pod {
-	pods := c.podsOf(set)
-	i := slices.IndexFunc(pods, func(pod *corev1.Pod) bool {
+	return fleet.First(c.podsOf(set), func(pod *corev1.Pod) bool {
 		return slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
 			return s.State.Waiting != nil && slices.Contains(notCreated, s.State.Waiting.Reason)
 		})
 	})
-	if i < 0 {
-		return nil
-	}
-	return pods[i]
 }
 
 // notCreated are the kubelet's reasons for a container that it could not create. Most of them last

@@ -17,11 +17,10 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 )
 
-// The first releases of container runtimes with CDI. CRI-O has it switched on from the first one
-// on, and containerd from 2.0 on.
+// The first releases of containerd with CDI, and with CDI switched on. Each CRI-O that a kubelet
+// accepts has it switched on.
 func containerdCDI() *version.Version   { return version.MustParseGeneric("1.7.0") }
 func containerdCDIOn() *version.Version { return version.MustParseGeneric("2.0.0") }
-func crioCDI() *version.Version         { return version.MustParseGeneric("1.23.0") }
 
 // crioCDILast returns the first release of CRI-O that applies CDI specs after its own mounts. Patch
 // releases of older ones may do so too: https://github.com/cri-o/cri-o/pull/9292.
@@ -37,7 +36,7 @@ func runtimeOf(node *corev1.Node, facts *agentv1.Node) []Finding {
 	}
 	const meaning = "containers do not get their GPUs, which they need CDI for"
 	switch isSet := facts != nil && facts.ContainerdCDI.IsKnown(); name {
-	case "": // the kubelet has not reported it
+	case "", "cri-o": // "" if the kubelet has not reported it
 	case "containerd":
 		switch {
 		case isSet && facts.ContainerdCDI.Value == "false":
@@ -47,10 +46,6 @@ func runtimeOf(node *corev1.Node, facts *agentv1.Node) []Finding {
 		case err == nil && release.LessThan(containerdCDIOn()) && (!isSet || facts.ContainerdCDI.Value != "true"):
 			return found("cdi-may-be-off", name+" "+text, "before containerd 2, CDI is off unless its configuration enables it; containers get their GPUs through CDI",
 				"upgrade to containerd 2, or set enable_cdi = true in the section of the CRI plugin and restart containerd")
-		}
-	case "cri-o":
-		if err == nil && release.LessThan(crioCDI()) {
-			return found("runtime-without-cdi", name+" "+text, meaning, "upgrade to a CRI-O of the release of the kubelet")
 		}
 	case "docker":
 		return found("runtime-without-cdi", name+" "+text, meaning, "use containerd 2 or CRI-O instead of Docker and cri-dockerd")
@@ -66,7 +61,7 @@ func runtimeOf(node *corev1.Node, facts *agentv1.Node) []Finding {
 func (c *Cluster) replacedShm(node *corev1.Node) []Finding {
 	text, isCRIO := strings.CutPrefix(node.Status.NodeInfo.ContainerRuntimeVersion, "cri-o://")
 	release, err := version.ParseGeneric(text)
-	if !isCRIO || err != nil || release.LessThan(crioCDI()) || release.AtLeast(crioCDILast()) {
+	if !isCRIO || err != nil || release.AtLeast(crioCDILast()) {
 		return nil
 	}
 	if agent := c.agentOn(node.Name); agent == nil || Argument(&agent.Spec, "mps-supervisor") == "" {
@@ -119,7 +114,7 @@ func checkRuntimeClasses(c *Cluster) []Finding {
 			len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil || requestsGPU(pod) || isOfDaemonSet(pod) {
 			continue
 		}
-		findings = append(findings, newFinding("pod-without-claim", "pod "+pod.Namespace+"/"+pod.Name,
+		findings = append(findings, newFinding("pod-without-claim", "pod "+fleet.FullName(pod),
 			fmt.Sprintf("it has the RuntimeClass %s and no claim, on node %s", *class, pod.Spec.NodeName),
 			"unless its image sets NVIDIA_VISIBLE_DEVICES to void or none, its containers can use all GPUs of the node, also those of claims",
 			"claim a GPU in the pod, or remove runtimeClassName from it"))

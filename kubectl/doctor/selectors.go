@@ -23,7 +23,7 @@ func checkSelectors(c *Cluster) []Finding {
 		findings = append(findings, nameFindings(object, names.Claim(ctx, c.Classes, spec), false)...)
 	}
 	for _, template := range c.Templates {
-		claim("template "+template.Namespace+"/"+template.Name, template.Spec.Spec.Devices)
+		claim("template "+fleet.FullName(template), template.Spec.Spec.Devices)
 	}
 	open := 0
 	for _, own := range c.Claims {

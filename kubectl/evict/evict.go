@@ -44,7 +44,7 @@ type Requests struct {
 // Evict evicts a pod. It repeats the request while a PodDisruptionBudget refuses it. With tryOnly, the API
 // server only checks whether it would.
 func (r Requests) Evict(ctx context.Context, pod *corev1.Pod, tryOnly bool) error {
-	name := nameOf(pod)
+	name := fleet.FullName(pod)
 	options := &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}
 	if tryOnly {
 		options.DryRun = []string{metav1.DryRunAll}
@@ -107,9 +107,9 @@ func (r Requests) WaitForPod(ctx context.Context, pod *corev1.Pod) error {
 		return now.UID != pod.UID || fleet.HasEnded(now), nil
 	})
 	if err != nil {
-		return fmt.Errorf("pod %s has not ended: %w", nameOf(pod), err)
+		return fmt.Errorf("pod %s has not ended: %w", fleet.FullName(pod), err)
 	}
-	r.Say("pod %s has ended", nameOf(pod))
+	r.Say("pod %s has ended", fleet.FullName(pod))
 	return nil
 }
 
@@ -137,5 +137,3 @@ func ForEach(ctx context.Context, rules []*resourceapi.DeviceTaintRule, request 
 	}
 	return requests.Wait()
 }
-
-func nameOf(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }

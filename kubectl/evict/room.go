@@ -51,9 +51,9 @@ func (r Requests) MakeRoom(ctx context.Context, room Room) (err error) {
 	}
 	switch {
 	case err != nil && len(ended) > 0:
-		return fmt.Errorf("room for pod %s: %w; pods that were evicted: %s", nameOf(room.Pod), err, rows.List(ended))
+		return fmt.Errorf("room for pod %s: %w; pods that were evicted: %s", fleet.FullName(room.Pod), err, rows.List(ended))
 	case err != nil:
-		return fmt.Errorf("room for pod %s: no pod was evicted: %w", nameOf(room.Pod), err)
+		return fmt.Errorf("room for pod %s: no pod was evicted: %w", fleet.FullName(room.Pod), err)
 	}
 	return nil
 }
@@ -77,7 +77,7 @@ func (r Requests) evictAll(ctx context.Context, room Room) (ended []string, err 
 		if err := r.Evict(ctx, pod, false); err != nil {
 			return ended, err
 		}
-		ended = append(ended, nameOf(pod))
+		ended = append(ended, fleet.FullName(pod))
 		if room.Evicted != nil {
 			room.Evicted(pod)
 		}
@@ -158,7 +158,7 @@ func (r Requests) nodeOf(ctx context.Context, pod *corev1.Pod) (string, error) {
 	case now.UID != pod.UID || fleet.Ends(now):
 		return "", fmt.Errorf("%w: the pod has ended or was replaced", gpu.ErrNotFound)
 	case now.Spec.NodeName != "":
-		r.Say("pod %s has its node: %s", nameOf(pod), now.Spec.NodeName)
+		r.Say("pod %s has its node: %s", fleet.FullName(pod), now.Spec.NodeName)
 	}
 	return now.Spec.NodeName, nil
 }
@@ -183,6 +183,6 @@ func (r Requests) held(ctx context.Context, claims []*resourceapi.ResourceClaim)
 func (r Requests) nominate(ctx context.Context, pod *corev1.Pod, node string) {
 	patch := fmt.Sprintf(`{"metadata":{"uid":%q},"status":{"nominatedNodeName":%q}}`, pod.UID, node)
 	if _, err := r.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err == nil {
-		r.Say("node %s is nominated for pod %s", node, nameOf(pod))
+		r.Say("node %s is nominated for pod %s", node, fleet.FullName(pod))
 	}
 }

@@ -137,14 +137,10 @@ func addRequested(sum corev1.ResourceList, pod *corev1.Pod) {
 // ClassOf returns the DeviceClass whose devices serve an extended resource; nil if there is
 // none.
 func (f *Fleet) ClassOf(extended corev1.ResourceName) *resourceapi.DeviceClass {
-	i := slices.IndexFunc(f.classes, func(class *resourceapi.DeviceClass) bool {
+	return First(f.classes, func(class *resourceapi.DeviceClass) bool {
 		own := class.Spec.ExtendedResourceName
 		return own != nil && *own == string(extended) || resourceapi.ResourceDeviceClassPrefix+class.Name == string(extended)
 	})
-	if i < 0 {
-		return nil
-	}
-	return f.classes[i]
 }
 
 // allocatedElsewhere returns a sentence for each allocated claim that pods cannot use on the

@@ -3,7 +3,6 @@
 package fleet
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -51,7 +50,7 @@ func (c consumers) podsOf(claim *resourceapi.ResourceClaim) []*corev1.Pod {
 			}
 		}
 	}
-	slices.SortFunc(users, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(users, ByName)
 	return slices.CompactFunc(users, func(a, b *corev1.Pod) bool { return a.UID == b.UID })
 }
 
@@ -64,6 +63,13 @@ func EntriesOf(pod *corev1.Pod, claim *resourceapi.ResourceClaim) []string {
 		}
 	}
 	return entries
+}
+
+// IsNamed reports whether a container of a pod names an entry of the pod's list of claims.
+func IsNamed(pod *corev1.Pod, entry string) bool {
+	return slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), func(c corev1.Container) bool {
+		return slices.ContainsFunc(c.Resources.Claims, func(r corev1.ResourceClaim) bool { return r.Name == entry })
+	})
 }
 
 // Consumers returns the pods for which a claim is reserved, in order of their

@@ -85,7 +85,7 @@ func (f *Fleet) withoutEnding() (*Fleet, []*corev1.Pod) {
 		objects.Claims = append(objects.Claims, &left)
 	}
 	objects.Pods = slices.DeleteFunc(slices.Clone(objects.Pods), Ends)
-	slices.SortFunc(ending, comparePods)
+	slices.SortFunc(ending, ByName)
 	return f.with(objects), ending
 }
 
@@ -151,8 +151,4 @@ func (d *Defragmentation) do(waiting *corev1.Pod, claims []*resourceapi.Resource
 		objects.Claims = append(objects.Claims, allocated[name])
 	}
 	d.fleet = d.fleet.with(objects)
-}
-
-func comparePods(a, b *corev1.Pod) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }

@@ -286,6 +286,6 @@ func (p *placement) finish(ctx context.Context) *Moves {
 			}
 		}
 	}
-	slices.SortFunc(moves.Pods, func(a, b Move) int { return comparePods(a.Pod, b.Pod) })
+	slices.SortFunc(moves.Pods, func(a, b Move) int { return ByName(a.Pod, b.Pod) })
 	return moves
 }

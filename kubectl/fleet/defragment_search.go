@@ -178,7 +178,7 @@ func (m *moveSearch) place(ctx context.Context, n *roomNode, units []*unit) *Mov
 			p.pods, p.gone[pod.UID] = append(p.pods, pod), true
 		}
 	}
-	slices.SortFunc(p.pods, comparePods)
+	slices.SortFunc(p.pods, ByName)
 	for _, v := range p.newMovers() {
 		if v.nodes = p.nodesOf(ctx, v); v.nodes == nil {
 			return nil

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -25,8 +24,8 @@ func (c Classes) List() ([]*resourceapi.DeviceClass, error) { return c, nil }
 
 // Get returns the named class. The error is the one of the API server.
 func (c Classes) Get(name string) (*resourceapi.DeviceClass, error) {
-	if i := slices.IndexFunc(c, func(class *resourceapi.DeviceClass) bool { return class.Name == name }); i >= 0 {
-		return c[i], nil
+	if class := First(c, func(class *resourceapi.DeviceClass) bool { return class.Name == name }); class != nil {
+		return class, nil
 	}
 	return nil, apierrors.NewNotFound(resourceapi.Resource("deviceclasses"), name)
 }

@@ -3,7 +3,6 @@
 package fleet
 
 import (
-	"cmp"
 	"encoding/json"
 	"slices"
 
@@ -73,7 +72,7 @@ func Count(state structured.AllocatedState, result resourceapi.DeviceRequestAllo
 func holders(claims []*resourceapi.ResourceClaim, pods []*corev1.Pod) map[DeviceID][]Holder {
 	consumers := newConsumers(pods)
 	all := map[DeviceID][]Holder{}
-	for _, claim := range slices.SortedFunc(slices.Values(claims), compareClaims) {
+	for _, claim := range slices.SortedFunc(slices.Values(claims), ByName) {
 		if claim.Status.Allocation == nil {
 			continue
 		}
@@ -84,8 +83,4 @@ func holders(claims []*resourceapi.ResourceClaim, pods []*corev1.Pod) map[Device
 		}
 	}
 	return all
-}
-
-func compareClaims(a, b *resourceapi.ResourceClaim) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }

@@ -5,6 +5,9 @@ package fleet
 import (
 	"fmt"
 	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
 )
 
 // Number returns a number with its noun, such as "1 claim", "2 policies" or "3 classes".
@@ -29,3 +32,6 @@ func NumberVerb(n int, noun, one, many string) string {
 	}
 	return Number(n, noun) + " " + many
 }
+
+// Age returns the time since a moment in words, such as "12m".
+func Age(since, now time.Time) string { return duration.HumanDuration(max(0, now.Sub(since))) }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // Reasons returns why the device does not meet the request, a sentence for each missing
@@ -55,6 +56,17 @@ func TaintText(taint resourceapi.DeviceTaint) string {
 		text += "=" + taint.Value
 	}
 	return text + ":" + string(taint.Effect)
+}
+
+// CauseOf returns the cause of a taint of a device, in words for the device's GPU. ok is false if
+// another party has set the taint.
+func CauseOf(taint resourceapi.DeviceTaint, id DeviceID) (c cause.Cause, ok bool) {
+	whole, address := id.Device, ""
+	if name := NameOf(id.Device); name.OnGPU() {
+		whole, address = kind.Whole(name.Address).String(), name.Address.String()
+	}
+	c, ok = cause.Of(taint.Key, taint.Value)
+	return c.For(id.Pool, whole, address), ok
 }
 
 // RulesOf returns the names of the rules that set a taint of a device, sorted.
@@ -165,7 +177,7 @@ func (f *Fleet) heldReason(d Device) string {
 			}
 		}
 		if len(others) > 0 {
-			slices.SortFunc(others, func(a, b Holder) int { return compareClaims(a.Claim, b.Claim) })
+			slices.SortFunc(others, func(a, b Holder) int { return ByName(a.Claim, b.Claim) })
 			return "its GPU is used in another way by " + names(others)
 		}
 	}
@@ -195,7 +207,6 @@ func (d Device) amount(name resourceapi.QualifiedName, q resource.Quantity) stri
 
 // names returns the claims of the holders, with the pods that use them; at most three.
 func names(all []Holder) string {
-	const most = 3
 	var texts []string
 	for _, h := range all {
 		text := fmt.Sprintf("claim %s/%s", h.Claim.Namespace, h.Claim.Name)
@@ -206,10 +217,7 @@ func names(all []Holder) string {
 		}
 		AddOnce(&texts, text)
 	}
-	if len(texts) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(texts[:most], ", "), len(texts)-most)
-	}
-	return strings.Join(texts, ", ")
+	return List(3, texts)
 }
 
 // Values returns the values that the devices of a class have for a name. It also returns

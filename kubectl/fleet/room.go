@@ -102,7 +102,7 @@ type unit struct {
 // compare orders units by what their end costs.
 func (u *unit) compare(other *unit) int {
 	return cmp.Or(cmp.Compare(u.priority, other.priority), other.started.Compare(u.started),
-		cmp.Compare(u.pods[0].Namespace, other.pods[0].Namespace), cmp.Compare(u.pods[0].Name, other.pods[0].Name))
+		ByName(u.pods[0], other.pods[0]))
 }
 
 // units returns the unit of each pod that may end, by its UID.

@@ -375,6 +375,6 @@ func (r *roomSearch) finish(ctx context.Context, room *Room) {
 		}
 	}
 	for _, pods := range [][]*corev1.Pod{room.Pods, room.Ending} {
-		slices.SortFunc(pods, comparePods)
+		slices.SortFunc(pods, ByName)
 	}
 }

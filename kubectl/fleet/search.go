@@ -54,6 +54,8 @@ type evaluation struct {
 // match is the result of a selector on a device. The scheduler refuses the claim if it fails.
 type match struct {
 	selected, failed bool
+	// err is the error of a selector that failed on the device; nil if it does not compile.
+	err error
 	// notExamined is set if the evaluation was interrupted: then nothing else is known.
 	notExamined bool
 }
@@ -86,19 +88,19 @@ func (s *Search) allocate(ctx context.Context, q attempt) ([]resourceapi.Allocat
 // does not, and the result is not known if one is interrupted.
 func (s *Search) selects(ctx context.Context, selectors []resourceapi.DeviceSelector, d Device, driver string) match {
 	for _, selector := range selectors {
-		if m := s.evaluate(ctx, selector, d, driver); !m.selected {
+		if selector.CEL == nil {
+			return match{failed: true}
+		}
+		if m := s.evaluate(ctx, selector.CEL.Expression, d, driver); !m.selected {
 			return m
 		}
 	}
 	return match{selected: true}
 }
 
-func (s *Search) evaluate(ctx context.Context, selector resourceapi.DeviceSelector, d Device, driver string) match {
-	if selector.CEL == nil {
-		return match{failed: true}
-	}
-	key := evaluation{expression: selector.CEL.Expression, device: d.ID}
-	if r := s.readsOf(selector.CEL.Expression); r.onlyNames {
+func (s *Search) evaluate(ctx context.Context, expression string, d Device, driver string) match {
+	key := evaluation{expression: expression, device: d.ID}
+	if r := s.readsOf(expression); r.onlyNames {
 		var b strings.Builder
 		describeRead(&b, r.names, d, driver)
 		key.device, key.values = DeviceID{}, b.String()
@@ -110,14 +112,14 @@ func (s *Search) evaluate(ctx context.Context, selector resourceapi.DeviceSelect
 	ctx, cancel := context.WithDeadline(ctx, s.deadline)
 	defer cancel()
 	m := match{failed: true}
-	if program := s.fleet.cel.GetOrCompile(selector.CEL.Expression); program.Error == nil {
+	if program := s.fleet.cel.GetOrCompile(expression); program.Error == nil {
 		selected, _, err := program.DeviceMatches(ctx, cel.Device{
 			Driver: driver, AllowMultipleAllocations: d.Published.AllowMultipleAllocations, Attributes: d.Published.Attributes, Capacity: d.Published.Capacity,
 		})
 		if err != nil && ctx.Err() != nil {
 			return match{notExamined: true}
 		}
-		m = match{selected: selected, failed: err != nil}
+		m = match{selected: selected, failed: err != nil, err: err}
 	}
 	s.matches[key] = m
 	return m
@@ -322,7 +324,7 @@ func (s *Search) check(ctx context.Context, q attempt, r request, d Device, brok
 		check.Missing = []Condition{ConditionPool}
 	default:
 		for i, selector := range r.Exactly.Selectors {
-			m := s.evaluate(ctx, selector, d, d.ID.Driver)
+			m := s.selects(ctx, []resourceapi.DeviceSelector{selector}, d, d.ID.Driver)
 			if m.notExamined {
 				return check, s.notExamined("device " + d.ID.Device)
 			}

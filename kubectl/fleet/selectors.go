@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/dynamic-resource-allocation/cel"
 )
 
 // NameProblem is a selector or constraint that reads a name which devices lack.
@@ -106,8 +105,6 @@ func (n *Names) Selectors(ctx context.Context, expressions []string) []NameProbl
 	if known || n.Full() || len(n.shapes) == 0 {
 		return problems
 	}
-	ctx, cancel := context.WithDeadline(ctx, n.search.deadline)
-	defer cancel()
 	problems, examined := n.examine(ctx, expressions)
 	if !examined {
 		n.interrupted = true
@@ -130,16 +127,16 @@ func (n *Names) examine(ctx context.Context, expressions []string) (_ []NameProb
 		if n.search.ended() {
 			return nil, false
 		}
-		met, failed, err := n.evaluate(ctx, s, expressions)
-		if ctx.Err() != nil {
-			return nil, false // a selector that was interrupted does not fail
+		last, m := n.evaluate(ctx, s, expressions)
+		if m.notExamined {
+			return nil, false
 		}
-		matched = matched || met
-		if err == nil {
-			continue
+		matched = matched || m.selected
+		if m.err == nil {
+			continue // the API server refuses selectors that do not compile
 		}
-		p := NameProblem{Found: "it fails with " + firstLine(err), Remedy: "correct the selector " + failed, Fails: true}
-		if name, ok := missing(s, failed, err); ok {
+		p := NameProblem{Found: "it fails with " + firstLine(m.err), Remedy: "correct the selector " + last, Fails: true}
+		if name, ok := missing(s, last, m.err); ok {
 			p = NameProblem{Found: "it reads the " + name.String(), Remedy: n.advice(name), Fails: true}
 		}
 		counts[p] += s.count
@@ -175,23 +172,16 @@ func (n *Names) unpublished(expressions []string) []NameProblem {
 	return problems
 }
 
-// evaluate reports whether a device meets the selectors. If one fails, it returns that one
-// and the error. The API server refuses selectors that do not compile.
-func (n *Names) evaluate(ctx context.Context, s shape, expressions []string) (met bool, failed string, err error) {
-	for _, expression := range expressions {
-		compiled := n.search.fleet.cel.GetOrCompile(expression)
-		if compiled.Error != nil {
-			return false, "", nil //nolint:nilerr // no claim has such a selector
-		}
-		n.search.left--
-		met, _, err := compiled.DeviceMatches(ctx, cel.Device{
-			Driver: s.driver, AllowMultipleAllocations: s.device.AllowMultipleAllocations, Attributes: s.device.Attributes, Capacity: s.device.Capacity,
-		})
-		if err != nil || !met {
-			return false, expression, err
+// evaluate returns the last selector that was evaluated on a device, and its result.
+func (n *Names) evaluate(ctx context.Context, s shape, expressions []string) (last string, m match) {
+	d := Device{ID: DeviceID{s.driver, s.pool, s.device.Name}, Published: &s.device}
+	m.selected = true
+	for _, last = range expressions {
+		if m = n.search.evaluate(ctx, last, d, s.driver); !m.selected {
+			break
 		}
 	}
-	return true, "", nil
+	return last, m
 }
 
 // missing returns the name without which the selector fails on a device.

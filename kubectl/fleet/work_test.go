@@ -99,7 +99,8 @@ func TestTheNamesInSelectorsAreWorkOfTheSearch(t *testing.T) {
 		}})
 	}
 	objects := Objects{Slices: []*resourceapi.ResourceSlice{slice}}
-	exactly := &resourceapi.ExactDeviceRequest{Selectors: selectorOf("device.attributes['other.example.com'].colour == 'red'")}
+	// The result of a selector that reads more than names is not shared by devices.
+	exactly := &resourceapi.ExactDeviceRequest{Selectors: selectorOf("device.attributes['other.example.com'].colour == 'red' && [device].size() == 1")}
 	claims := []*resourceapi.ResourceClaim{{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{Name: "r", Exactly: exactly}}}}}}
 	for name, tc := range map[string]struct {
 		change func(*Search)
@@ -165,7 +166,7 @@ func TestASelectorThatIsInterruptedDoesNotFail(t *testing.T) {
 		t.Errorf("got %+v, want a device that is selected", got)
 	}
 	// A selector that fails does so also if the search goes on.
-	if got := s.selects(t.Context(), selectorOf("device.attributes['a.b'].x == 1"), d, d.ID.Driver); got != (match{failed: true}) {
+	if got := s.selects(t.Context(), selectorOf("device.attributes['a.b'].x == 1"), d, d.ID.Driver); got.selected || !got.failed || got.err == nil {
 		t.Errorf("got %+v, want a selector that fails", got)
 	}
 }

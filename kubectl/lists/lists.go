@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lists lists objects of the API server page by page.
+// Package lists reads the objects of a cluster from the API server, page by page.
 package lists
 
 import (

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/pages/internal/markup"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -133,10 +133,10 @@ func (s *Site) podsPage(ctx context.Context, r *reading, q *http.Request) (page,
 		complete: func(shown [][]string) { s.addReasons(ctx, r, shown) },
 	}
 	for _, pod := range slices.SortedStableFunc(slices.Values(r.waiting), func(a, b *corev1.Pod) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), fleet.ByName(a, b))
 	}) {
 		message, _ := rows.Unscheduled(pod)
-		age := duration.HumanDuration(max(0, r.at.Sub(pod.CreationTimestamp.Time)))
+		age := fleet.Age(pod.CreationTimestamp.Time, r.at)
 		if pod.CreationTimestamp.IsZero() {
 			age = "-"
 		}

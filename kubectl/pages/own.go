@@ -25,12 +25,8 @@ func (r *reading) isOwn(claim *resourceapi.ResourceClaim) bool {
 // isOwnClass reports whether a class may select devices of the driver. A class that the user
 // cannot read, or that does not exist, may.
 func (r *reading) isOwnClass(name string) bool {
-	i := slices.IndexFunc(r.Objects.Classes, func(c *resourceapi.DeviceClass) bool { return c.Name == name })
-	if i < 0 {
-		return true
-	}
-	selectors := r.Objects.Classes[i].Spec.Selectors
-	return len(selectors) == 0 || slices.ContainsFunc(selectors, func(s resourceapi.DeviceSelector) bool {
+	class, err := fleet.Classes(r.Objects.Classes).Get(name)
+	return err != nil || len(class.Spec.Selectors) == 0 || slices.ContainsFunc(class.Spec.Selectors, func(s resourceapi.DeviceSelector) bool {
 		return s.CEL != nil && strings.Contains(s.CEL.Expression, r.Driver)
 	})
 }

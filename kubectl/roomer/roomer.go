@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -22,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/pager"
 	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 
@@ -128,18 +126,21 @@ func (c *Controller) round(ctx context.Context) error {
 	if err != nil || len(waiting) == 0 {
 		return err
 	}
-	objects, budgets, err := c.objects(limited)
+	objects, _, err := lists.Objects(limited, c.Client, metav1.NamespaceAll, lists.All...)
 	if err != nil {
 		return err
+	}
+	var budgets []*policyv1.PodDisruptionBudget
+	if err := lists.Into(limited, &budgets, lists.Of(c.Client.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List)); err != nil {
+		return fmt.Errorf("list poddisruptionbudgets: %w", err)
 	}
 	cluster := rows.New(objects, c.Driver, nil)
 	search := cluster.NewSearch(searchLimit)
 	for _, earlier := range waiting {
-		i := slices.IndexFunc(objects.Pods, func(pod *corev1.Pod) bool { return pod.UID == earlier.UID })
-		if i < 0 || !waits(objects.Pods[i]) {
+		pod := fleet.First(objects.Pods, func(pod *corev1.Pod) bool { return pod.UID == earlier.UID })
+		if pod == nil || !waits(pod) {
 			continue
 		}
-		pod := objects.Pods[i]
 		claims, missing := cluster.ClaimsOf(pod)
 		if len(missing) > 0 {
 			continue
@@ -205,7 +206,7 @@ func (c *Controller) waiting(ctx context.Context) ([]*corev1.Pod, error) {
 	c.due = due
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
 		return cmp.Or(cmp.Compare(schedulinghelper.PodPriority(b), schedulinghelper.PodPriority(a)), due[a.UID].Compare(due[b.UID]),
-			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+			fleet.ByName(a, b))
 	})
 	return pods, nil
 }
@@ -319,28 +320,4 @@ func (c *Controller) requests(ctx context.Context) evict.Requests {
 		},
 		Failed: func(request string, err error) error { return fmt.Errorf("%s: %w", request, err) },
 	}
-}
-
-// objects reads what a search needs.
-func (c *Controller) objects(ctx context.Context) (o fleet.Objects, budgets []*policyv1.PodDisruptionBudget, err error) {
-	core, devices := c.Client.CoreV1(), c.Client.ResourceV1()
-	reads, ctx := errgroup.WithContext(ctx)
-	read(ctx, reads, &o.Nodes, lists.Of(core.Nodes().List))
-	read(ctx, reads, &o.Pods, lists.Of(core.Pods(metav1.NamespaceAll).List))
-	read(ctx, reads, &o.Claims, lists.Of(devices.ResourceClaims(metav1.NamespaceAll).List))
-	read(ctx, reads, &o.Slices, lists.Of(devices.ResourceSlices().List))
-	read(ctx, reads, &o.Classes, lists.Of(devices.DeviceClasses().List))
-	read(ctx, reads, &o.TaintRules, lists.Of(devices.DeviceTaintRules().List))
-	read(ctx, reads, &budgets, lists.Of(c.Client.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List))
-	err = reads.Wait()
-	return o, budgets, err
-}
-
-func read[T any](ctx context.Context, reads *errgroup.Group, to *[]T, list pager.ListPageFunc) {
-	reads.Go(func() error {
-		if err := lists.Into(ctx, to, list); err != nil {
-			return fmt.Errorf("list %T: %w", *to, err)
-		}
-		return nil
-	})
 }

@@ -35,7 +35,7 @@ func AgentsOf(d *doctor.Cluster, nodes []*corev1.Node) map[string]Agent {
 	sets := slices.DeleteFunc(slices.Clone(d.DaemonSets), func(s *appsv1.DaemonSet) bool {
 		return s.Labels[doctor.ComponentLabel] != doctor.AgentComponent
 	})
-	if d.Unread[doctor.DriverPods] != "" || d.Unread[doctor.DaemonSets] != "" {
+	if d.Unread[doctor.DriverPods] != "" {
 		return nil
 	}
 	agents := map[string]Agent{}

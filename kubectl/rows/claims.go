@@ -89,9 +89,5 @@ func (c *Cluster) ExtendedClaim(pod *corev1.Pod) *resourceapi.ResourceClaim {
 
 // FindClaim returns a claim by its name; nil if it does not exist.
 func FindClaim(objects fleet.Objects, namespace, name string) *resourceapi.ResourceClaim {
-	i := slices.IndexFunc(objects.Claims, func(c *resourceapi.ResourceClaim) bool { return c.Namespace == namespace && c.Name == name })
-	if i < 0 {
-		return nil
-	}
-	return objects.Claims[i]
+	return fleet.First(objects.Claims, func(c *resourceapi.ResourceClaim) bool { return c.Namespace == namespace && c.Name == name })
 }

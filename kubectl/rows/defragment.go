@@ -66,7 +66,7 @@ func (d Defragmentation) Helps() bool {
 func (c *Cluster) Defragment(ctx context.Context, limit time.Duration, node string, budgets []*policyv1.PodDisruptionBudget) (Defragmentation, error) {
 	result := Defragmentation{Items: []MovesFor{}}
 	model := c.NewDefragmentation(node, budgets)
-	result.Ending = fleet.Each(model.Ending, func(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name })
+	result.Ending = fleet.Each(model.Ending, fleet.FullName[*corev1.Pod])
 	devices := map[string][]fleet.Device{}
 	for _, n := range c.Nodes() {
 		devices[n.Name] = n.Devices
@@ -109,7 +109,7 @@ func (c *Cluster) waiting() []*corev1.Pod {
 	})
 	slices.SortFunc(all, func(a, b *corev1.Pod) int {
 		return cmp.Or(cmp.Compare(schedulinghelper.PodPriority(b), schedulinghelper.PodPriority(a)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
-			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+			fleet.ByName(a, b))
 	})
 	return all
 }

@@ -111,8 +111,8 @@ type Question struct {
 func (c *Cluster) Find(q Question) (*corev1.Pod, *resourceapi.ResourceClaim) {
 	claim, isClaim := strings.CutPrefix(q.Name, "claim/")
 	pod := strings.TrimPrefix(q.Name, "pod/")
-	if i := slices.IndexFunc(c.Objects.Pods, func(p *corev1.Pod) bool { return p.Namespace == q.Namespace && p.Name == pod }); i >= 0 && !isClaim {
-		return c.Objects.Pods[i], nil
+	if found := fleet.First(c.Objects.Pods, func(p *corev1.Pod) bool { return p.Namespace == q.Namespace && p.Name == pod }); found != nil && !isClaim {
+		return found, nil
 	}
 	return nil, FindClaim(c.Objects, q.Namespace, claim)
 }

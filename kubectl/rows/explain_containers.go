@@ -36,12 +36,6 @@ type ContainerDevice struct {
 	Use
 }
 
-// entriesOf returns the names that a claim has in the spec of a pod. A claim for extended
-// resources has its own name.
-func entriesOf(pod *corev1.Pod, claim *resourceapi.ResourceClaim) []string {
-	return append([]string{claim.Name}, fleet.EntriesOf(pod, claim)...)
-}
-
 // addContainers adds the devices of a pod's containers. It also adds their use and that of
 // their neighbours, and the place of the devices in the node.
 func (e *explaining) addContainers(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) {
@@ -91,16 +85,12 @@ func (e *explaining) addReplacedShm(pod *corev1.Pod, container string) {
 // addUnnamed adds a cause if no container of a pod names a claim. No program gets its devices
 // then.
 func (e *explaining) addUnnamed(pod *corev1.Pod, claim *resourceapi.ResourceClaim) {
-	entries := entriesOf(pod, claim)
-	names := func(c corev1.Container) bool {
-		return slices.ContainsFunc(c.Resources.Claims, func(r corev1.ResourceClaim) bool { return slices.Contains(entries, r.Name) })
-	}
-	extended := pod.Status.ExtendedResourceClaimStatus
-	if len(entries) < 2 || extended != nil && extended.ResourceClaimName == claim.Name || slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), names) {
+	entries := fleet.EntriesOf(pod, claim) // none of a claim for extended resources
+	if len(entries) == 0 || slices.ContainsFunc(entries, func(entry string) bool { return fleet.IsNamed(pod, entry) }) {
 		return
 	}
 	e.Causes = append(e.Causes, fmt.Sprintf("no container of the pod names the claim %s, so no program gets its devices", claim.Name))
-	e.advise(fmt.Sprintf("add resources.claims: [{name: %s}] to the container that computes, and create the pod again", entries[1]))
+	e.advise(fmt.Sprintf("add resources.claims: [{name: %s}] to the container that computes, and create the pod again", entries[0]))
 }
 
 // Terms returns the limits of a program in words, a sentence each.

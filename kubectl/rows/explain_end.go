@@ -54,7 +54,7 @@ func (e *explaining) ended(t *corev1.ContainerStateTerminated) string {
 	if t.FinishedAt.IsZero() {
 		return "at an unknown time"
 	}
-	return e.age(t.FinishedAt.Time) + " ago"
+	return fleet.Age(t.FinishedAt.Time, e.Now) + " ago"
 }
 
 // killed is the exit code of a program that SIGKILL has ended.

@@ -18,7 +18,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
 
 // DeviceHealth is a device that is not well, and the consequence, in JSON and YAML.
@@ -38,13 +37,8 @@ type DeviceHealth struct {
 
 // causeOf returns the cause of a taint, also of one that the driver has not set. failed is true
 // if the GPU must be repaired.
-func causeOf(taint resourceapi.DeviceTaint, name fleet.DeviceID) (c cause.Cause, failed bool) {
-	whole, address := name.Device, ""
-	if parsed := fleet.NameOf(name.Device); parsed.OnGPU() {
-		whole, address = kind.Whole(parsed.Address).String(), parsed.Address.String()
-	}
-	c, ok := cause.Of(taint.Key, taint.Value)
-	c = c.For(name.Pool, whole, address)
+func causeOf(taint resourceapi.DeviceTaint, id fleet.DeviceID) (c cause.Cause, failed bool) {
+	c, ok := fleet.CauseOf(taint, id)
 	if !ok {
 		c = cause.Cause{
 			Code: taint.Key, Meaning: "another party has set the taint " + fleet.TaintText(taint), Effect: "programs that have the device run on",
@@ -63,7 +57,7 @@ func (e *explaining) addHealth(pod *corev1.Pod, claims []*resourceapi.ResourceCl
 	unread := e.cluster.Refused[doctor.Slices] != ""
 	var unpublished, unknown []string
 	nodes := map[string]bool{}
-	reported := kubeletReports{}
+	reported := map[kubeletReport][]string{}
 	for _, claim := range claims {
 		for _, id := range e.cluster.devicesOf(claim) {
 			nodes[id.Pool] = true
@@ -183,7 +177,7 @@ func (e *explaining) groupHealth() {
 func (e *explaining) sentence(h DeviceHealth, between string) string {
 	since := h.Code
 	if h.Since != nil {
-		since += ", for " + e.age(h.Since.Time)
+		since += ", for " + fleet.Age(h.Since.Time, e.Now)
 	}
 	return fmt.Sprintf("%s of node %s%s %s (%s)", List(h.Devices), h.Node, between, h.Meaning, since)
 }
@@ -233,7 +227,7 @@ func kubeletHealth(pod *corev1.Pod, claim *resourceapi.ResourceClaim, device str
 	if pod == nil {
 		return "", ""
 	}
-	entries := entriesOf(pod, claim)
+	entries := append(fleet.EntriesOf(pod, claim), claim.Name) // the name of a claim for extended resources
 	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		for _, resource := range status.AllocatedResourcesStatus {
 			name, ofClaim := strings.CutPrefix(string(resource.Name), "claim:")
@@ -257,12 +251,9 @@ func kubeletHealth(pod *corev1.Pod, claim *resourceapi.ResourceClaim, device str
 // kubeletReport is a health that is not known, in the words of the kubelet.
 type kubeletReport struct{ node, text string }
 
-// kubeletReports are the devices with the same report.
-type kubeletReports map[kubeletReport][]string
-
 // addKubeletHealth adds a report of the kubelet that is not "Healthy". If the kubelet does not
 // know the health, it adds the device to reported.
-func (e *explaining) addKubeletHealth(reported kubeletReports, id fleet.DeviceID, health corev1.ResourceHealthStatus, message string, explained bool) {
+func (e *explaining) addKubeletHealth(reported map[kubeletReport][]string, id fleet.DeviceID, health corev1.ResourceHealthStatus, message string, explained bool) {
 	if health == "" || health == corev1.ResourceHealthStatusHealthy {
 		return
 	}

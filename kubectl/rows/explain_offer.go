@@ -17,13 +17,15 @@ import (
 // offerFor returns how an administrator has a node offer the devices that claims request. It returns
 // "" if no node can have them.
 func (e *explaining) offerFor(claims []*resourceapi.ResourceClaim) string {
-	for _, r := range exactRequests(claims) {
-		class, err := fleet.Classes(e.cluster.Objects.Classes).Get(r.DeviceClassName)
-		if err != nil {
-			continue
-		}
-		if text := e.offer(wordOf(class)); text != "" {
-			return text
+	for _, claim := range claims {
+		for _, r := range fleet.Requests(claim.Spec.Devices) {
+			class, err := fleet.Classes(e.cluster.Objects.Classes).Get(r.Exactly.DeviceClassName)
+			if err != nil {
+				continue
+			}
+			if text := e.offer(wordOf(class)); text != "" {
+				return text
+			}
 		}
 	}
 	return ""
@@ -75,25 +77,14 @@ func canOffer(node fleet.Node, word string) bool {
 
 // readsProfile reports whether a selector of a claim reads the profile of MIG devices.
 func readsProfile(claims []*resourceapi.ResourceClaim) bool {
-	for _, r := range exactRequests(claims) {
-		for _, expression := range fleet.Expressions(r.Selectors) {
-			if slices.ContainsFunc(fleet.NamesIn(expression), func(n fleet.Name) bool { return n.ID == v1alpha1.AttributeProfile }) {
-				return true
+	for _, claim := range claims {
+		for _, r := range fleet.Requests(claim.Spec.Devices) {
+			for _, expression := range fleet.Expressions(r.Exactly.Selectors) {
+				if slices.ContainsFunc(fleet.NamesIn(expression), func(n fleet.Name) bool { return n.ID == v1alpha1.AttributeProfile }) {
+					return true
+				}
 			}
 		}
 	}
 	return false
-}
-
-// exactRequests returns the requests without alternatives.
-func exactRequests(claims []*resourceapi.ResourceClaim) []*resourceapi.ExactDeviceRequest {
-	var all []*resourceapi.ExactDeviceRequest
-	for _, claim := range claims {
-		for _, r := range claim.Spec.Devices.Requests {
-			if r.Exactly != nil {
-				all = append(all, r.Exactly)
-			}
-		}
-	}
-	return all
 }

@@ -92,18 +92,25 @@ func (e *explaining) needsSupervisor(claim *resourceapi.ResourceClaim) bool {
 
 // addDriverPods adds the state of the agent and supervisor of a node.
 func (e *explaining) addDriverPods(node string, supervised bool) {
-	driver, known := e.Drivers[node]
-	switch {
-	case !known, e.addNodeNotReady(node):
-		return
-	case driver.Unread != "":
-		e.Facts = append(e.Facts, fmt.Sprintf("whether the agent of node %s runs is not known: %s", node, strings.TrimSuffix(driver.Unread, ".")))
+	if e.Driver == nil || node == "" || e.addNodeNotReady(node) {
 		return
 	}
-	e.addDriverPod(node, "agent", driver.Agents, "nothing prepares or releases claims there")
+	if unread := e.driverUnread(); unread != "" {
+		e.Facts = append(e.Facts, fmt.Sprintf("whether the agent of node %s runs is not known: %s", node, strings.TrimSuffix(unread, ".")))
+		return
+	}
+	e.addDriverPod(node, "agent", e.Driver.Agents, "nothing prepares or releases claims there")
 	if supervised {
-		e.addDriverPod(node, "supervisor", driver.Supervisors, "MPS shares do not start or end there")
+		e.addDriverPod(node, "supervisor", e.Driver.Supervisors, "MPS shares do not start or end there")
 	}
+}
+
+// driverUnread returns the reason why the driver's pods are not known; "" if they are.
+func (e *explaining) driverUnread() string {
+	if len(e.Driver.DaemonSets) == 0 && e.Driver.Unread[doctor.DriverPods] == "" {
+		return fmt.Sprintf("no DaemonSet of the driver %s is found; --driver-namespace names its namespace", e.cluster.Driver)
+	}
+	return e.Driver.Unread[doctor.DriverPods]
 }
 
 // addNodeNotReady reports whether a node is not ready, and adds that as a cause. What its kubelet
@@ -116,7 +123,7 @@ func (e *explaining) addNodeNotReady(name string) bool {
 		}
 		text := fmt.Sprintf("node %s is not ready", name)
 		if since != nil {
-			text += " for " + e.age(since.Time)
+			text += " for " + fleet.Age(since.Time, e.Now)
 		}
 		e.addUnknown(text+": its kubelet reports nothing, and pods do not start or end there", "the administrator finds the reason: kubectl describe node "+name)
 		return true
@@ -128,18 +135,18 @@ func (e *explaining) addNodeNotReady(name string) bool {
 // two of its pods.
 func (e *explaining) addDriverPod(node, program string, pods []*corev1.Pod, meaning string) {
 	remedy := fmt.Sprintf("the administrator finds the reason: kubectl gpu doctor %s", node)
-	if len(pods) == 0 {
+	var pod *corev1.Pod
+	for _, other := range pods {
+		if other.Spec.NodeName == node && (pod == nil || fleet.IsReady(other)) {
+			pod = other
+		}
+	}
+	if pod == nil {
 		e.Causes = append(e.Causes, fmt.Sprintf("no %s of the driver runs on node %s: %s", program, node, meaning))
 		e.advise(remedy)
 		return
 	}
-	pod := pods[0]
-	for _, other := range pods[1:] {
-		if fleet.IsReady(other) {
-			pod = other
-		}
-	}
-	age := e.age(pod.CreationTimestamp.Time)
+	age := fleet.Age(pod.CreationTimestamp.Time, e.Now)
 	if pod.CreationTimestamp.IsZero() {
 		age = "unknown"
 	}
@@ -153,11 +160,10 @@ func (e *explaining) addDriverPod(node, program string, pods []*corev1.Pod, mean
 
 // addAgentOfRunning adds a cause if no agent watches the devices of a pod that runs.
 func (e *explaining) addAgentOfRunning(node string) {
-	driver, known := e.Drivers[node]
-	if !known || e.addNodeNotReady(node) || driver.Unread != "" {
+	if e.Driver == nil || e.addNodeNotReady(node) || e.driverUnread() != "" {
 		return
 	}
-	if !slices.ContainsFunc(driver.Agents, fleet.IsReady) {
+	if !slices.ContainsFunc(e.Driver.Agents, func(p *corev1.Pod) bool { return p.Spec.NodeName == node && fleet.IsReady(p) }) {
 		e.addUnknown(fmt.Sprintf("no agent is ready on node %s: the health of its GPUs is not watched, and this output may be old", node),
 			"the administrator finds the reason: kubectl gpu doctor "+node)
 	}
@@ -261,7 +267,7 @@ func (e *explaining) addWarnings(pod *corev1.Pod, missing []string) {
 			e.addRefusal("", message)
 		case (event.Reason == v1alpha1.ReasonProgramFault || event.Reason == v1alpha1.ReasonSharedFault) && e.Outcome == OutcomeFailed:
 			if !told {
-				e.addProgramFault(message, e.age(when(event).Time))
+				e.addProgramFault(message, fleet.Age(when(event).Time, e.Now))
 				told = true
 				continue
 			}
@@ -288,13 +294,13 @@ func (e *explaining) addProgramFault(message, age string) {
 // eventAge returns the age of an event, and when the state that it speaks of ended.
 func (e *explaining) eventAge(event corev1.Event, pod *corev1.Pod) string {
 	seen := when(event)
-	text := e.age(seen.Time) + " ago"
+	text := fleet.Age(seen.Time, e.Now) + " ago"
 	if seen.IsZero() {
 		text = "at an unknown time"
 	}
 	if strings.HasPrefix(event.Reason, "Failed") {
 		if at := wentOn(pod, event); !at.IsZero() {
-			return text + ", ended " + e.age(at) + " ago"
+			return text + ", ended " + fleet.Age(at, e.Now) + " ago"
 		}
 	}
 	return text

@@ -9,8 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -72,8 +72,8 @@ type Evidence struct {
 	Warnings []corev1.Event
 	// NoEvents is true if the user has no right to list events.
 	NoEvents bool
-	// Drivers are the pods of the driver by node. A node that is absent was not examined.
-	Drivers map[string]DriverPods
+	// Driver has the pods of the driver; nil if they were not read.
+	Driver *doctor.Cluster
 	// Uses are the reports of agents, as far as they are known.
 	Uses Uses
 	// Repairer is true if the user may repair nodes.
@@ -94,18 +94,6 @@ func (e *Evidence) SetWarnings(events []corev1.Event, err error) error {
 	}
 	e.Warnings = events
 	return err
-}
-
-// DriverPods are the pods of the driver on a node.
-type DriverPods struct {
-	Agents, Supervisors []*corev1.Pod
-	// Unread is the reason why the pods are not known; "" if they are.
-	Unread string
-}
-
-// age returns the time since a moment in words, such as "12m".
-func (e *explaining) age(since time.Time) string {
-	return duration.HumanDuration(max(0, e.Now.Sub(since)))
 }
 
 // advise sets the remedy, unless a cause before has one.

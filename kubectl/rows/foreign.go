@@ -39,7 +39,7 @@ func (f *Foreign) Text(now time.Time) string {
 	if f.Memory != nil {
 		text += ", " + Gibibytes(*f.Memory)
 	}
-	return text + ", " + age(f.Checked, now) + " ago"
+	return text + ", " + fleet.Age(f.Checked.Time, now) + " ago"
 }
 
 // foreignOn returns the sum of the foreign processes on the devices of a node. It returns nil if

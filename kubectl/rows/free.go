@@ -3,7 +3,6 @@
 package rows
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -53,7 +53,7 @@ func (c *Cluster) FreeOf(ctx context.Context, classes []string, memory string) (
 	var claims []*resourceapi.ResourceClaim
 	memoryOf, offered := map[string]*resource.Quantity{}, map[string]bool{}
 	published := c.kinds()
-	for _, class := range slices.SortedFunc(slices.Values(c.Objects.Classes), func(a, b *resourceapi.DeviceClass) int { return cmp.Compare(a.Name, b.Name) }) {
+	for _, class := range slices.SortedFunc(slices.Values(c.Objects.Classes), fleet.ByName) {
 		if len(classes) > 0 && !slices.Contains(classes, class.Name) {
 			continue
 		}

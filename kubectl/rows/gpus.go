@@ -67,7 +67,7 @@ func ClaimNames(devices ...fleet.Device) []string {
 	var names []string
 	for _, d := range devices {
 		for _, h := range d.Holders {
-			names = append(names, h.Claim.Namespace+"/"+h.Claim.Name)
+			names = append(names, fleet.FullName(h.Claim))
 		}
 	}
 	slices.Sort(names)

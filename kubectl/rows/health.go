@@ -10,7 +10,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
@@ -75,7 +74,7 @@ func (h Health) Text(now time.Time) string {
 		parts = append(parts, words+since)
 	}
 	if h.State == HealthUnknown && h.Published != nil {
-		parts = append(parts, "published "+age(*h.Published, now)+" ago")
+		parts = append(parts, "published "+fleet.Age(h.Published.Time, now)+" ago")
 	}
 	text := strings.Join(parts, "; ")
 	if heading != "" && text != "" {
@@ -93,18 +92,14 @@ func (r Reason) words(now time.Time) (words, since string) {
 	case CodeNoAgent, CodeAgentNotReady, CodeNodeNotReady:
 		words = strings.ReplaceAll(r.Code, "-", " ")
 		if r.Since != nil {
-			since = " since " + age(*r.Since, now) + " ago"
+			since = " since " + fleet.Age(r.Since.Time, now) + " ago"
 		}
 		return words, since
 	}
 	if r.Since != nil {
-		since = ", " + age(*r.Since, now)
+		since = ", " + fleet.Age(r.Since.Time, now)
 	}
 	return r.Code, since
-}
-
-func age(since metav1.Time, now time.Time) string {
-	return duration.HumanDuration(max(0, now.Sub(since.Time)))
 }
 
 // healthOf returns the health of a GPU as its node publishes it.

@@ -126,17 +126,12 @@ func TestTheHealthOfGPUsWithoutAnAgent(t *testing.T) {
 // Without the right to list the driver's pods, the state of the agents is not known.
 func TestAgentsThatAreNotKnown(t *testing.T) {
 	w := fleettest.New(t, "a=t4")
-	for name, d := range map[string]*doctor.Cluster{
-		"no right to pods":       {DaemonSets: []*appsv1.DaemonSet{agentSet()}, Unread: map[doctor.List]string{doctor.DriverPods: "no right"}},
-		"no right to DaemonSets": {Unread: map[doctor.List]string{doctor.DaemonSets: "no right"}},
-	} {
-		c := cluster(w)
-		c.Agents = AgentsOf(d, w.Nodes)
-		if got := c.GPUs(c.Nodes(), nil); c.Agents != nil || got[0].Health.State != HealthOK {
-			t.Errorf("%s: got %+v", name, c.Agents)
-		}
-	}
 	c := cluster(w)
+	c.Agents = AgentsOf(&doctor.Cluster{DaemonSets: []*appsv1.DaemonSet{agentSet()}, Unread: map[doctor.List]string{doctor.DriverPods: "no right"}}, w.Nodes)
+	if got := c.GPUs(c.Nodes(), nil); c.Agents != nil || got[0].Health.State != HealthOK {
+		t.Errorf("no right to pods: got %+v", c.Agents)
+	}
+	c = cluster(w)
 	c.Agents = AgentsOf(&doctor.Cluster{}, w.Nodes)
 	if got := c.GPUs(c.Nodes(), nil); !c.NoAgents() || !strings.HasPrefix(got[0].Health.Text(now()), "unknown: no agent") || len(c.AgentProblems(now())) > 0 {
 		t.Errorf("no agent in the cluster: got %+v", got[0])

@@ -211,7 +211,7 @@ func (r Room) Sections() []Section {
 
 // text returns the pod on one line.
 func (p RoomPod) text(now time.Time) string {
-	text := fmt.Sprintf("%s/%s: priority %d, started %s ago", p.Namespace, p.Pod, p.Priority, age(p.Started, now))
+	text := fmt.Sprintf("%s/%s: priority %d, started %s ago", p.Namespace, p.Pod, p.Priority, fleet.Age(p.Started.Time, now))
 	if p.Devices != nil {
 		text += ", has " + List(p.Devices)
 	}

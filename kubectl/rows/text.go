@@ -5,9 +5,10 @@ package rows
 import (
 	"cmp"
 	"fmt"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 )
 
 // OrDash returns the text, or a dash if it is empty.
@@ -36,10 +37,4 @@ func Tenths(number float64) string {
 }
 
 // List returns the names as a text; the first ones and a number if they are many.
-func List(names []string) string {
-	const most = 10
-	if len(names) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-	}
-	return strings.Join(names, ", ")
-}
+func List(names []string) string { return fleet.List(10, names) }

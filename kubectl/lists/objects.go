@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package commands
+package lists
 
 import (
 	"cmp"
@@ -17,24 +17,26 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
-	"github.com/gpu-dra/gpu-dra-driver/kubectl/lists"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// readObjects reads the objects of the cluster that concern devices. If the user may read
+// All are the lists of [Objects].
+var All = []doctor.List{doctor.Nodes, doctor.Pods, doctor.Claims, doctor.Slices, doctor.Classes, doctor.Rules}
+
+// Objects reads the objects of the cluster that concern devices. If the user may read
 // pods or claims of the namespace only, it returns these. refused has a sentence for each
 // list that the user may not read as a whole. An error wraps [gpu.ErrNotSupported] if the API
 // server is too old, and [gpu.ErrPermission] if the user may not read a required list at all.
-func readObjects(ctx context.Context, client kubernetes.Interface, namespace string, required ...doctor.List) (objects fleet.Objects, refused map[doctor.List]string, err error) {
+func Objects(ctx context.Context, client kubernetes.Interface, namespace string, required ...doctor.List) (objects fleet.Objects, refused map[doctor.List]string, err error) {
 	core, devices := client.CoreV1(), client.ResourceV1()
 	r := listing{namespace: namespace, required: required, refused: map[doctor.List]string{}}
-	readList(ctx, &r, doctor.Nodes, &objects.Nodes, lists.Of(core.Nodes().List), nil)
-	readList(ctx, &r, doctor.Pods, &objects.Pods, lists.Of(core.Pods(metav1.NamespaceAll).List), lists.Of(core.Pods(namespace).List))
-	readList(ctx, &r, doctor.Claims, &objects.Claims, lists.Of(devices.ResourceClaims(metav1.NamespaceAll).List), lists.Of(devices.ResourceClaims(namespace).List))
-	readList(ctx, &r, doctor.Slices, &objects.Slices, lists.Of(devices.ResourceSlices().List), nil)
-	readList(ctx, &r, doctor.Classes, &objects.Classes, lists.Of(devices.DeviceClasses().List), nil)
-	readList(ctx, &r, doctor.Rules, &objects.TaintRules, lists.Of(devices.DeviceTaintRules().List), nil)
+	readList(ctx, &r, doctor.Nodes, &objects.Nodes, Of(core.Nodes().List), nil)
+	readList(ctx, &r, doctor.Pods, &objects.Pods, Of(core.Pods(metav1.NamespaceAll).List), Of(core.Pods(namespace).List))
+	readList(ctx, &r, doctor.Claims, &objects.Claims, Of(devices.ResourceClaims(metav1.NamespaceAll).List), Of(devices.ResourceClaims(namespace).List))
+	readList(ctx, &r, doctor.Slices, &objects.Slices, Of(devices.ResourceSlices().List), nil)
+	readList(ctx, &r, doctor.Classes, &objects.Classes, Of(devices.DeviceClasses().List), nil)
+	readList(ctx, &r, doctor.Rules, &objects.TaintRules, Of(devices.DeviceTaintRules().List), nil)
 	r.running.Wait()
 	slices.SortFunc(r.failures, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
 	return objects, r.refused, errors.Join(r.failures...)
@@ -55,12 +57,12 @@ type listing struct {
 // not read all; nil for objects without a namespace.
 func readList[T any](ctx context.Context, r *listing, name doctor.List, to *[]T, all, own pager.ListPageFunc) {
 	r.running.Go(func() {
-		err := lists.Into(ctx, to, all)
+		err := Into(ctx, to, all)
 		sentence := ""
 		if apierrors.IsForbidden(err) {
 			sentence = fmt.Sprintf("You have no right to list %s: ask an administrator for the ClusterRole %s.", name, roleFor(name))
 			if own != nil {
-				if err = lists.Into(ctx, to, own); err == nil {
+				if err = Into(ctx, to, own); err == nil {
 					sentence = fmt.Sprintf("You have no right to list %s of all namespaces, only of %s: devices that seem free may be in use. Ask an administrator for the ClusterRole %s.", name, r.namespace, roleFor(name))
 				}
 			}
@@ -89,14 +91,4 @@ func roleFor(list doctor.List) string {
 		return rows.RoleDevices
 	}
 	return doctor.RoleViewer
-}
-
-// ReadFleet returns the fleet of a cluster. The error wraps [gpu.ErrPermission] if the client
-// may not read all of it, and [gpu.ErrNotSupported] if the API server is too old.
-func ReadFleet(ctx context.Context, client kubernetes.Interface, driver string) (*fleet.Fleet, error) {
-	objects, _, err := readObjects(ctx, client, metav1.NamespaceAll, doctor.Nodes, doctor.Pods, doctor.Claims, doctor.Slices, doctor.Classes, doctor.Rules)
-	if err != nil {
-		return nil, err
-	}
-	return rows.New(objects, driver, nil).Fleet, nil
 }
