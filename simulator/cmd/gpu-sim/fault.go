@@ -96,16 +96,9 @@ func (t *tool) hang() *cobra.Command {
 
 func (t *tool) linkDown() *cobra.Command {
 	var link int
-	var oneEnd bool
 	c := t.gpuCommand("link-down --gpu GPU --link NUMBER", "Take an NVLink down at both ends, with an XID 74",
-		func(s *nvmlsim.Sim, index int) error {
-			if oneEnd {
-				return s.LinkEndDown(index, link)
-			}
-			return s.LinkDown(index, link)
-		})
+		func(s *nvmlsim.Sim, index int) error { return s.LinkDown(index, link) })
 	c.Flags().IntVar(&link, "link", 0, "number of the link on the GPU")
-	c.Flags().BoolVar(&oneEnd, "one-end", false, "at this end only: the other one has not noticed it yet")
 	required(c, "link")
 	return c
 }
@@ -200,21 +193,19 @@ func (t *tool) slowClocks() *cobra.Command {
 	return c
 }
 
-// runGPU is run for a command on one GPU.
-func (t *tool) runGPU(ref *string, do func(*nvmlsim.Sim, int) error) func(*cobra.Command, []string) error {
-	return t.run(func(s *nvmlsim.Sim) error {
-		index, err := s.FindGPU(*ref)
-		if err != nil {
-			return err
-		}
-		return do(s, index)
-	})
-}
-
 // gpuCommand returns a command on the GPU that its flag --gpu names.
 func (t *tool) gpuCommand(use, short string, do func(*nvmlsim.Sim, int) error) *cobra.Command {
 	var gpu string
-	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: t.runGPU(&gpu, do)}
+	c := &cobra.Command{
+		Use: use, Short: short, Args: cobra.NoArgs,
+		RunE: t.run(func(s *nvmlsim.Sim) error {
+			index, err := s.FindGPU(gpu)
+			if err != nil {
+				return err
+			}
+			return do(s, index)
+		}),
+	}
 	c.Flags().StringVar(&gpu, "gpu", "", "GPU: index, PCI address or UUID")
 	required(c, "gpu")
 	return c

@@ -64,7 +64,7 @@ func newCommand() *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&t.state, "state", os.Getenv("GPU_SIM_STATE"),
 		"directory of the simulated node (environment: GPU_SIM_STATE; default: the root file system that has this program)")
-	root.AddCommand(t.create(), t.show(), t.fault(), t.reset(), t.reboot(), t.computeMode(), t.process(), t.driver(), t.mps(), t.destroy(), t.mpsControl(), t.mpsServer(), t.smi(), t.imex(), t.imexControl())
+	root.AddCommand(t.create(), t.show(), t.fault(), t.reset(), t.reboot(), t.process(), t.driver(), t.mps(), t.destroy(), t.mpsControl(), t.mpsServer(), t.smi(), t.imex(), t.imexControl())
 	return root
 }
 

@@ -18,7 +18,6 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/simulator/mpssim"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
-	"github.com/gpu-dra/gpu-dra-driver/simulator/simerr"
 )
 
 // driver is the driver of a simulated node: its programs are this test binary.
@@ -246,21 +245,6 @@ func TestADaemonDoesNotComeUp(t *testing.T) {
 		t.Errorf("got %s, %v", out, err)
 	}
 	until(t, "the daemon's end", func() bool { return !daemons(t, state)[0].Running })
-}
-
-func TestAnAdministratorSetsComputeModes(t *testing.T) {
-	state := t.TempDir()
-	ok(t, state, "create", "--model", "t4")
-	ok(t, state, "compute-mode", "1", "ExclusiveProcess")
-	if !strings.Contains(ok(t, state, "show"), "ExclusiveProcess") {
-		t.Error("show does not tell")
-	}
-	if _, err := gpuSim(state, "compute-mode", "1", "Shared"); err == nil || !strings.Contains(err.Error(), "ExclusiveProcess") {
-		t.Errorf("got %v", err)
-	}
-	if _, err := gpuSim(state, "compute-mode", "9", "Default"); !errors.Is(err, simerr.ErrNotFound) {
-		t.Errorf("got %v", err)
-	}
 }
 
 func TestNvidiaSMIHangsInAGPUThatHangs(t *testing.T) {

@@ -123,19 +123,6 @@ func (t *tool) reset() *cobra.Command {
 		func(s *nvmlsim.Sim, index int) error { return s.ResetGPU(index) })
 }
 
-func (t *tool) computeMode() *cobra.Command {
-	return &cobra.Command{
-		Use:   "compute-mode GPU Default|ExclusiveProcess|Prohibited",
-		Short: "Set the compute mode of a GPU, as an administrator would",
-		Args:  cobra.ExactArgs(2),
-		RunE: func(_ *cobra.Command, args []string) error {
-			return t.runGPU(&args[0], func(s *nvmlsim.Sim, index int) error {
-				return s.SetComputeMode(index, nvmlsim.ComputeMode(args[1]))
-			})(nil, nil)
-		},
-	}
-}
-
 func (t *tool) destroy() *cobra.Command {
 	return &cobra.Command{
 		Use:   "destroy",
@@ -149,22 +136,15 @@ func (t *tool) process() *cobra.Command {
 	c := &cobra.Command{Use: "process", Short: "Let processes compute on GPUs"}
 	var memory uint64
 	var p nvmlsim.Process
-	var watch bool
-	var add *cobra.Command
-	add = t.gpuCommand("add --gpu GPU --pid PID [--memory MIB] [--sm PERCENT] [--watch]", "Let a process compute on a GPU or on one of its MIG devices, until it ends if it runs on this machine",
+	add := t.gpuCommand("add --gpu GPU --pid PID [--memory MIB]", "Let a process compute on a GPU or on one of its MIG devices, until it ends if it runs on this machine",
 		func(s *nvmlsim.Sim, index int) error {
 			p.MemoryBytes, p.Started = memory<<20, nvmlsim.StartOf(p.PID)
-			if watch {
-				return s.FollowProcess(add.Context(), index, p)
-			}
 			return s.AddProcess(index, p)
 		})
 	add.Flags().IntVar(&p.PID, "pid", 0, "process ID")
 	add.Flags().StringVar(&p.Name, "name", "", "name of the process")
 	add.Flags().Uint64Var(&memory, "memory", 0, "memory it uses, in MiB")
-	add.Flags().IntVar(&p.SMPercent, "sm", 0, "percent of the time for which it uses the multiprocessors")
 	add.Flags().StringVar(&p.Device, "device", "", "UUID of a MIG device; without it the process uses the whole GPU")
-	add.Flags().BoolVar(&watch, "watch", false, "wait for the end of the process, which must run on this machine, and remove it then")
 	required(add, "pid")
 	var pid int
 	remove := &cobra.Command{

@@ -31,8 +31,8 @@ const (
 // errStopped means that a signal stopped the process while it waited.
 var errStopped = errors.New("told to end")
 
-// What the simulator's MPS control daemon and driver say; the packages
-// Packages mpssim and cudasim document it.
+// What the simulator's MPS control daemon and driver say. The packages mpssim and
+// cudasim document it.
 type (
 	request struct {
 		Op                     string `json:"op"`

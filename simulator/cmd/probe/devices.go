@@ -18,11 +18,6 @@ type device struct {
 	Path string `json:"path"`
 	// Type is "char", "block" or "other".
 	Type string `json:"type"`
-	// Major and Minor are 0 if the file is not a device.
-	Major uint32 `json:"major"`
-	Minor uint32 `json:"minor"`
-	// Mode holds the permission bits in octal, such as "0666".
-	Mode string `json:"mode"`
 	// Open is the result of opening it for reading: "ok" or the name of the errno.
 	// EPERM means that the device cgroup refused. ENXIO and ENODEV mean that the
 	// cgroup allowed it and the node has no driver.
@@ -67,20 +62,15 @@ func lookAtDevice(r root, path string) (device, error) {
 	if err != nil {
 		return device{}, err
 	}
-	d := device{Path: r.outside(path), Type: "other", Mode: fmt.Sprintf("%04o", info.Mode().Perm()), Open: tryOpen(path)}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok && info.Mode()&fs.ModeDevice != 0 {
+	d := device{Path: r.outside(path), Type: "other", Open: tryOpen(path)}
+	switch {
+	case info.Mode()&fs.ModeCharDevice != 0:
+		d.Type = "char"
+	case info.Mode()&fs.ModeDevice != 0:
 		d.Type = "block"
-		if info.Mode()&fs.ModeCharDevice != 0 {
-			d.Type = "char"
-		}
-		d.Major, d.Minor = major(stat.Rdev), minor(stat.Rdev)
 	}
 	return d, nil
 }
-
-// major and minor take a dev_t apart as makedev(3) puts it together.
-func major(dev uint64) uint32 { return uint32(dev>>8&0xfff | dev>>32&^0xfff) }
-func minor(dev uint64) uint32 { return uint32(dev&0xff | dev>>12&^0xff) }
 
 func tryOpen(path string) string {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command probe prints a container's access to GPUs as one JSON document on standard
-// output: device nodes and whether they can be opened, environment, mounts, libraries
-// and DRA device metadata.
+// output: device nodes and whether they can be opened, environment, libraries and DRA
+// device metadata.
 //
 //	probe once   prints and exits
 //	probe hold   prints and waits for SIGTERM

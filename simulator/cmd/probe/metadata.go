@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -17,27 +16,12 @@ const metadataDir = "var/run/kubernetes.io/dra-device-attributes"
 
 // metadata is one device as a DRA device metadata file describes it.
 type metadata struct {
-	File string `json:"file"`
-	// Claim is the name of the ResourceClaim, PodClaim its name in the pod.
-	Claim      string               `json:"claim"`
-	PodClaim   string               `json:"podClaim,omitempty"`
-	Request    string               `json:"request"`
-	Driver     string               `json:"driver"`
-	Pool       string               `json:"pool"`
-	Device     string               `json:"device"`
-	Attributes map[string]attribute `json:"attributes"`
-}
-
-// attribute has the shape of one in a ResourceSlice.
-type attribute struct {
-	Bool     *bool    `json:"bool,omitempty"`
-	Int      *int64   `json:"int,omitempty"`
-	String   *string  `json:"string,omitempty"`
-	Version  *string  `json:"version,omitempty"`
-	Bools    []bool   `json:"bools,omitempty"`
-	Ints     []int64  `json:"ints,omitempty"`
-	Strings  []string `json:"strings,omitempty"`
-	Versions []string `json:"versions,omitempty"`
+	// Claim is the name of the ResourceClaim.
+	Claim   string `json:"claim"`
+	Request string `json:"request"`
+	Device  string `json:"device"`
+	// Attributes by name, as in a ResourceSlice.
+	Attributes json.RawMessage `json:"attributes"`
 }
 
 // document is the part of metadata.resource.k8s.io's DeviceMetadata that all
@@ -47,14 +31,11 @@ type document struct {
 	Metadata struct {
 		Name string `json:"name"`
 	} `json:"metadata"`
-	PodClaimName string `json:"podClaimName"`
-	Requests     []struct {
+	Requests []struct {
 		Name    string `json:"name"`
 		Devices []struct {
-			Driver     string               `json:"driver"`
-			Pool       string               `json:"pool"`
-			Name       string               `json:"name"`
-			Attributes map[string]attribute `json:"attributes"`
+			Name       string          `json:"name"`
+			Attributes json.RawMessage `json:"attributes"`
 		} `json:"devices"`
 	} `json:"requests"`
 }
@@ -72,7 +53,6 @@ func lookAtMetadata(r root) ([]metadata, error) {
 		all = append(all, found...)
 		return err
 	})
-	slices.SortStableFunc(all, func(a, b metadata) int { return strings.Compare(a.File, b.File) })
 	return all, err
 }
 
@@ -94,16 +74,7 @@ func readMetadata(r root, path string) ([]metadata, error) {
 	var all []metadata
 	for _, request := range doc.Requests {
 		for _, d := range request.Devices {
-			all = append(all, metadata{
-				File:       r.outside(path),
-				Claim:      doc.Metadata.Name,
-				PodClaim:   doc.PodClaimName,
-				Request:    request.Name,
-				Driver:     d.Driver,
-				Pool:       d.Pool,
-				Device:     d.Name,
-				Attributes: d.Attributes,
-			})
+			all = append(all, metadata{Claim: doc.Metadata.Name, Request: request.Name, Device: d.Name, Attributes: d.Attributes})
 		}
 	}
 	return all, nil

@@ -10,21 +10,15 @@ import (
 	"strings"
 )
 
-// report is the document that the probe prints. Lists are sorted by path or
-// name.
+// report is the document that the probe prints. Lists are sorted by path.
 type report struct {
 	Hostname string `json:"hostname"`
 	// Devices are the nodes of the NVIDIA driver under /dev.
 	Devices []device `json:"devices"`
 	// Env holds the variables whose names begin with NVIDIA_, CUDA_ or GPU_.
 	Env map[string]string `json:"env"`
-	// Mounts lists the mounts of a GPU driver: its libraries, programs, sockets and
-	// the device metadata.
-	Mounts []mount `json:"mounts"`
 	// Libraries are the driver's libraries found in the usual directories.
 	Libraries []library `json:"libraries"`
-	// LDCache names the driver's libraries in /etc/ld.so.cache.
-	LDCache []string `json:"ldCache"`
 	// Metadata is what DRA device metadata files say, a device each.
 	Metadata []metadata `json:"metadata"`
 }
@@ -48,17 +42,9 @@ func look(r root, environ []string) (report, error) {
 	if err != nil {
 		return report{}, fmt.Errorf("devices: %w", err)
 	}
-	mounts, err := lookAtMounts(r)
-	if err != nil {
-		return report{}, fmt.Errorf("mounts: %w", err)
-	}
 	libraries, err := lookAtLibraries(r)
 	if err != nil {
 		return report{}, fmt.Errorf("libraries: %w", err)
-	}
-	cache, err := lookAtLDCache(r)
-	if err != nil {
-		return report{}, fmt.Errorf("library cache: %w", err)
 	}
 	all, err := lookAtMetadata(r)
 	if err != nil {
@@ -68,9 +54,7 @@ func look(r root, environ []string) (report, error) {
 		Hostname:  hostname,
 		Devices:   devices,
 		Env:       environment(environ),
-		Mounts:    mounts,
 		Libraries: libraries,
-		LDCache:   cache,
 		Metadata:  all,
 	}, nil
 }
