@@ -217,13 +217,17 @@ on-cluster: need-root images $(BIN)/helm ## Tests on one cluster (TESTS="schedul
 	esac || failed=yes; done; [ -z "$$failed" ]
 
 E2E := go test -count=1 $(TEST_FLAGS) -timeout 3h -v ./test/e2e -bin $(abspath $(BIN))
+# Takes a cluster down at the end of a recipe unless it was up before. Its tests do so too, but not if they
+# reach their time limit.
+DOWN_AFTER = $(BIN)/cluster status --name $(1) >/dev/null 2>&1 || trap '$(BIN)/cluster down --name $(1)' EXIT;
 
 # Kueue's module has its chart.
 KUEUE := $(BUILD)/kueue
 .PHONY: judges
 judges: need-root images $(BIN)/helm $(BIN)/foreign/built ## NVIDIA's DRA driver, compute domains, Karpenter and Kueue with simulated machines, on a real cluster
 	$(say) "NVIDIA's programs on simulated machines"
-	go test -count=1 $(TEST_FLAGS) -v ./test/judges/foreign -bin $(abspath $(BIN))
+	$(call DOWN_AFTER,foreign) \
+	go test -count=1 $(TEST_FLAGS) -v ./test/judges/foreign -bin $(abspath $(BIN)) -cluster foreign
 	$(say) "what Kueue charges for claims"
 	$(CLUSTER_ENV) go -C $(PINS) test -modfile kueue.mod -count=1 $(TEST_FLAGS) ./kueue
 	$(say) "which claims make Karpenter add a node"
@@ -233,7 +237,8 @@ judges: need-root images $(BIN)/helm $(BIN)/foreign/built ## NVIDIA's DRA driver
 	$(CLUSTER_ENV) go -C $(PINS) build -modfile kueue.mod -ldflags '-s -w' -o $(abspath $(KUEUE))/manager sigs.k8s.io/kueue/cmd/kueue
 	ln -sfn "$$(go -C $(PINS) list -modfile kueue.mod -m -f '{{.Dir}}' sigs.k8s.io/kueue)/charts/kueue" $(KUEUE)/chart
 	$(say) "Kueue on a real cluster"
-	$(E2E) -timeout 20m -run '^TestKueue' -kueue $(abspath $(KUEUE))
+	$(call DOWN_AFTER,e2e) \
+	$(E2E) -cluster e2e -timeout 20m -run '^TestKueue' -kueue $(abspath $(KUEUE))
 
 # Before 1.36 the driver publishes whole GPUs only, and Kubernetes neither maps extended resources nor
 # reports the health of devices: these are the tests of the rest.
@@ -245,7 +250,8 @@ E2E_cri-o := TestTheDemoOf|TestSharesThatTheDriverHolds|TestTwenty
 .PHONY: e2e
 e2e: need-root images $(TOOLS) ## End to end on a real cluster (RUN=regexp, KUBERNETES=1.35, 1.36 or 1.37.2, RUNTIME=cri-o)
 	$(say) "end to end on a real cluster"
-	$(if $(KUBERNETES),CLUSTER_KUBERNETES=$(KUBERNETES)) $(if $(RUNTIME),CLUSTER_CONTAINER_RUNTIME=$(RUNTIME)) \
+	$(if $(KUBERNETES),export CLUSTER_KUBERNETES=$(KUBERNETES);) $(if $(RUNTIME),export CLUSTER_CONTAINER_RUNTIME=$(RUNTIME);) \
+	$(call DOWN_AFTER,$(or $(CLUSTER),e2e)) \
 	$(E2E) -cluster $(or $(CLUSTER),e2e) -run '$(or $(RUN),$(E2E_$(or $(KUBERNETES),$(RUNTIME))))'
 
 # e2e in two halves of about equal time, each on its own cluster. The name of a cluster is part of the
@@ -255,6 +261,7 @@ e2e-stories: HALF := -run '$(E2E_STORIES)'
 e2e-rest: HALF := -skip '$(E2E_STORIES)'
 e2e-%: need-root images $(TOOLS)
 	$(say) "end to end on a real cluster: $*"
+	$(call DOWN_AFTER,$*) \
 	$(E2E) -cluster $* $(HALF)
 
 # The archive is in parts, for machines that take files in pieces.

@@ -29,10 +29,10 @@ func intervals(ctx context.Context, n *node) error {
 
 // exclusive lets the driver keep a GPU with shares in the compute mode for MPS.
 func exclusive(ctx context.Context, n *node) (err error) {
+	defer func() { err = errors.Join(err, n.clean(ctx), n.install(ctx, "default")) }()
 	if err := n.install(ctx, "exclusive"); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, n.clean(ctx), n.install(ctx, "default")) }()
 	claim, err := n.template(ctx, "share.nvidia.com", "8Gi", "25", "")
 	if err != nil {
 		return err
@@ -76,10 +76,10 @@ func layouts(ctx context.Context, n *node) error {
 		if err != nil {
 			return err
 		}
+		defer func() { err = errors.Join(err, n.install(ctx, "default")) }()
 		if err := n.install(ctx, "layout", packedProfile, profile); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, n.install(ctx, "default")) }()
 		return n.cut(ctx, "of a layout", 2)
 	})
 }

@@ -330,8 +330,12 @@ func killed(ctx context.Context, n *node) error {
 		if err != nil {
 			return err
 		}
-		n.report.figure("after the end of %s a running share printed %v", program, lines[p.name][len(lines[p.name])-1])
-		if find(lines[p.name], "run") == nil { // the stand-in does not notice
+		printed := lines[p.name]
+		if len(printed) == 0 {
+			return fmt.Errorf("pod %s printed nothing after the end of %s", p.name, program)
+		}
+		n.report.figure("after the end of %s a running share printed %v", program, printed[len(printed)-1])
+		if find(printed, "run") == nil { // the stand-in does not notice
 			n.warned(ctx, p.name, v1alpha1.ConditionShareInterrupted)
 		}
 		n.show(ctx, "kubectl", "gpu", "explain", p.name, "--namespace", namespace)
@@ -372,48 +376,52 @@ func kill(program string) error {
 }
 
 // users lets three users share a GPU, with and without mps.multiUser.
-func users(ctx context.Context, n *node) error {
-	for _, rendering := range []string{"default", "oneuser"} {
-		if rendering != "default" {
-			if err := n.install(ctx, rendering); err != nil {
-				return err
-			}
-		}
-		claim, err := n.template(ctx, "share.nvidia.com", "8Gi", "25", "")
-		if err != nil {
-			return err
-		}
-		first := pod{name: "user-1000", claim: claim, user: 1000, steps: []string{"info", "run", "10", smallKernel}}
-		if err := n.start(ctx, first); err != nil {
-			return err
-		}
-		if err := n.await(ctx, time.Minute, []string{first.name}, "Running"); err != nil {
-			return err
-		}
-		second := pod{name: "user-2000", claim: claim, user: 2000, steps: []string{"info", "run", "3", smallKernel}}
-		third := pod{name: "user-3000", claim: claim, user: 3000, steps: second.steps}
-		if err := n.start(ctx, second, third); err != nil {
-			return err
-		}
-		if err := n.await(ctx, time.Minute, []string{second.name, third.name}, "Running", "Succeeded"); err != nil {
-			return err
-		}
-		n.show(ctx, "kubectl", "gpu", "explain", second.name, "--namespace", namespace)
-		lines, err := n.finish(ctx, time.Minute, first, second, third)
-		if err != nil {
-			return err
-		}
-		n.report.figure("%s: the first user does %.0f launches/s", rendering, find(lines[first.name], "run").number("perSecond"))
-		for _, later := range []pod{second, third} {
-			waited := find(lines[later.name], "info").number("startSeconds")
-			if waited > 5 {
-				n.warned(ctx, later.name, v1alpha1.ConditionShareWaits)
-			}
-			n.report.figure("%s: the context of %s took %.1f s; %.0f launches/s", rendering, later.name, waited, find(lines[later.name], "run").number("perSecond"))
-		}
-		if err := n.clean(ctx); err != nil {
-			return err
-		}
+func users(ctx context.Context, n *node) (err error) {
+	if err := n.threeUsers(ctx, "default"); err != nil {
+		return err
 	}
-	return n.install(ctx, "default")
+	defer func() { err = errors.Join(err, n.clean(ctx), n.install(ctx, "default")) }()
+	if err := n.install(ctx, "oneuser"); err != nil {
+		return err
+	}
+	return n.threeUsers(ctx, "oneuser")
+}
+
+// threeUsers checks that pods of three users compute on a GPU that they share.
+func (n *node) threeUsers(ctx context.Context, rendering string) error {
+	claim, err := n.template(ctx, "share.nvidia.com", "8Gi", "25", "")
+	if err != nil {
+		return err
+	}
+	first := pod{name: "user-1000", claim: claim, user: 1000, steps: []string{"info", "run", "10", smallKernel}}
+	if err := n.start(ctx, first); err != nil {
+		return err
+	}
+	if err := n.await(ctx, time.Minute, []string{first.name}, "Running"); err != nil {
+		return err
+	}
+	second := pod{name: "user-2000", claim: claim, user: 2000, steps: []string{"info", "run", "3", smallKernel}}
+	third := pod{name: "user-3000", claim: claim, user: 3000, steps: second.steps}
+	if err := n.start(ctx, second, third); err != nil {
+		return err
+	}
+	if err := n.await(ctx, time.Minute, []string{second.name, third.name}, "Running", "Succeeded"); err != nil {
+		return err
+	}
+	n.show(ctx, "kubectl", "gpu", "explain", second.name, "--namespace", namespace)
+	lines, err := n.finish(ctx, time.Minute, first, second, third)
+	if err != nil {
+		return err
+	}
+	perSecond := find(lines[first.name], "run").number("perSecond")
+	n.report.check(perSecond > 0, "%s: the first user does %.0f launches/s", rendering, perSecond)
+	for _, later := range []pod{second, third} {
+		waited := find(lines[later.name], "info").number("startSeconds")
+		if waited > 5 {
+			n.warned(ctx, later.name, v1alpha1.ConditionShareWaits)
+		}
+		perSecond := find(lines[later.name], "run").number("perSecond")
+		n.report.check(perSecond > 0, "%s: the context of %s took %.1f s; %.0f launches/s", rendering, later.name, waited, perSecond)
+	}
+	return n.clean(ctx)
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package harness runs the driver on the real single-machine cluster of
-// test/cluster, the way an administrator would: it applies the manifests of
-// deployments/, starts the agent with a token bound to its node, applies users'
-// pods and reads what became of them.
+// test/cluster, as an administrator would: it loads the images, installs the Helm
+// chart for simulated GPUs, applies users' pods and reads their state.
 //
 // The end-to-end tests and the demo share it. It decides nothing about pass or
 // fail.

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
@@ -62,11 +61,7 @@ func (c *Cluster) waitTried(ctx context.Context, namespace, name string) error {
 		if err != nil {
 			return false, err.Error(), ignoreNotFound(err)
 		}
-		for _, cond := range pod.Status.Conditions {
-			if cond.Type == corev1.PodScheduled && cond.Reason == corev1.PodReasonUnschedulable {
-				return true, "", nil
-			}
-		}
-		return isReady(pod), c.why(ctx, pod), nil
+		_, refused := refusal(pod)
+		return refused || isReady(pod), c.why(ctx, pod), nil
 	})
 }

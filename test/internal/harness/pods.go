@@ -203,20 +203,25 @@ func (c *Cluster) WaitGone(ctx context.Context, namespace string, pods ...string
 // its reason.
 func (c *Cluster) Unschedulable(ctx context.Context, namespace, name string) (string, error) {
 	var message string
-	err := Until(ctx, func(ctx context.Context) (bool, string, error) {
+	err := Until(ctx, func(ctx context.Context) (refused bool, reason string, err error) {
 		pod, err := c.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error(), ignoreNotFound(err)
 		}
-		for _, cond := range pod.Status.Conditions {
-			if cond.Type == corev1.PodScheduled && cond.Reason == corev1.PodReasonUnschedulable {
-				message = cond.Message
-				return true, "", nil
-			}
-		}
-		return false, "the scheduler has not refused it", nil
+		message, refused = refusal(pod)
+		return refused, "the scheduler has not refused it", nil
 	})
 	return message, err
+}
+
+// refusal returns the scheduler's reason if it has refused a pod.
+func refusal(pod *corev1.Pod) (reason string, refused bool) {
+	for _, cond := range pod.Status.Conditions {
+		if cond.Type == corev1.PodScheduled && cond.Reason == corev1.PodReasonUnschedulable {
+			return cond.Message, true
+		}
+	}
+	return "", false
 }
 
 // WaitEvent waits for an event of the pod whose message contains text, and
