@@ -5,42 +5,8 @@ package e2e
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 )
-
-func TestAPodsEventExplainsTheErrorInItsClaim(t *testing.T) {
-	withoutPolicies(t)
-	for _, tc := range []struct {
-		name, config string
-		// want are parts of the event's message.
-		want []string
-	}{
-		{
-			name: "typo", config: opaque(`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig", "sharring": {}}`),
-			want: []string{"sharring", "unknown"},
-		},
-		{
-			name: "unknown-kind", config: opaque(`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GPUConfiguration"}`),
-			want: []string{"GPUConfiguration", "GpuConfig"},
-		},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			nothingLeft(t)
-			ns := namespaceFor(t, "bad-"+tc.name)
-			apply(t, ns, claim("bad", "", tc.config)+pod("bad", "bad", ""))
-			message, err := cluster.WaitEvent(t.Context(), ns, "bad", tc.want[0])
-			must(t, err)
-			for _, part := range tc.want {
-				if !strings.Contains(message, part) {
-					t.Errorf("event %q does not contain %q", message, part)
-				}
-			}
-			remove(t, ns, "bad")
-			nothingLeft(t)
-		})
-	}
-}
 
 func TestACorruptRecordIsQuarantinedAndTheRestGoesOn(t *testing.T) {
 	nothingLeft(t)

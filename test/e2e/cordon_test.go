@@ -80,17 +80,12 @@ func TestAGPUIsTakenOutOfUseAndBroughtBack(t *testing.T) {
 // testCordonOfALaterOffer changes what the node offers while one GPU is cordoned: no pod gets a
 // MIG device of it.
 func testCordonOfALaterOffer(t *testing.T) {
-	label := func(value string) {
-		t.Helper()
-		_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "label", "node", cluster.NodeName, "--overwrite", value)
-		must(t, err)
-	}
-	label("gpu.nvidia.com/offer=share.mig")
+	label(t, "gpu.nvidia.com/offer=share.mig")
 	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		out, err := cluster.GPU(ctx, "free", "mig-7g.80gb")
 		return strings.HasSuffix(strings.TrimSpace(out), " 7"), out, err
 	}))
-	label("gpu.nvidia.com/offer-")
+	label(t, "gpu.nvidia.com/offer-")
 }
 
 // controlledPods are eight pods with a GPU each. All of them must remain.

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strconv"
@@ -55,12 +54,7 @@ func TestAGPUWithMPSSharesIsExclusive(t *testing.T) {
 		}
 	})
 	t.Run("a plain share is refused with the reason", func(t *testing.T) {
-		plain := strings.ReplaceAll(share("plain", "10Gi", config("ShareConfig", `"strategy": "Plain"`)), "mps.nvidia.com", "any-gpu.example.com")
-		apply(t, ns, gpuClass+plain+pod("plain", "plain", ""))
-		t.Cleanup(func() {
-			_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "deviceclass", "any-gpu.example.com")
-			must(t, err)
-		})
+		apply(t, ns, plainShare(t, `"strategy": "Plain"`)+pod("plain", "plain", ""))
 		_, err := cluster.WaitEvent(t.Context(), ns, "plain", "--exclusive-compute")
 		must(t, err)
 		remove(t, ns, "plain")
@@ -79,22 +73,9 @@ func TestAGPUWithMPSSharesIsExclusive(t *testing.T) {
 // wanted. "" means that there is no such GPU.
 func wantModes(t *testing.T, want string) {
 	t.Helper()
-	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
-		out, err := agent.Sim(ctx, "show", "-o", "json")
-		if err != nil {
-			return false, "", err
-		}
-		var view struct {
-			GPUs []struct {
-				UUID        string `json:"uuid"`
-				ComputeMode string `json:"computeMode"`
-			} `json:"gpus"`
-		}
-		if err := json.Unmarshal([]byte(out), &view); err != nil {
-			return false, "", err
-		}
+	must(t, harness.Until(t.Context(), func(context.Context) (bool, string, error) {
 		var got []string
-		for _, g := range view.GPUs {
+		for _, g := range simulated(t).GPUs {
 			if g.ComputeMode != "Default" {
 				got = append(got, g.UUID+" "+g.ComputeMode)
 			}

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,31 +16,59 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
 )
 
-// explained runs "kubectl gpu explain", and returns the output and the exit status.
-func explained(ctx context.Context, args ...string) (out string, status int) {
-	out, err := cluster.GPU(ctx, append([]string{"explain"}, args...)...)
+// kubectlGPU runs kubectl gpu, and returns the output and the exit status.
+func kubectlGPU(ctx context.Context, args ...string) (out string, status int) {
+	out, err := cluster.GPU(ctx, args...)
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		return out, exit.ExitCode()
 	}
 	return out, 0
 }
 
-// waitExplained waits until the first ten lines of an explanation have the texts.
-func waitExplained(t *testing.T, ns, pod string, want int, texts ...string) (out string) {
+// waitPrinted runs kubectl gpu until missing returns "" for its output and exit status. It returns
+// the output. Until then missing returns what is not as wanted.
+func waitPrinted(t *testing.T, command []string, missing func(out string, status int) string) (out string) {
 	t.Helper()
 	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		var status int
-		out, status = explained(ctx, pod, "--namespace", ns)
-		lines := strings.SplitN(out, "\n", 11)
-		first := strings.Join(lines[:min(10, len(lines))], "\n")
-		for _, text := range texts {
-			if !strings.Contains(first, text) {
-				return false, fmt.Sprintf("no %q in the first ten lines of\n%s", text, out), nil
-			}
-		}
-		return status == want, fmt.Sprintf("exit status %d, want %d:\n%s", status, want, out), nil
+		out, status = kubectlGPU(ctx, command...)
+		reason := missing(out, status)
+		return reason == "", fmt.Sprintf("%s: kubectl gpu %s printed\n%s", reason, strings.Join(command, " "), out), nil
 	}))
 	return out
+}
+
+// waitExplained waits until an explanation has the exit status, and the texts in its first ten
+// lines. It returns the explanation.
+func waitExplained(t *testing.T, ns, pod string, want int, texts ...string) string {
+	t.Helper()
+	return waitPrinted(t, []string{"explain", pod, "--namespace", ns}, func(out string, status int) string {
+		return cmp.Or(lacks(firstLines(out), texts...), wrongStatus(status, want))
+	})
+}
+
+// firstLines returns the first ten lines of an output.
+func firstLines(out string) string {
+	lines := strings.SplitN(out, "\n", 11)
+	return strings.Join(lines[:min(10, len(lines))], "\n")
+}
+
+// lacks returns a reason if an output lacks one of the texts, and otherwise "".
+func lacks(out string, texts ...string) string {
+	for _, text := range texts {
+		if !strings.Contains(out, text) {
+			return fmt.Sprintf("no %q", text)
+		}
+	}
+	return ""
+}
+
+// wrongStatus returns a reason if an exit status is not the wanted one, and otherwise "".
+func wrongStatus(status, want int) string {
+	if status == want {
+		return ""
+	}
+	return fmt.Sprintf("exit status %d, want %d", status, want)
 }
 
 // follow runs the command in an explanation that begins with a word, as a reader does.
@@ -62,53 +91,11 @@ func follow(t *testing.T, out, word string) {
 	}
 }
 
-func TestExplainOfAPodWhoseGPUFails(t *testing.T) {
-	nothingLeft(t)
-	ns := namespaceFor(t, "explain-fault")
-	apply(t, ns, "demo/whole-gpu/one-gpu.yaml")
-	ready(t, ns, "one-gpu")
-	device := report(t, ns)["one-gpu/main"].Device
-	waitExplained(t, ns, "one-gpu", 0, "pod "+ns+"/one-gpu: Running", "main: "+device, "it has the device alone")
-
-	t.Cleanup(func() {
-		ctx := context.WithoutCancel(t.Context())
-		_, err := agent.Sim(ctx, "fault", "clear")
-		must(t, errors.Join(err, declareRepaired(ctx, "all")))
-	})
-	_, err := agent.Sim(t.Context(), "fault", "xid", "--xid", "79", "--gpu", pciAddress(device))
-	must(t, err)
-	out := waitExplained(t, ns, "one-gpu", 3, device+" of node "+cluster.NodeName+" has failed: the GPU has fallen off the bus (xid-79, for ", "for the program: ", "What to do", "kubectl delete pod one-gpu")
-	if strings.Contains(out, "Ready is True") {
-		t.Errorf("a device with a fault is ready:\n%s", out)
-	}
-	// The remedy works.
-	follow(t, out, "kubectl delete pod")
-	must(t, cluster.WaitGone(t.Context(), ns, "one-gpu"))
-	apply(t, ns, "demo/whole-gpu/one-gpu.yaml")
-	ready(t, ns, "one-gpu")
-	waitExplained(t, ns, "one-gpu", 0, "Running")
-	if other := report(t, ns)["one-gpu/main"].Device; other == device {
-		t.Errorf("the pod has the device %s with a fault again", device)
-	}
-	remove(t, ns, "one-gpu")
-}
-
-func TestExplainOfAPodThatTheAgentRefuses(t *testing.T) {
-	nothingLeft(t)
-	withoutPolicies(t)
-	ns := namespaceFor(t, "explain-refusal")
-	apply(t, ns, claim("bad", "", opaque(`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig", "sharring": {}}`))+pod("bad", "bad", ""))
-	out := waitExplained(t, ns, "bad", 2, "pod "+ns+"/bad: ContainerCreating", "sharring", "waiting does not help: change the claim or its configuration")
-	for _, prefix := range []string{"NodePrepareResources", "Failed to prepare dynamic resources"} {
-		if strings.Contains(out, prefix) {
-			t.Errorf("the prefix %q is printed:\n%s", prefix, out)
-		}
-	}
-	if !strings.Contains(out, "agent of node "+cluster.NodeName+": pod ") {
-		t.Errorf("no agent:\n%s", out)
-	}
-	remove(t, ns, "bad")
-	nothingLeft(t)
+// letTenantRead lets the user "tenant" read the pods, events and claims of a namespace.
+func letTenantRead(t *testing.T, ns string) {
+	t.Helper()
+	kubectl(t, "create", "role", "reader", "--namespace", ns, "--verb=get,list,watch", "--resource=pods,events,resourceclaims.resource.k8s.io")
+	kubectl(t, "create", "rolebinding", "reader", "--namespace", ns, "--role=reader", "--user=tenant")
 }
 
 // A tenant who reads the tenant's namespace only reads claims, limits and conditions.
@@ -117,16 +104,11 @@ func TestExplainForATenantOfOneNamespace(t *testing.T) {
 	ns := namespaceFor(t, "explain-tenant")
 	apply(t, ns, "demo/whole-gpu/one-gpu.yaml")
 	ready(t, ns, "one-gpu")
-	for _, args := range [][]string{
-		{"create", "role", "reader", "--verb=get,list,watch", "--resource=pods,events,resourceclaims.resource.k8s.io"},
-		{"create", "rolebinding", "reader", "--role=reader", "--user=tenant"},
-	} {
-		_, err := cluster.Kubectl(t.Context(), append(args, "--namespace", ns)...)
-		must(t, err)
-	}
+	letTenantRead(t, ns)
 	must(t, waitHealth(t, ns, "Healthy"))
-	out, status := explained(t.Context(), "one-gpu", "--namespace", ns, "--as", "tenant")
-	for _, want := range []string{"one-gpu: Running", "you have no right to list resourceslices, deviceclasses, devicetaintrules", "ClusterRole gpu-dra-driver-devices", "it has the device alone"} {
+	device := report(t, ns)["one-gpu/main"].Device
+	out, status := kubectlGPU(t.Context(), "explain", "one-gpu", "--namespace", ns, "--as", "tenant")
+	for _, want := range []string{"one-gpu: Running", "main: " + device, "you have no right to list resourceslices, deviceclasses, devicetaintrules", "ClusterRole gpu-dra-driver-devices", "it has the device alone"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
@@ -145,18 +127,14 @@ func TestATenantReadsNoFreeDevicesOfOthers(t *testing.T) {
 	theirs, ns := namespaceFor(t, "partial-theirs"), namespaceFor(t, "partial-mine")
 	apply(t, theirs, claim("all", "count: 8", "")+pod("all", "all", ""))
 	ready(t, theirs, "all")
-	for _, args := range [][]string{
-		{"create", "role", "reader", "--verb=get,list,watch", "--resource=pods,events,resourceclaims.resource.k8s.io"},
-		{"create", "rolebinding", "reader", "--role=reader", "--user=tenant"},
-	} {
-		_, err := cluster.Kubectl(t.Context(), append(args, "--namespace", ns)...)
-		must(t, err)
-	}
+	letTenantRead(t, ns)
 	_, err := cluster.Kubectl(t.Context(), "create", "clusterrolebinding", ns, "--clusterrole=gpu-dra-driver-devices", "--user=tenant")
 	must(t, err)
 	cleared(t, "clusterrolebinding/"+ns)
 	apply(t, ns, claim("train", "", "")+pod("train", "train", ""))
-	out := waitExplainedAs(t, "tenant", ns, "train", 2, "claims that you may not read hold them", "scheduler: ")
+	out := waitPrinted(t, []string{"explain", "train", "--namespace", ns, "--as", "tenant"}, func(out string, status int) string {
+		return cmp.Or(lacks(out, "claims that you may not read hold them", "scheduler: "), wrongStatus(status, 2))
+	})
 	if strings.Contains(out, "devices are free") || strings.Contains(out, "kubectl delete") {
 		t.Errorf("a partial view speaks of all:\n%s", out)
 	}
@@ -168,20 +146,4 @@ func TestATenantReadsNoFreeDevicesOfOthers(t *testing.T) {
 	}
 	remove(t, ns, "train")
 	remove(t, theirs, "all")
-}
-
-// waitExplainedAs waits until the explanation for a user has the texts.
-func waitExplainedAs(t *testing.T, user, ns, pod string, want int, texts ...string) (out string) {
-	t.Helper()
-	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
-		var status int
-		out, status = explained(ctx, pod, "--namespace", ns, "--as", user)
-		for _, text := range texts {
-			if !strings.Contains(out, text) {
-				return false, fmt.Sprintf("no %q in\n%s", text, out), nil
-			}
-		}
-		return status == want, fmt.Sprintf("exit status %d, want %d:\n%s", status, want, out), nil
-	}))
-	return out
 }

@@ -16,20 +16,25 @@ import (
 // published order.
 const broken = "gpu-df-00"
 
+// heal ends all faults of the simulated hardware, so that calls that hang return. A test can
+// also call it at its end.
+func heal(t *testing.T) {
+	t.Helper()
+	_, err := agent.Sim(context.WithoutCancel(t.Context()), "fault", "clear")
+	must(t, err)
+}
+
 // healsAtTheEnd ends all faults of the simulated hardware when the test ends.
 func healsAtTheEnd(t *testing.T) {
 	t.Helper()
-	t.Cleanup(func() {
-		if _, err := agent.Sim(context.WithoutCancel(t.Context()), "fault", "clear"); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { heal(t) })
 }
 
-// waitUnhealthy waits until the device has the taint of a fault, or has none.
+// waitUnhealthy waits until the device has the taint of a fault, or has none. A test can also
+// call it at its end.
 func waitUnhealthy(t *testing.T, device string, want bool) {
 	t.Helper()
-	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
+	must(t, harness.Until(context.WithoutCancel(t.Context()), func(ctx context.Context) (bool, string, error) {
 		found, cause, err := unhealthy(ctx, device)
 		return found == want, fmt.Sprintf("%s is tainted: %t %s, want %t", device, found, cause, want), err
 	}))
@@ -47,36 +52,11 @@ func unhealthy(ctx context.Context, device string) (found bool, cause string, er
 	return false, "", err
 }
 
-func TestAFaultOutlivesTheAgentAndEndsWithAReset(t *testing.T) {
-	healsAtTheEnd(t)
-	_, err := agent.Sim(t.Context(), "fault", "ecc", "--gpu", pciAddress(broken))
-	must(t, err)
-	waitUnhealthy(t, broken, true)
-
-	must(t, agent.Kill(t.Context()))
-	must(t, agent.Start(t.Context()))
-	// The agent is ready once its known GPUs are published.
-	if found, _, err := unhealthy(t.Context(), broken); err != nil || !found {
-		t.Errorf("after a restart of the agent %s is tainted: %t (%v), want the fault to stay", broken, found, err)
-	}
-
-	_, err = agent.Sim(t.Context(), "reset", "--gpu", pciAddress(broken))
-	must(t, err)
-	waitUnhealthy(t, broken, false)
-}
-
 // hangs makes every call of the simulated driver about a GPU hang until the
 // faults are cleared.
 func hangs(t *testing.T, device string) {
 	t.Helper()
 	_, err := agent.Sim(t.Context(), "fault", "call", "--gpu", pciAddress(device), "--method", "*", "--hang", "1h")
-	must(t, err)
-}
-
-// heal ends all faults, so that calls that hang return.
-func heal(t *testing.T) {
-	t.Helper()
-	_, err := agent.Sim(t.Context(), "fault", "clear")
 	must(t, err)
 }
 
@@ -89,20 +69,14 @@ func TestAGPUThatHangsFromTheStartLeavesSevenInService(t *testing.T) {
 	hangs(t, broken)
 	must(t, agent.Launch(t.Context()))
 	ns := namespaceFor(t, "hangs-from-start")
-	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
-		devices, err := cluster.Devices(ctx)
-		_, published := devices[broken]
-		return len(devices) == 7 && !published, fmt.Sprintf("%d devices are published, want the seven that answer", len(devices)), err
-	}))
+	publishes(t, 7)
+	published(t, broken, false)
 	pods := eachWithAGPU(t, ns, 7)
 	ready(t, ns, pods...)
 	remove(t, ns, pods...)
 
 	heal(t)
-	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
-		devices, err := cluster.Devices(ctx)
-		return len(devices) == 8, "the GPU that answers again is not published", err
-	}))
+	publishes(t, 8)
 	waitUnhealthy(t, broken, false)
 	must(t, agent.WaitReady(t.Context()))
 	nothingLeft(t)

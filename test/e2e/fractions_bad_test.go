@@ -26,6 +26,8 @@ func testBadShares(t *testing.T) {
 		{name: "too-many-processes", request: tenGi, config: config("ShareConfig", `"processes": 40`), want: []string{"of the 48 processes that MPS admits", "declares 40", "declare 6 in the ShareConfig, or ask for"}},
 		{name: "a-typo", request: tenGi, config: config("ShareConfig", `"process": 2`), want: []string{`"process"`, "processes"}},
 		{name: "a-configuration-of-whole-gpus", request: tenGi, config: config("GpuConfig", `"sharing": {"strategy": "MPS"}`), want: []string{"ShareConfig"}},
+		{name: "a-configuration-of-whole-gpus-for-mig", class: "mig.nvidia.com", config: opaque(`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig"}`), want: []string{"GpuConfig"}},
+		{name: "an-unknown-kind", config: opaque(`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GPUConfiguration"}`), want: []string{"GPUConfiguration", "GpuConfig"}},
 		{name: "a-limit-above-the-gpu", config: config("GpuConfig", `"sharing": {"strategy": "MPS", "mps": {"memoryLimit": "100Gi"}}`), want: []string{"100Gi", "80972Mi"}},
 		{name: "a-value-that-breaks-out", config: config("GpuConfig", `"sharing": {"strategy": "MPS", "mps": {"perDevice": [{"device": "0=10G,1=99G\nLD_PRELOAD=/tmp/x", "memoryLimit": "1Gi"}]}}`), want: []string{"sharing.mps.perDevice[0].device"}},
 		{name: "several-shares-for-a-container", request: tenGi + "\ncount: 2", want: []string{"client of one MPS daemon"}},
@@ -35,7 +37,7 @@ func testBadShares(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			manifest := claim(tc.name, tc.request, tc.config)
 			if tc.class != "" {
-				manifest = strings.ReplaceAll(manifest, "deviceClassName: gpu.nvidia.com", "deviceClassName: "+tc.class)
+				manifest = of(tc.class, manifest)
 			}
 			apply(t, ns, manifest+pod(tc.name, tc.name, ""))
 			message, err := cluster.WaitEvent(t.Context(), ns, tc.name, tc.want[0])

@@ -75,11 +75,7 @@ func runAfter(t *testing.T, before func(context.Context) error, device, model st
 	})
 	must(t, before(t.Context()))
 	must(t, agent.Start(t.Context()))
-	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
-		devices, err := cluster.Devices(ctx)
-		_, offered := devices[device]
-		return offered, fmt.Sprintf("%d devices are published", len(devices)), err
-	}))
+	published(t, device, true)
 	return supervisor
 }
 
@@ -314,12 +310,7 @@ func testPlainShare(t *testing.T) {
 	ns := namespaceFor(t, "fractions-plain")
 	apply(t, ns, share("limited", "10Gi", "")+pod("limited", "limited", ""))
 	ready(t, ns, "limited")
-	// The class mps.nvidia.com is for shares that are held to their size.
-	apply(t, ns, gpuClass+strings.ReplaceAll(share("plain", "10Gi", config("ShareConfig", `"strategy": "Plain"`)), "mps.nvidia.com", "any-gpu.example.com")+pod("plain", "plain", ""))
-	t.Cleanup(func() {
-		_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "deviceclass", "any-gpu.example.com")
-		must(t, err)
-	})
+	apply(t, ns, plainShare(t, `"strategy": "Plain"`)+pod("plain", "plain", ""))
 	ready(t, ns, "plain")
 	rows := report(t, ns)
 	oneGPU(t, rows["limited/main"], rows["plain/main"])

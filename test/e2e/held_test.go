@@ -120,12 +120,9 @@ func testGreedyClients(t *testing.T) {
 // The driver then counts nothing in the cgroup of the container. MPS limits each process.
 func testChargedServer(t *testing.T) {
 	ns := namespaceFor(t, "held-charged")
+	healsAtTheEnd(t)
 	_, err := agent.Sim(t.Context(), "fault", "mps", "charge-server")
 	must(t, err)
-	t.Cleanup(func() {
-		_, err := agent.Sim(context.WithoutCancel(t.Context()), "fault", "clear")
-		must(t, err)
-	})
 	apply(t, ns, share("a", "10Gi", "")+cudaPod("greedy", []string{"a"}, harness.Greedy(1)...)+
 		share("b", "20Gi", "")+cudaPod("other", []string{"b"}, harness.Greedy(1)...))
 	ready(t, ns, "greedy", "other")
@@ -139,12 +136,7 @@ func testChargedServer(t *testing.T) {
 
 func testGreedyPlain(t *testing.T) {
 	ns := namespaceFor(t, "held-plain")
-	plain := strings.ReplaceAll(share("plain", "10Gi", config("ShareConfig", `"strategy": "Plain", "require": "driver"`)), "mps.nvidia.com", "any-gpu.example.com")
-	t.Cleanup(func() {
-		_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "deviceclass", "any-gpu.example.com")
-		must(t, err)
-	})
-	apply(t, ns, gpuClass+plain+cudaPod("greedy", []string{"plain"}, harness.Greedy(2)...))
+	apply(t, ns, plainShare(t, `"strategy": "Plain", "require": "driver"`)+cudaPod("greedy", []string{"plain"}, harness.Greedy(2)...))
 	ready(t, ns, "greedy")
 	wantWithin(t, held(t, ns, "greedy"), 10*gi)
 	// The agent has called the driver for the hook, and has the cgroups of the host.
@@ -204,18 +196,14 @@ func testRestartedContainer(t *testing.T) {
 
 func testHookFails(t *testing.T) {
 	ns := namespaceFor(t, "held-fails")
+	healsAtTheEnd(t)
 	_, err := agent.Sim(t.Context(), "fault", "call", "--method", "DeviceSetMemoryLimits_v1", "--return", "ERROR_NOT_FOUND")
 	must(t, err)
-	t.Cleanup(func() {
-		_, err := agent.Sim(context.WithoutCancel(t.Context()), "fault", "clear")
-		must(t, err)
-	})
 	apply(t, ns, share("a", "10Gi", "")+cudaPod("greedy", []string{"a"}, harness.Greedy(1)...))
 	event, err := cluster.WaitEvent(t.Context(), ns, "greedy", "the kernel's controller dmem is not enabled")
 	must(t, err)
 	t.Logf("the container: %s", event)
-	_, err = agent.Sim(t.Context(), "fault", "clear")
-	must(t, err)
+	heal(t)
 	ready(t, ns, "greedy")
 	wantWithin(t, held(t, ns, "greedy"), 10*gi)
 }
@@ -243,6 +231,7 @@ func testContainerMetrics(t *testing.T) {
 	ns := namespaceFor(t, "held-metrics")
 	apply(t, ns, share("a", "10Gi", config("ShareConfig", `"containers": 2`))+cudaPod("two", []string{"a", "a"}, harness.Greedy(1)...))
 	ready(t, ns, "two")
+	allocated(t, ns, "two", "main", "main-1")
 	metrics, err := agent.Metrics(t.Context())
 	must(t, err)
 	for _, container := range []string{"main", "main-1"} {
@@ -255,6 +244,16 @@ func testContainerMetrics(t *testing.T) {
 	}
 	if got := claimMetric(t, metrics, "memory_promised_bytes", ns, "a", "", ""); got != 10*gi {
 		t.Errorf("the claim was promised %v bytes, want 10 GiB", got)
+	}
+}
+
+// allocated waits until the CUDA processes of a pod's containers have allocated their memory. A
+// pod is Ready as soon as its containers have started.
+func allocated(t *testing.T, namespace, pod string, containers ...string) {
+	t.Helper()
+	for _, container := range containers {
+		_, err := cluster.CUDA(t.Context(), namespace, pod, container)
+		must(t, err)
 	}
 }
 

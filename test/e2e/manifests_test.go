@@ -5,6 +5,7 @@ package e2e
 import (
 	"fmt"
 	"strings"
+	"testing"
 )
 
 // pod is a probe pod. claim names a ResourceClaim in its namespace, or is empty;
@@ -54,8 +55,15 @@ spec:
 
 // share asks for so much memory of a GPU.
 func share(name, memory, config string) string {
-	manifest := claim(name, "capacity: {requests: {memory: "+memory+"}}", config)
-	return strings.ReplaceAll(manifest, "deviceClassName: gpu.nvidia.com", "deviceClassName: mps.nvidia.com")
+	return of("mps.nvidia.com", claim(name, "capacity: {requests: {memory: "+memory+"}}", config))
+}
+
+// plainShare is a claim "plain" for 10Gi of a GPU, with the fields of its ShareConfig. It comes
+// with its class until the test ends: mps.nvidia.com is for shares that are held to their size.
+func plainShare(t *testing.T, fields string) string {
+	t.Helper()
+	cleared(t, "deviceclass/any-gpu.example.com")
+	return gpuClass + of("any-gpu.example.com", claim("plain", "capacity: {requests: {memory: 10Gi}}", config("ShareConfig", fields)))
 }
 
 // gpuClass is a class of all GPUs, with no bounds.

@@ -19,11 +19,8 @@ import (
 func TestTheMetricsHaveWhatContainersAllocate(t *testing.T) {
 	runWithDriver(t, "gpu-1b-00-ts", "dgx-h100-r615", "--offer=share,mig,timeslice")
 	ns := namespaceFor(t, "metrics")
-	ofClass := func(class, manifest string) string {
-		return strings.ReplaceAll(manifest, "deviceClassName: gpu.nvidia.com", "deviceClassName: "+class)
-	}
-	manifests := claim("whole", "", "") + ofClass("timeslice.nvidia.com", claim("slot", "", "")) + share("held", "10Gi", config("ShareConfig", `"containers": 2`)) +
-		ofClass("mig.nvidia.com", claim("mig", `selectors: [{cel: {expression: "device.attributes['gpu.nvidia.com'].profile == '1g.10gb'"}}]`, ""))
+	manifests := claim("whole", "", "") + of("timeslice.nvidia.com", claim("slot", "", "")) + share("held", "10Gi", config("ShareConfig", `"containers": 2`)) +
+		of("mig.nvidia.com", claim("mig", `selectors: [{cel: {expression: "device.attributes['gpu.nvidia.com'].profile == '1g.10gb'"}}]`, ""))
 	used := map[string]float64{"whole": 3 * gi, "slot": 30 * gi, "held": 2 * gi, "mig": 5 * gi}
 	size := map[string]string{"whole": "3Gi", "slot": "30Gi", "held": "2Gi", "mig": "5Gi"}
 	for name := range used {
@@ -32,6 +29,9 @@ func TestTheMetricsHaveWhatContainersAllocate(t *testing.T) {
 	}
 	apply(t, ns, manifests)
 	ready(t, ns, "whole", "slot", "held", "mig")
+	for name := range used {
+		allocated(t, ns, name, []string{"main", "main-1"}[:containersOf(name)]...)
+	}
 	metrics, err := agent.Metrics(t.Context())
 	must(t, err)
 	for name, bytes := range used {
@@ -99,6 +99,8 @@ func TestAPodCannotNameItsContainersInTheMetrics(t *testing.T) {
 	_, err = cluster.Kubectl(t.Context(), "patch", "pod", "hostile", "-n", ns, "--type=json", `-p=[{"op": "remove", "path": "/spec/schedulingGates"}]`)
 	must(t, err)
 	ready(t, ns, "hostile", "other")
+	allocated(t, ns, "hostile", "main")
+	allocated(t, ns, "other", "main")
 	metrics, err := agent.Metrics(t.Context())
 	must(t, err)
 	for name, bytes := range map[string]float64{"hostile": 3 * gi, "other": 2 * gi} {

@@ -12,21 +12,19 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-
-	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
 )
 
 func TestTheDemoOfMIG(t *testing.T) {
 	for _, tc := range []struct {
-		model string
-		flags []string
+		model, device string
+		flags         []string
 	}{
-		{model: "dgx-h100"},
+		{model: "dgx-h100", device: "gpu-1b-00-mig-1g-10gb-0"},
 		// An A100 changes its MIG mode only with a reset.
-		{model: "dgx-a100", flags: []string{"--mig-allow-reset"}},
+		{model: "dgx-a100", device: "gpu-07-00-mig-1g-10gb-0", flags: []string{"--mig-allow-reset"}},
 	} {
 		t.Run(tc.model, func(t *testing.T) {
-			offerMIG(t, tc.model, tc.flags...)
+			runOn(t, tc.device, tc.model, append(tc.flags, "--offer=share,mig")...)
 			t.Run("seven 1g pods fill one GPU", testSeven)
 			t.Run("a mix of sizes in one pod comes from one GPU", testMix)
 			t.Run("whole GPUs wait while one is cut and start when it is free", testWholeWaits)
@@ -35,7 +33,6 @@ func TestTheDemoOfMIG(t *testing.T) {
 			t.Run("slices stay the same while claims come and go", testSlicesStay)
 			t.Run("instances outlive the agent", testInstancesOutliveTheAgent)
 			t.Run("a profile that no node has leaves the pod Pending", testUnknownProfile)
-			t.Run("a configuration for another kind of device is refused", testWrongConfiguration)
 			if tc.model == "dgx-h100" {
 				t.Run("the node's label overrides the offer and takes nothing from a claim", testLabel)
 				t.Run("a process that holds the GPU is named, and the next try starts clean", testModeRefused)
@@ -43,26 +40,6 @@ func TestTheDemoOfMIG(t *testing.T) {
 			}
 		})
 	}
-}
-
-// offerMIG runs an agent that offers MIG in place of the shared one, until the
-// test ends.
-func offerMIG(t *testing.T, model string, flags ...string) {
-	t.Helper()
-	nothingLeft(t)
-	shared := agent
-	must(t, agent.Stop(t.Context()))
-	agent = cluster.NewAgent(model, append(flags, "--offer=share,mig")...)
-	t.Cleanup(func() {
-		nothingLeft(t)
-		agent = shared
-		must(t, agent.Start(context.WithoutCancel(t.Context())))
-	})
-	must(t, agent.Start(t.Context()))
-	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
-		devices, err := cluster.Devices(ctx)
-		return len(devices) > 100, fmt.Sprintf("%d devices are published", len(devices)), err
-	}))
 }
 
 func testSeven(t *testing.T) {
@@ -192,42 +169,22 @@ func testUnknownProfile(t *testing.T) {
 	}
 }
 
-func testWrongConfiguration(t *testing.T) {
-	withoutPolicies(t)
-	ns := namespaceFor(t, "mig-config")
-	manifest := claim("bad", "", opaque(`{"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig"}`)) + pod("bad", "bad", "")
-	apply(t, ns, strings.ReplaceAll(manifest, "deviceClassName: gpu.nvidia.com", "deviceClassName: mig.nvidia.com"))
-	_, err := cluster.WaitEvent(t.Context(), ns, "bad", "GpuConfig")
-	must(t, err)
-}
-
 func testLabel(t *testing.T) {
 	ns := namespaceFor(t, "mig-label")
 	apply(t, ns, "demo/mig/cut.yaml")
 	ready(t, ns, "cut")
 	held := report(t, ns)["cut/main"].Device
-	label := func(value string) {
-		_, err := cluster.Kubectl(t.Context(), "label", "node", cluster.NodeName, "--overwrite", value)
-		must(t, err)
-	}
-	published := func(count int) {
-		t.Helper()
-		must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
-			devices, err := cluster.Devices(ctx)
-			return len(devices) == count, fmt.Sprintf("%d devices are published, want %d", len(devices), count), err
-		}))
-	}
-	label("gpu.nvidia.com/offer=share")
-	published(9)
+	label(t, "gpu.nvidia.com/offer=share")
+	publishes(t, 9)
 	devices, err := cluster.Devices(t.Context())
 	must(t, err)
 	if _, ok := devices[held]; !ok {
 		t.Errorf("%s is held and no longer published", held)
 	}
 	remove(t, ns, "cut")
-	published(8)
-	label("gpu.nvidia.com/offer-")
-	published(112)
+	publishes(t, 8)
+	label(t, "gpu.nvidia.com/offer-")
+	publishes(t, 112)
 }
 
 func testModeRefused(t *testing.T) {
@@ -292,6 +249,7 @@ func testOpenDevice(t *testing.T) {
 		must(t, err)
 		t.Cleanup(func() { must(t, file.Close()) })
 	}
+	healsAtTheEnd(t)
 	_, err := agent.Sim(t.Context(), "fault", "call", "--method", "ComputeInstanceDestroy", "--return", "ERROR_IN_USE")
 	must(t, err)
 	_, err = cluster.Kubectl(t.Context(), "delete", "pod", "--wait=false", "-n", ns, "cut")
@@ -300,8 +258,7 @@ func testOpenDevice(t *testing.T) {
 	waitExplained(t, ns, "cut", 2, "cannot release claim cut-", process)
 	_, err = cluster.WaitEvent(t.Context(), ns, "cut", process)
 	must(t, err)
-	_, err = agent.Sim(t.Context(), "fault", "clear")
-	must(t, err)
+	heal(t)
 	must(t, cluster.WaitGone(t.Context(), ns, "cut"))
 	nothingLeft(t)
 }

@@ -25,10 +25,11 @@ func TestMigrationOfMIGDevicesOfTheDevicePlugin(t *testing.T) {
 	resources := map[corev1.ResourceName]int64{"nvidia.com/gpu": 6, "nvidia.com/mig-1g.10gb": 2, "nvidia.com/mig-2g.20gb": 1, "nvidia.com/mig-3g.40gb": 1}
 	runAfter(t, func(ctx context.Context) error {
 		must(t, agent.CreateNode(ctx))
-		admin := newAdministrator(t, agent.SimDir())
-		admin.enable(t, 0, 1)
-		small, medium = admin.cut(t, 0, "1g.10gb", 0), admin.cut(t, 0, "2g.20gb", 2)
-		other, large = admin.cut(t, 1, "1g.10gb", 0), admin.cut(t, 1, "3g.40gb", 4)
+		cutMIG(t, agent.SimDir(), 0, "1g.10gb:0", "2g.20gb:2")
+		cutMIG(t, agent.SimDir(), 1, "1g.10gb:0", "3g.40gb:4")
+		gpus := simulated(t).GPUs
+		small, medium = gpus[0].Instances[0].UUID, gpus[0].Instances[1].UUID
+		other, large = gpus[1].Instances[0].UUID, gpus[1].Instances[1].UUID
 		plugin = startPlugin(t, resources, "", "--mig-strategy=mixed")
 		return nil
 	}, "gpu-1b-00-mig-1g-10gb-0", "dgx-h100", "--offer=share,mig", "--mig=static")

@@ -17,15 +17,10 @@ import (
 func TestMigrationWhileTheDevicePluginsPodsRunOn(t *testing.T) {
 	nothingLeft(t)
 	ns := namespaceFor(t, "plugin-beside")
-	devices, err := cluster.Devices(t.Context())
-	must(t, err)
-	uuids := map[string]string{}
-	for name, device := range devices {
-		uuids[*device.Attributes["uuid"].StringValue] = name
-	}
+	names := byUUID(t)
 	const shared = corev1.ResourceName("nvidia.com/gpu.shared")
 	must(t, agent.Stop(t.Context())) // the kubelet, which is restarted, deletes its slices
-	plugin := startPlugin(t, map[corev1.ResourceName]int64{shared: int64(4 * len(uuids))}, timeSlices)
+	plugin := startPlugin(t, map[corev1.ResourceName]int64{shared: int64(4 * len(names))}, timeSlices)
 	must(t, agent.Start(t.Context()))
 	inUse := func(what string, want ...string) {
 		t.Helper()
@@ -42,7 +37,7 @@ func TestMigrationWhileTheDevicePluginsPodsRunOn(t *testing.T) {
 	must(t, err)
 	t.Logf("two replicas: %s", refused)
 	uuid := onlyGPU(t, ns, "legacy")
-	allocated := uuids[uuid]
+	allocated := names[uuid]
 	inUse("with a pod of the plugin", allocated)
 
 	selected := fmt.Sprintf(`selectors: [{cel: {expression: "device.attributes['gpu.nvidia.com'].uuid == '%s'"}}]`, uuid)

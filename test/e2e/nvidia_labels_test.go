@@ -70,11 +70,7 @@ func TestLabelsOfGPUFeatureDiscoveryNameTheSharing(t *testing.T) {
 		})
 	}
 	t.Run("MIG devices", func(t *testing.T) {
-		admin := newAdministrator(t, machine)
-		admin.enable(t, 0)
-		admin.cut(t, 0, "1g.10gb", 0)
-		admin.cut(t, 0, "1g.10gb", 1)
-		admin.cut(t, 0, "3g.40gb", 4)
+		cutMIG(t, machine, 0, "1g.10gb:0", "1g.10gb:1", "3g.40gb:4")
 		wantLabels(t, map[string]string{
 			"mig.strategy": "mixed", "gpu.count": "8",
 			"mig-1g.10gb.count": "2", "mig-1g.10gb.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", "mig-1g.10gb.memory": "9984",

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,8 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
 )
@@ -210,46 +210,25 @@ func simulated(t *testing.T) nvmlsim.View {
 	return view
 }
 
-// administrator changes the MIG devices of a simulated node, as nvidia-smi mig does.
-type administrator struct {
-	library *nvml.Library
-	node    gpu.Node
-}
-
-// newAdministrator returns an administrator of a simulated node until the test ends.
-func newAdministrator(t *testing.T, machine string) administrator {
+// cutMIG makes MIG devices on a GPU of a simulated node until the test ends. It runs nvidia-smi,
+// as an administrator does. A device is its profile and first memory slice: "1g.10gb:0".
+func cutMIG(t *testing.T, machine string, index int, devices ...string) {
 	t.Helper()
-	sim, err := nvmlsim.Open(machine)
-	must(t, err)
-	a := administrator{library: nvml.New(sim.NVML())}
-	t.Cleanup(func() { must(t, a.library.Close()) })
-	a.node, err = a.library.Snapshot(t.Context())
-	must(t, err)
-	return a
-}
-
-// cut makes a MIG device until the test ends, on a GPU in MIG mode. It returns the UUID of
-// the device.
-func (a administrator) cut(t *testing.T, index int, profile string, start int) string {
-	t.Helper()
-	address := a.node.GPUs[index].Address
-	parsed, err := gpu.ParseProfile(profile)
-	must(t, err)
-	made, err := a.library.CreatePartition(t.Context(), address, parsed, start)
-	must(t, err)
+	id := strconv.Itoa(index)
+	smi(t, machine, "-i", id, "-mig", "1")
 	t.Cleanup(func() {
-		must(t, a.library.DestroyPartition(context.WithoutCancel(t.Context()), address, parsed, start))
+		smi(t, machine, "mig", "-i", id, "-dci")
+		smi(t, machine, "mig", "-i", id, "-dgi")
+		smi(t, machine, "-i", id, "-mig", "0")
 	})
-	return made.UUID
+	smi(t, machine, "mig", "-i", id, "-cgi", strings.Join(devices, ","), "-C")
 }
 
-// enable puts GPUs into MIG mode until the test ends.
-func (a administrator) enable(t *testing.T, indexes ...int) {
+// smi runs nvidia-smi of a simulated node, also at the end of a test.
+func smi(t *testing.T, machine string, args ...string) {
 	t.Helper()
-	for _, i := range indexes {
-		must(t, a.library.SetMIGMode(t.Context(), a.node.GPUs[i].Address, true))
-		t.Cleanup(func() {
-			must(t, a.library.SetMIGMode(context.WithoutCancel(t.Context()), a.node.GPUs[i].Address, false))
-		})
+	out, err := exec.CommandContext(context.WithoutCancel(t.Context()), filepath.Join(machine, "usr/bin/nvidia-smi"), args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("nvidia-smi %s: %v: %s", strings.Join(args, " "), err, out)
 	}
 }

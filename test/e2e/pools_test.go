@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -22,18 +21,11 @@ func TestANodeMovesThroughThePoolsOfARelease(t *testing.T) {
 		return uid
 	}
 	before := agentPod()
+	// The kubelet needs up to a minute to update the mount of the ConfigMap.
 	update := func(configs map[string]any) {
 		t.Helper()
 		agent.NodeConfigs = configs
 		must(t, agent.Upgrade(context.WithoutCancel(t.Context())))
-	}
-	// The kubelet needs up to a minute to update the mount of a ConfigMap.
-	offers := func(want int) {
-		t.Helper()
-		must(t, harness.Until(context.WithoutCancel(t.Context()), func(ctx context.Context) (bool, string, error) {
-			devices, err := cluster.Devices(ctx)
-			return len(devices) == want, fmt.Sprintf("%d devices are published, want %d", len(devices), want), err
-		}))
 	}
 	problem := func(want string) {
 		t.Helper()
@@ -45,7 +37,7 @@ func TestANodeMovesThroughThePoolsOfARelease(t *testing.T) {
 	t.Cleanup(func() {
 		label(t, "gpu.nvidia.com/config-")
 		update(nil)
-		offers(8)
+		publishes(t, 8)
 	})
 	ns := namespaceFor(t, "pools")
 
@@ -57,14 +49,13 @@ func TestANodeMovesThroughThePoolsOfARelease(t *testing.T) {
 	ready(t, ns, "steady")
 
 	label(t, "gpu.nvidia.com/config=inference")
-	offers(8 + 2*7)
-	mig := strings.ReplaceAll(claim("mig", "", ""), "deviceClassName: gpu.nvidia.com", "deviceClassName: mig.nvidia.com")
-	apply(t, ns, mig+pod("mig", "mig", ""))
+	publishes(t, 8+2*7)
+	apply(t, ns, of("mig.nvidia.com", claim("mig", "", ""))+pod("mig", "mig", ""))
 	ready(t, ns, "mig")
 	remove(t, ns, "mig")
 
 	label(t, "gpu.nvidia.com/config=training")
-	offers(8)
+	publishes(t, 8)
 	apply(t, ns, claim("whole", "", "")+pod("whole", "whole", ""))
 	ready(t, ns, "whole")
 	if rows := report(t, ns); rows["whole/main"].UUID == rows["steady/main"].UUID {
@@ -77,9 +68,9 @@ func TestANodeMovesThroughThePoolsOfARelease(t *testing.T) {
 	// The name is a mistake until the values have the configuration.
 	label(t, "gpu.nvidia.com/config=development")
 	problem("1")
-	offers(8)
+	publishes(t, 8)
 	update(map[string]any{"training": training, "inference": inference, "development": development})
-	offers(8 + 8)
+	publishes(t, 8+8)
 	problem("0")
 	ready(t, ns, "other")
 	apply(t, ns, pod("slot", "", "nvidia.com/gpu.shared: 1"))

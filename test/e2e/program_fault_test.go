@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -25,19 +24,8 @@ func processOf(t *testing.T, namespace, name string) (pid int) {
 	t.Helper()
 	of, err := cluster.Client.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
 	must(t, err)
-	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
-		out, err := agent.Sim(ctx, "show", "--output", "json")
-		var view struct {
-			GPUs []struct {
-				Processes []struct {
-					PID int `json:"pid"`
-				} `json:"processes"`
-			} `json:"gpus"`
-		}
-		if err == nil {
-			err = json.Unmarshal([]byte(out), &view)
-		}
-		for _, g := range view.GPUs {
+	must(t, harness.Until(t.Context(), func(context.Context) (bool, string, error) {
+		for _, g := range simulated(t).GPUs {
 			for _, p := range g.Processes {
 				group, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", p.PID))
 				if strings.Contains(strings.ReplaceAll(string(group), "_", "-"), string(of.UID)) {
@@ -45,7 +33,7 @@ func processOf(t *testing.T, namespace, name string) (pid int) {
 				}
 			}
 		}
-		return pid > 0, "no process of pod " + name + " is on a GPU:\n" + out, err
+		return pid > 0, "no process of pod " + name + " is on a GPU", nil
 	}))
 	return pid
 }

@@ -124,10 +124,7 @@ func TestRunningPodsOutliveTheKubelet(t *testing.T) {
 		}
 	}
 	// The kubelet deletes a node's slices when it starts; ours must come back.
-	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
-		devices, err := cluster.Devices(ctx)
-		return len(devices) == 8, "the slices have not come back", err
-	}))
+	publishes(t, 8)
 	apply(t, ns, "demo/whole-gpu/one-gpu.yaml")
 	ready(t, ns, "one-gpu")
 	remove(t, ns, "one-gpu", "shared-claim")
@@ -136,27 +133,15 @@ func TestRunningPodsOutliveTheKubelet(t *testing.T) {
 
 func TestGPUsArePublishedOnceTheDriverIsLoaded(t *testing.T) {
 	must(t, agent.Stop(t.Context()))
+	healsAtTheEnd(t)
 	_, err := agent.Sim(t.Context(), "fault", "no-driver")
 	must(t, err)
 	must(t, agent.Launch(t.Context()))
-	t.Cleanup(func() {
-		_, err := agent.Sim(context.WithoutCancel(t.Context()), "fault", "clear")
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
-		devices, err := cluster.Devices(ctx)
-		return len(devices) == 0, "devices are published although no driver is loaded", err
-	}))
+	publishes(t, 0)
 	// An update waits for every agent, those of nodes without a driver too.
 	must(t, agent.WaitReady(t.Context()))
-	_, err = agent.Sim(t.Context(), "fault", "clear")
-	must(t, err)
-	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
-		devices, err := cluster.Devices(ctx)
-		return len(devices) == 8, "the GPUs were not published after the driver was loaded", err
-	}))
+	heal(t)
+	publishes(t, 8)
 	must(t, agent.WaitReady(t.Context()))
 }
 

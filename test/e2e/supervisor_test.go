@@ -65,7 +65,7 @@ func TestSharesOutliveWhatServesThem(t *testing.T) {
 		for _, pod := range []string{"first", "second"} {
 			warned(t, ns, pod, v1alpha1.ConditionShareInterrupted, "the programs of the share that ran then fail at their next CUDA call")
 		}
-		untilExplained(t, ns, "second", "the MPS daemon of the share or its server ended (mps-interrupted")
+		waitExplained(t, ns, "second", 3, "the MPS daemon of the share or its server ended (mps-interrupted")
 	})
 	remove(t, ns, "first", "second")
 	nothingLeft(t)
@@ -77,7 +77,7 @@ func TestSharesOutliveWhatServesThem(t *testing.T) {
 		ready(t, ns, "third")
 		apply(t, ns, strings.Replace(sharer("fourth"), "imagePullPolicy: IfNotPresent", client+"\n    securityContext: {runAsUser: 2000}", 1))
 		warned(t, ns, "fourth", v1alpha1.ConditionShareWaits, "A program waits for shares of another user")
-		untilExplained(t, ns, "fourth", "mps-other-user")
+		waitExplained(t, ns, "fourth", 2, "mps-other-user")
 		remove(t, ns, "third", "fourth")
 		nothingLeft(t)
 		noDaemons(t, supervisor)
@@ -92,15 +92,6 @@ func warned(t *testing.T, namespace, pod, reason, text string) {
 		out, err := cluster.Kubectl(ctx, "--namespace", namespace, "get", "events", "--field-selector", "type=Warning,involvedObject.kind=Pod,involvedObject.name="+pod+",reason="+reason,
 			"--output", "jsonpath={.items[*].message}")
 		return strings.Contains(out, text), fmt.Sprintf("the events %s of pod %s are %q", reason, pod, out), err
-	}))
-}
-
-// untilExplained waits until kubectl gpu explain of a pod has a text.
-func untilExplained(t *testing.T, namespace, pod, want string) {
-	t.Helper()
-	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
-		out, err := cluster.GPU(ctx, "explain", "--namespace", namespace, pod)
-		return strings.Contains(out, want), fmt.Sprintf("no %q in %v\n%s", want, err, out), nil
 	}))
 }
 

@@ -50,6 +50,15 @@ func published(t *testing.T, device string, want bool) {
 	}))
 }
 
+// publishes waits until that many devices are published.
+func publishes(t *testing.T, count int) {
+	t.Helper()
+	must(t, harness.Until(context.WithoutCancel(t.Context()), func(ctx context.Context) (bool, string, error) {
+		devices, err := cluster.Devices(ctx)
+		return len(devices) == count, fmt.Sprintf("%d devices are published, want %d", len(devices), count), err
+	}))
+}
+
 // try sends a manifest to the API server as a dry run. It returns the refusal, or ""
 // if the manifest is admitted.
 func try(t *testing.T, namespace, manifest string) string {

@@ -148,12 +148,13 @@ func faultsOfPods() []fault {
 			},
 		},
 		{
-			name: "a refused configuration", command: train,
+			name: "a refused configuration", command: train, status: 2,
 			make: func(t *testing.T, ns string) {
 				withoutPolicies(t)
 				apply(t, ns, claim("train", "", config("GpuConfig", `"sharring": {}`))+trains)
 			},
-			words: []string{"sharring", "waiting does not help: change the claim or its configuration as the cause says, and create the pod again"},
+			words: []string{"sharring", "pod NS/train: ContainerCreating", "waiting does not help: change the claim or its configuration as the cause says, and create the pod again"},
+			facts: []string{"agent of node NODE: pod "}, hidden: []string{"NodePrepareResources", "Failed to prepare dynamic resources"},
 			mend: func(t *testing.T, ns string) {
 				again(claim("train", "", "")+trains)(t, ns)
 				isReady(t, ns)

@@ -28,6 +28,10 @@ type fault struct {
 	// words and each of the remedies are in the first ten lines of the output. The first of the
 	// words is gone when the remedies have been followed.
 	words []string
+	// facts are anywhere in the output, and hidden nowhere.
+	facts, hidden []string
+	// status is the exit status of the command that names it; 0 if any will do.
+	status int
 	// remedies are the beginnings of printed commands, which the test runs as they are printed.
 	remedies []string
 	// mend does what a remedy says without a command; it may be nil.
@@ -73,14 +77,22 @@ func (f fault) test(t *testing.T, ns string) {
 	for _, word := range append(f.words, f.remedies...) {
 		wanted = append(wanted, names.Replace(word))
 	}
-	out := waitFirstLines(t, command, func(first string) string {
-		for _, text := range wanted {
-			if !strings.Contains(first, text) {
-				return fmt.Sprintf("no %q in the first ten lines", text)
-			}
+	out := waitPrinted(t, command, func(out string, status int) string {
+		if f.status != 0 && status != f.status {
+			return wrongStatus(status, f.status)
 		}
-		return ""
+		return lacks(firstLines(out), wanted...)
 	})
+	for _, fact := range f.facts {
+		if !strings.Contains(out, names.Replace(fact)) {
+			t.Errorf("no %q in\n%s", names.Replace(fact), out)
+		}
+	}
+	for _, text := range f.hidden {
+		if strings.Contains(out, text) {
+			t.Errorf("%q is printed:\n%s", text, out)
+		}
+	}
 	for _, remedy := range f.remedies {
 		follow(t, out, names.Replace(remedy))
 	}
@@ -90,7 +102,8 @@ func (f fault) test(t *testing.T, ns string) {
 	if f.stays {
 		return
 	}
-	waitFirstLines(t, command, func(first string) string {
+	waitPrinted(t, command, func(out string, _ int) string {
+		first := firstLines(out)
 		if failed := strings.Contains(first, "Error: ") && !strings.Contains(first, "Error: doctor found problems"); failed || first == "" {
 			return "no answer"
 		}
@@ -105,46 +118,19 @@ func (f fault) test(t *testing.T, ns string) {
 	})
 }
 
-// waitFirstLines runs kubectl gpu until its first ten lines are as wanted: until the reason why
-// they are not is empty. It returns the output.
-func waitFirstLines(t *testing.T, command []string, missing func(first string) string) (out string) {
-	t.Helper()
-	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
-		// A status other than 0 is a finding.
-		out, _ = cluster.GPU(ctx, command...)
-		lines := strings.SplitN(out, "\n", 11)
-		reason := missing(strings.Join(lines[:min(10, len(lines))], "\n"))
-		return reason == "", fmt.Sprintf("%s: kubectl gpu %s printed\n%s", reason, strings.Join(command, " "), out), nil
-	}))
-	return out
-}
-
 // breaks returns a function that makes a fault of the last GPU in the simulated hardware.
 func breaks(args ...string) func(*testing.T, string) {
 	return func(t *testing.T, _ string) {
 		t.Cleanup(func() {
-			ctx := context.WithoutCancel(t.Context())
-			if _, err := agent.Sim(ctx, "fault", "clear"); err != nil {
-				t.Error(err)
-			}
+			heal(t)
 			// A drained GPU stays cordoned.
-			if _, err := cluster.GPU(ctx, "uncordon", cluster.NodeName+"/"+broken); err != nil {
-				t.Error(err)
-			}
-			isWell(t, broken)
+			_, err := cluster.GPU(context.WithoutCancel(t.Context()), "uncordon", cluster.NodeName+"/"+broken)
+			must(t, err)
+			waitUnhealthy(t, broken, false)
 		})
 		_, err := agent.Sim(t.Context(), append(args, "--gpu", pciAddress(broken))...)
 		must(t, err)
 	}
-}
-
-// isWell waits until a device has no taint of a fault, also at the end of a test.
-func isWell(t *testing.T, device string) {
-	t.Helper()
-	must(t, harness.Until(context.WithoutCancel(t.Context()), func(ctx context.Context) (bool, string, error) {
-		found, cause, err := unhealthy(ctx, device)
-		return !found, device + " has the fault " + cause, err
-	}))
 }
 
 // restartNode does to the last GPU what a restart of its node does.
@@ -156,31 +142,7 @@ func restartNode(t *testing.T, _ string) {
 func faultsOfHardware() []fault {
 	const gpu = "NODE/" + broken
 	return []fault{
-		{
-			name: "an XID under a running pod", command: "explain train --namespace NS",
-			make: func(t *testing.T, ns string) {
-				apply(t, ns, claim("train", "", "")+pod("train", "train", ""))
-				ready(t, ns, "train")
-				device := report(t, ns)["train/main"].Device
-				t.Cleanup(func() {
-					ctx := context.WithoutCancel(t.Context())
-					if _, err := agent.Sim(ctx, "fault", "clear"); err != nil {
-						t.Error(err)
-					}
-					must(t, declareRepaired(ctx, "all"))
-					isWell(t, device)
-				})
-				_, err := agent.Sim(t.Context(), "fault", "xid", "--xid", "79", "--gpu", pciAddress(device))
-				must(t, err)
-			},
-			words:    []string{"of node NODE has failed: the GPU has fallen off the bus (xid-79", "for the program: "},
-			remedies: []string{"kubectl delete pod train --namespace NS"},
-			mend: func(t *testing.T, ns string) {
-				must(t, cluster.WaitGone(t.Context(), ns, "train"))
-				apply(t, ns, claim("train", "", "")+pod("train", "train", ""))
-				ready(t, ns, "train")
-			},
-		},
+		xidUnderAPod(),
 		{
 			name: "a GPU off the bus", command: "doctor", code: "xid-79", rules: true, make: breaks("fault", "lost"),
 			words:    []string{broken + " has the taint ", "then restart the node"},
@@ -224,6 +186,38 @@ spec:
 `)
 			},
 			words: []string{broken + " has the taint example.com/fan"}, remedies: []string{"kubectl delete devicetaintrule fan"},
+		},
+	}
+}
+
+// xidUnderAPod is a GPU that fails under a running pod.
+func xidUnderAPod() fault {
+	manifest := template(claim("train", "", "")) + strings.Replace(pod("train", "train", ""), "resourceClaimName", "resourceClaimTemplateName", 1)
+	var device string
+	return fault{
+		name: "an XID under a running pod", command: "explain train --namespace NS", status: 3,
+		make: func(t *testing.T, ns string) {
+			apply(t, ns, manifest)
+			ready(t, ns, "train")
+			device = report(t, ns)["train/main"].Device
+			t.Cleanup(func() {
+				heal(t)
+				must(t, declareRepaired(context.WithoutCancel(t.Context()), "all"))
+				waitUnhealthy(t, device, false)
+			})
+			_, err := agent.Sim(t.Context(), "fault", "xid", "--xid", "79", "--gpu", pciAddress(device))
+			must(t, err)
+		},
+		words:    []string{"of node NODE has failed: the GPU has fallen off the bus (xid-79, for ", "for the program: ", "What to do"},
+		hidden:   []string{"Ready is True"},
+		remedies: []string{"kubectl delete pod train --namespace NS"},
+		mend: func(t *testing.T, ns string) {
+			must(t, cluster.WaitGone(t.Context(), ns, "train"))
+			apply(t, ns, manifest)
+			ready(t, ns, "train")
+			if next := report(t, ns)["train/main"].Device; next == device {
+				t.Errorf("the next pod has %s again, which has failed", device)
+			}
 		},
 	}
 }

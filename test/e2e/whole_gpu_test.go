@@ -85,17 +85,6 @@ func TestTheDemoOfWholeGPUs(t *testing.T) {
 	})
 }
 
-func TestAPodThatAsksForTheExtendedResourceGetsAGPU(t *testing.T) {
-	ns := namespaceFor(t, "extended")
-	apply(t, ns, pod("classic", "", "nvidia.com/gpu: 1"))
-	ready(t, ns, "classic")
-	sight, err := cluster.Sight(t.Context(), ns, "classic", "main")
-	must(t, err)
-	if got := sight.GPUs(); len(got) != 1 {
-		t.Errorf("the container sees %v, want one GPU", got)
-	}
-}
-
 func TestTwentyPodsInARowLeaveNothing(t *testing.T) {
 	nothingLeft(t)
 	ns := namespaceFor(t, "churn")

@@ -52,7 +52,7 @@ func TestAWrongWordAndARestartLeaveTheNodeAsItIs(t *testing.T) {
 
 	label(t, "gpu.nvidia.com/config=halves")
 	inHalves := offersDevices(t, "16 MIG devices", func(devices map[string]string) bool { return len(devices) == 16 })
-	mig := strings.ReplaceAll(claim("mig", "", ""), "deviceClassName: gpu.nvidia.com", "deviceClassName: mig.nvidia.com")
+	mig := of("mig.nvidia.com", claim("mig", "", ""))
 	apply(t, ns, mig+pod("mig", "mig", ""))
 	ready(t, ns, "mig")
 	kept := report(t, ns)["mig/main"].UUID
