@@ -3,12 +3,16 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -42,6 +46,10 @@ func (n *node) startDriver() (*driver, error) {
 	d := &driver{cmd: cmd, ended: make(chan struct{}), limit: n.waits.end}
 	go func() {
 		_ = cmd.Wait() // how a killed program ends is no news
+		// A shell that does not exec the driver may end first.
+		for len(d.processes()) > 0 {
+			<-time.After(20 * time.Millisecond)
+		}
 		close(d.ended)
 	}()
 	return d, nil
@@ -100,8 +108,28 @@ func (n *node) restart(ctx context.Context, signal syscall.Signal, between func(
 	return err
 }
 
+// processes returns the folders in /proc of the running processes of the driver's group.
+func (d *driver) processes() (folders []string) {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is valid
+	for _, path := range stats {
+		text, _ := os.ReadFile(path) // a process that has ended has none
+		// The state, the parent and the group follow the name in parentheses.
+		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+		if len(fields) > 2 && fields[0] != "Z" && fields[2] == strconv.Itoa(d.cmd.Process.Pid) {
+			folders = append(folders, filepath.Dir(path))
+		}
+	}
+	return folders
+}
+
 // files returns the number of open files of the driver.
-func (d *driver) files() (int, error) {
-	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", d.cmd.Process.Pid))
-	return len(entries), err
+func (d *driver) files() (count int, err error) {
+	for _, folder := range d.processes() {
+		entries, readErr := os.ReadDir(filepath.Join(folder, "fd"))
+		if !errors.Is(readErr, fs.ErrNotExist) { // the process has ended
+			err = errors.Join(err, readErr)
+		}
+		count += len(entries)
+	}
+	return count, err
 }

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"google.golang.org/grpc"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 )
 
 const testDriverName = "sanity.example.com"
@@ -46,7 +48,8 @@ type record struct {
 
 // runTestDriver is the program that the tests start.
 func runTestDriver(ctx context.Context, fault string) error {
-	if fault == "ends at its start" {
+	data := filepath.Join(os.Getenv("PLUGINS_DIR"), testDriverName)
+	if _, err := os.Stat(data); fault == "ends at its start" || fault == "starts once" && err == nil {
 		return errors.New("the fault")
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
@@ -62,19 +65,14 @@ func runTestDriver(ctx context.Context, fault string) error {
 	if err != nil {
 		return err
 	}
-	data := filepath.Join(os.Getenv("PLUGINS_DIR"), testDriverName)
 	d := &testDriver{fault: fault, records: filepath.Join(data, "claims")}
 	if err := os.MkdirAll(d.records, 0o755); err != nil {
 		return err
 	}
-	name := testDriverName
-	if fault == "has another name" {
-		name = "other.example.com"
-	}
 	helper, err := kubeletplugin.Start(ctx, d,
-		kubeletplugin.DriverName(name), kubeletplugin.KubeClient(client), kubeletplugin.NodeName(os.Getenv("NODE_NAME")),
+		kubeletplugin.DriverName(testDriverName), kubeletplugin.KubeClient(client), kubeletplugin.NodeName(os.Getenv("NODE_NAME")),
 		kubeletplugin.PluginDataDirectoryPath(data), kubeletplugin.RegistrarDirectoryPath(os.Getenv("REGISTRY_DIR")),
-		kubeletplugin.RollingUpdate(types.UID(os.Getenv("POD_UID"))))
+		kubeletplugin.RollingUpdate(types.UID(os.Getenv("POD_UID"))), kubeletplugin.GRPCInterceptor(d.intercept))
 	if err != nil {
 		return err
 	}
@@ -103,29 +101,72 @@ func runTestDriver(ctx context.Context, fault string) error {
 		return err
 	}
 	for i := 0; ctx.Err() == nil; i++ {
-		_ = sleep(ctx, time.Second) // the loop sees the end
-		if fault == "publishes a clock" {
+		_ = sleep(ctx, 200*time.Millisecond) // the loop sees the end
+		switch fault {
+		case "publishes a clock":
 			now := int64(i)
 			devices[0].Attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"now": {IntValue: &now}}
 			if err := publish(devices); err != nil {
 				return err
+			}
+		case "ends without its slices":
+			const published = 20 // the helper needs a moment
+			list, err := client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
+			if err != nil || i > published && len(list.Items) == 0 {
+				os.Exit(1)
 			}
 		}
 	}
 	return nil
 }
 
-func (d *testDriver) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
-	return kubeletplugin.ErrHealthNotSupported
+// intercept has the faults of calls that the helper refuses by itself.
+func (d *testDriver) intercept(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	answer, err := handle(ctx, request)
+	prepare, ok := request.(*drapb.NodePrepareResourcesRequest)
+	if !ok || err == nil {
+		return answer, err
+	}
+	switch d.fault {
+	case "ends at a bad claim":
+		os.Exit(1)
+	case "accepts bad claims":
+		accepted := &drapb.NodePrepareResourcesResponse{Claims: map[string]*drapb.NodePrepareResourceResponse{}}
+		for _, claim := range prepare.Claims {
+			accepted.Claims[claim.Uid] = &drapb.NodePrepareResourceResponse{}
+		}
+		return accepted, nil
+	}
+	return nil, err
+}
+
+func (d *testDriver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
+	if d.fault != "reports the health of others" {
+		return kubeletplugin.ErrHealthNotSupported
+	}
+	reports <- kubeletplugin.DeviceHealthReport{Devices: []kubeletplugin.DeviceHealth{{PoolName: "other", DeviceName: "other"}}}
+	<-ctx.Done()
+	return nil
 }
 
 func (d *testDriver) HandleError(_ context.Context, err error, msg string) {
 	fmt.Fprintln(os.Stderr, msg, err)
 }
 
-func (d *testDriver) PrepareResourceClaims(_ context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+func (d *testDriver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	switch d.fault {
+	case "prepares the first claim of a call":
+		claims = claims[:1] // without a claim it ends
+	case "leaves a lock":
+		lock := d.records + ".lock"
+		if err := os.Mkdir(lock, 0o755); err != nil {
+			return nil, err
+		}
+		defer os.Remove(lock)                //nolint:errcheck // the next call says so
+		_ = sleep(ctx, 200*time.Millisecond) // most of the call, so that a kill is within
+	}
 	results := map[types.UID]kubeletplugin.PrepareResult{}
 	for _, claim := range claims {
 		devices, err := d.prepare(claim)
@@ -167,6 +208,9 @@ func (d *testDriver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.
 			if d.fault == "forgets prepared claims" {
 				name += "-" + string(uuid.NewUUID())[:5]
 			}
+			if len(kept.Devices) > 0 && d.fault == "prepares one device" {
+				break
+			}
 			kept.Devices = append(kept.Devices, kubeletplugin.Device{Requests: []string{result.Request}, PoolName: result.Pool, DeviceName: result.Device, CDIDeviceIDs: []string{"example.com/device=" + name}})
 		}
 		text, err := json.Marshal(kept)
@@ -176,6 +220,9 @@ func (d *testDriver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.
 		if err != nil {
 			return nil, err
 		}
+	}
+	if d.fault == "writes no spec" {
+		return kept.Devices, nil
 	}
 	return kept.Devices, d.writeSpec(claim.UID, kept)
 }
@@ -230,7 +277,12 @@ func (d *testDriver) unprepare(uid types.UID) error {
 	if d.fault != "leaves specs" {
 		errs = append(errs, os.Remove(d.spec(uid)))
 	}
-	errs = append(errs, os.Remove(filepath.Join(d.records, string(uid))))
+	if d.fault != "leaves records" {
+		errs = append(errs, os.Remove(filepath.Join(d.records, string(uid))))
+	}
+	if d.fault == "empties the folder" {
+		errs = append(errs, os.RemoveAll(os.Getenv("CDI_DIR")))
+	}
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool {
 		return errors.Is(err, fs.ErrNotExist) && d.fault != "unprepares only what it knows"
 	})...)

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	resourceapi "k8s.io/api/resource/v1"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -111,7 +113,8 @@ func (n *node) connect(ctx context.Context) (*grpc.ClientConn, error) {
 	return dial(p.info.Endpoint)
 }
 
-// prepare calls the driver as the kubelet does, and returns the answer for each claim by its UID.
+// prepare calls the driver as the kubelet does, and returns the answer for each claim by its UID. The error wraps
+// errRefused if the driver answers the call with an error.
 func (n *node) prepare(ctx context.Context, claims ...*drapb.Claim) (map[string]*drapb.NodePrepareResourceResponse, error) {
 	conn, err := n.connect(ctx)
 	if err != nil {
@@ -121,10 +124,14 @@ func (n *node) prepare(ctx context.Context, claims ...*drapb.Claim) (map[string]
 	ctx, cancel := context.WithTimeout(ctx, n.waits.call)
 	defer cancel()
 	response, err := drapb.NewDRAPluginClient(conn).NodePrepareResources(ctx, &drapb.NodePrepareResourcesRequest{Claims: claims})
-	if err != nil {
+	switch status.Code(err) {
+	case codes.OK:
+		return response.Claims, nil
+	case codes.DeadlineExceeded, codes.Unavailable:
 		return nil, fmt.Errorf("NodePrepareResources: %w", err)
+	default:
+		return nil, fmt.Errorf("NodePrepareResources: %w: %w", errRefused, err)
 	}
-	return response.Claims, nil
 }
 
 // unprepare calls the driver as the kubelet does.

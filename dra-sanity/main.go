@@ -150,6 +150,11 @@ func (n *node) makeNode(ctx context.Context) (end func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}()
 	if n.kubelet == "" {
 		n.kubelet = filepath.Join(dir, "k")
 	}

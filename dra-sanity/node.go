@@ -53,6 +53,8 @@ var (
 	errNoServer = fmt.Errorf("%w: it needs the API server of --exec", errSkipped)
 	// errEnded is why nothing more is to be waited for.
 	errEnded = errors.New("the driver has ended")
+	// errRefused is wrapped by the error of a call that the driver answers with an error.
+	errRefused = errors.New("the driver refuses the call")
 )
 
 // node is a node of Kubernetes with a driver, whose kubelet is this program.

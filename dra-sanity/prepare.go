@@ -11,8 +11,6 @@ import (
 	"slices"
 	"sync"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -125,19 +123,14 @@ func preparesBatch(ctx context.Context, n *node) error {
 	})
 }
 
-// unanswered returns the error of a call that the driver has not answered; nil for an answer, also a bad one.
-func unanswered(err error) error {
-	if code := status.Code(err); code == codes.DeadlineExceeded || code == codes.Unavailable {
-		return err
-	}
-	return nil
-}
-
 // refused checks that prepare refuses a claim, alone or with the whole call. The kubelet treats both alike.
 func (n *node) refused(ctx context.Context, claim *drapb.Claim, why string, others ...*drapb.Claim) error {
 	answers, err := n.prepare(ctx, append(others, claim)...)
+	if errors.Is(err, errRefused) {
+		return nil
+	}
 	if err != nil {
-		return unanswered(err)
+		return err
 	}
 	if answers[claim.Uid].GetError() == "" {
 		return fmt.Errorf("the answer has no error for %s", why)
@@ -219,7 +212,7 @@ func preparesAPIAway(ctx context.Context, n *node) error {
 	n.server.setDown(true)
 	_, err = n.prepare(ctx, call(claim))
 	n.server.setDown(false)
-	if err := unanswered(err); err != nil {
+	if err != nil && !errors.Is(err, errRefused) {
 		return err
 	}
 	_, err = n.ready(ctx, claim)

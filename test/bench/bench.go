@@ -42,9 +42,13 @@ type bench struct {
 	namespace string
 }
 
-func newBench(ctx context.Context, client kubernetes.Interface, o options) (*bench, error) {
+func newBench(ctx context.Context, client kubernetes.Interface, o options) (_ *bench, err error) {
 	b := &bench{options: o, client: client}
-	var err error
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.close(context.WithoutCancel(ctx)))
+		}
+	}()
 	if b.dir, err = os.MkdirTemp("", "gpu-bench-"); err != nil {
 		return nil, err
 	}
@@ -81,7 +85,7 @@ func newBench(ctx context.Context, client kubernetes.Interface, o options) (*ben
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "gpu-bench-"},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("create a namespace: %w", err), b.close(ctx))
+		return nil, fmt.Errorf("create a namespace: %w", err)
 	}
 	b.namespace = namespace.Name
 	return b, nil
@@ -90,14 +94,18 @@ func newBench(ctx context.Context, client kubernetes.Interface, o options) (*ben
 // close removes the folder, the cgroup, the namespace with its claims, the slices and the
 // node object.
 func (b *bench) close(ctx context.Context) error {
-	errs := []error{os.RemoveAll(b.dir), os.RemoveAll(b.cdiDir), b.deleteSlices(ctx)}
+	errs := []error{os.RemoveAll(b.dir), os.RemoveAll(b.cdiDir)}
 	if b.group != "" {
 		errs = append(errs, os.Remove(b.group))
 	}
 	if b.namespace != "" {
 		errs = append(errs, b.client.CoreV1().Namespaces().Delete(ctx, b.namespace, metav1.DeleteOptions{}))
 	}
-	return errors.Join(append(errs, b.client.CoreV1().Nodes().Delete(ctx, b.node, metav1.DeleteOptions{}))...)
+	// Slices without a node may be those of other drivers.
+	if b.node != "" {
+		errs = append(errs, b.deleteSlices(ctx), b.client.CoreV1().Nodes().Delete(ctx, b.node, metav1.DeleteOptions{}))
+	}
+	return errors.Join(errs...)
 }
 
 func (b *bench) deleteSlices(ctx context.Context) error {

@@ -153,6 +153,26 @@ func TestGroupsOfTenantsHaveTheRoleForDevices(t *testing.T) {
 	}
 }
 
+func TestNoTwoClassesHaveOneName(t *testing.T) {
+	seen := map[string]bool{}
+	for _, m := range mustRender(t, cluster{}, "deviceClasses: {migProfiles: {profiles: all}}").manifests {
+		if kindOf(t, m) != "DeviceClass" {
+			continue
+		}
+		class := decode[resourceapi.DeviceClass](t, m)
+		names := []string{class.Name}
+		if extended := class.Spec.ExtendedResourceName; extended != nil {
+			names = append(names, *extended)
+		}
+		for _, name := range names {
+			if seen[name] {
+				t.Errorf("%s is there twice", name)
+			}
+			seen[name] = true
+		}
+	}
+}
+
 func decode[T any](t *testing.T, manifest string) *T {
 	t.Helper()
 	object := new(T)

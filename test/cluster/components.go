@@ -144,16 +144,6 @@ func arguments(component string, l Layout, n network, versions []string, feature
 	return args
 }
 
-// withDefaults returns the feature gates, and the default ones that they do not name.
-func withDefaults(defaults, gates map[string]bool) map[string]bool {
-	all := maps.Clone(defaults)
-	if all == nil {
-		all = map[string]bool{}
-	}
-	maps.Copy(all, gates)
-	return all
-}
-
 func formatFeatureGates(gates map[string]bool) string {
 	var settings []string
 	for _, name := range slices.Sorted(maps.Keys(gates)) {
@@ -212,17 +202,14 @@ func daemon(component string, args []string, l Layout, programs programs, cgroup
 
 // programs of the machine, as absolute paths.
 type programs struct {
-	shell, nsenter, unshare, runtime, busybox string
+	shell, nsenter, unshare, runc, busybox string
 	// conmon is CRI-O's; with containerd it is empty.
 	conmon string
 }
 
-// Runtimes are the OCI runtimes that a container runtime can use.
-func Runtimes() []string { return host.Runtimes() }
-
 func findPrograms(o Options) (programs, error) {
 	var p programs
-	wanted := map[string]*string{"sh": &p.shell, "nsenter": &p.nsenter, "unshare": &p.unshare, o.Runtime: &p.runtime, "busybox": &p.busybox}
+	wanted := map[string]*string{"sh": &p.shell, "nsenter": &p.nsenter, "unshare": &p.unshare, "runc": &p.runc, "busybox": &p.busybox}
 	if o.ContainerRuntime == build.CRIO {
 		wanted["conmon"] = &p.conmon
 	}

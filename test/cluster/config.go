@@ -41,11 +41,11 @@ func renderConfig(l Layout, n network, o Options, p programs) (map[string][]byte
 	if err != nil {
 		return nil, err
 	}
-	kubeletYAML, err := yaml.Marshal(kubeletConfiguration(l, n, socket, o.FeatureGates))
+	kubeletYAML, err := yaml.Marshal(kubeletConfiguration(l, n, socket, o.Release.FeatureGates))
 	if err != nil {
 		return nil, fmt.Errorf("kubelet configuration: %w", err)
 	}
-	kubeProxyYAML, err := yaml.Marshal(kubeProxyConfiguration(l, o.FeatureGates))
+	kubeProxyYAML, err := yaml.Marshal(kubeProxyConfiguration(l, o.Release.FeatureGates))
 	if err != nil {
 		return nil, fmt.Errorf("kube-proxy configuration: %w", err)
 	}
@@ -66,7 +66,7 @@ func renderContainerd(l Layout, p programs) (files map[string][]byte, socket str
 		"ShimSockets": l.path("s"),
 		"PauseImage":  pauseImage,
 		"CDIDir":      l.CDIDir(),
-		"Runtime":     p.runtime,
+		"Runtime":     p.runc,
 		"RuntimeRoot": l.path("containerd", "runc"),
 		"Bin":         l.Bin,
 		"CNIConf":     l.cniDir(),

@@ -26,13 +26,13 @@ func testNetwork() network {
 
 func rendered(t *testing.T, gates map[string]bool) (Layout, map[string][]byte) {
 	t.Helper()
-	return renderedWith(t, Options{FeatureGates: gates})
+	return renderedWith(t, Options{Release: build.Release{FeatureGates: gates}})
 }
 
 func renderedWith(t *testing.T, o Options) (Layout, map[string][]byte) {
 	t.Helper()
 	l := testLayout(t, "e2e")
-	files, err := renderConfig(l, testNetwork(), o, programs{runtime: "/usr/sbin/runc", conmon: "/usr/bin/conmon"})
+	files, err := renderConfig(l, testNetwork(), o, programs{runc: "/usr/sbin/runc", conmon: "/usr/bin/conmon"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func assertFilesWritten(t *testing.T, l Layout, now time.Time) {
 	if !l.isFirst() {
 		n = furtherNetwork(l, n.Server)
 	}
-	files, err := renderConfig(l, n, Options{}, programs{runtime: "/usr/sbin/runc"})
+	files, err := renderConfig(l, n, Options{}, programs{runc: "/usr/sbin/runc"})
 	if err != nil {
 		t.Fatal(err)
 	}

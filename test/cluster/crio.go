@@ -38,7 +38,7 @@ func (l Layout) crioRunStorage() string { return l.path("crio", "run") }
 
 // renderCRIO returns CRI-O's files and its socket.
 func renderCRIO(l Layout, p programs) (files map[string][]byte, socket string, err error) {
-	runtime, err := renderTemplate("oci-runtime.sh", map[string]string{"Adapter": l.binary("oci-runtime"), "Runtime": p.runtime})
+	runtime, err := renderTemplate("oci-runtime.sh", map[string]string{"Adapter": l.binary("oci-runtime"), "Runtime": p.runc})
 	if err != nil {
 		return nil, "", err
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/image"
 )
 
-// BuildImages writes the archives of the pause and probe images into dir and returns
+// buildImages writes the archives of the pause and probe images into dir and returns
 // their paths. The binaries must have been built.
-func BuildImages(ctx context.Context, l Layout, dir string) ([]string, error) {
+func buildImages(ctx context.Context, l Layout, dir string) ([]string, error) {
 	busybox, err := host.LookPath("busybox")
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func BuildImages(ctx context.Context, l Layout, dir string) ([]string, error) {
 	if err := image.Write(pauseArchive, pauseImage, pause); err != nil {
 		return nil, err
 	}
-	if err := image.Write(probeArchive, ProbeImage, probe); err != nil {
+	if err := image.Write(probeArchive, probeImage, probe); err != nil {
 		return nil, err
 	}
 	return []string{pauseArchive, probeArchive}, nil

@@ -16,14 +16,11 @@ import (
 // Info is cluster.json: what another program needs in order to use a running
 // cluster. All paths are absolute and on the host.
 type Info struct {
-	Name              string          `json:"name"`
-	NodeName          string          `json:"nodeName"`
-	KubernetesVersion string          `json:"kubernetesVersion"`
-	FeatureGates      map[string]bool `json:"featureGates,omitempty"`
+	Name              string `json:"name"`
+	NodeName          string `json:"nodeName"`
+	KubernetesVersion string `json:"kubernetesVersion"`
 	// ContainerRuntime is containerd or cri-o.
 	ContainerRuntime string `json:"containerRuntime"`
-	// OCIRuntime is runc or crun.
-	OCIRuntime string `json:"ociRuntime"`
 	// Kubeconfig has the rights of an administrator.
 	Kubeconfig string `json:"kubeconfig"`
 	// APIServer is a URL that the host can reach.
@@ -31,9 +28,7 @@ type Info struct {
 	// NodeIP is the node's address, in the network namespace NetNS.
 	NodeIP string `json:"nodeIP"`
 	NetNS  string `json:"netns"`
-	// KubeletRoot, PluginsDir and PluginsRegistryDir are the kubelet's directories
-	// for DRA drivers.
-	KubeletRoot        string `json:"kubeletRoot"`
+	// PluginsDir and PluginsRegistryDir are the kubelet's directories for DRA drivers.
 	PluginsDir         string `json:"pluginsDir"`
 	PluginsRegistryDir string `json:"pluginsRegistryDir"`
 	// DevicePluginsDir is what the kubelet has at /var/lib/kubelet/device-plugins.
@@ -45,8 +40,6 @@ type Info struct {
 	StateDir         string `json:"stateDir"`
 	BinDir           string `json:"binDir"`
 	LogsDir          string `json:"logsDir"`
-	// ProbeImage is the image that prints what its container was given.
-	ProbeImage string `json:"probeImage"`
 }
 
 func (l Layout) info(n network, o Options) Info {
@@ -54,14 +47,11 @@ func (l Layout) info(n network, o Options) Info {
 		Name:               l.Name,
 		NodeName:           l.NodeName(),
 		KubernetesVersion:  o.Release.Version,
-		FeatureGates:       o.FeatureGates,
 		ContainerRuntime:   o.ContainerRuntime,
-		OCIRuntime:         o.Runtime,
 		Kubeconfig:         l.Kubeconfig(),
 		APIServer:          n.apiserverURL(),
 		NodeIP:             n.Node.String(),
 		NetNS:              l.NetNS(),
-		KubeletRoot:        l.KubeletRoot(),
 		PluginsDir:         filepath.Join(l.KubeletRoot(), "plugins"),
 		PluginsRegistryDir: filepath.Join(l.KubeletRoot(), "plugins_registry"),
 		DevicePluginsDir:   l.DevicePluginsDir(),
@@ -70,7 +60,6 @@ func (l Layout) info(n network, o Options) Info {
 		StateDir:           l.State,
 		BinDir:             l.Bin,
 		LogsDir:            l.LogsDir(),
-		ProbeImage:         ProbeImage,
 	}
 	if o.ContainerRuntime == build.CRIO {
 		info.ContainerdSocket = ""

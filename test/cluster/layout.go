@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// StateRoot is where clusters live unless they are given a directory.
+	// StateRoot is where clusters live.
 	StateRoot = "/var/lib/gpu-dra-cluster"
-	// ProbeImage prints what a container was given; see package probe.
-	ProbeImage = "localhost/gpu-dra/probe:test"
+	// probeImage prints what a container was given; see package probe.
+	probeImage = "localhost/gpu-dra/probe:test"
 	pauseImage = "localhost/gpu-dra/pause:test"
 
 	// vethPrefix marks the network interfaces of all clusters.
@@ -56,9 +56,8 @@ type Layout struct {
 	Bin string
 }
 
-// NewLayout checks the name and the length of the paths. An empty state means
-// StateRoot/NAME. It fails where a name or path cannot work.
-func NewLayout(name, state, bin string) (Layout, error) {
+// NewLayout checks the name and the length of the paths.
+func NewLayout(name, bin string) (Layout, error) {
 	of, suffix := name, filepath.Ext(name)
 	if furtherNode.MatchString(suffix) {
 		of = strings.TrimSuffix(name, suffix)
@@ -66,17 +65,12 @@ func NewLayout(name, state, bin string) (Layout, error) {
 	if !clusterName.MatchString(of) {
 		return Layout{}, fmt.Errorf("cluster name %q: want 1 to 15 lower-case letters, digits and inner dashes, and .2 to .9 for a further node", name)
 	}
-	if state == "" {
-		state = filepath.Join(StateRoot, of)
-	}
-	state, err := filepath.Abs(state + suffix)
-	if err != nil {
-		return Layout{}, fmt.Errorf("state directory: %w", err)
-	}
+	state := filepath.Join(StateRoot, name)
 	if len(state) > maxStateDir {
 		return Layout{}, fmt.Errorf("state directory %s: %d characters, want at most %d: the paths of Unix sockets below it would be too long", state, len(state), maxStateDir)
 	}
-	if bin, err = filepath.Abs(bin); err != nil {
+	bin, err := filepath.Abs(bin)
+	if err != nil {
 		return Layout{}, fmt.Errorf("directory of the binaries: %w", err)
 	}
 	return Layout{Name: name, State: state, Bin: bin}, nil
@@ -184,7 +178,7 @@ func All(bin string) ([]Layout, error) {
 		if !entry.IsDir() {
 			continue
 		}
-		l, err := NewLayout(entry.Name(), "", bin)
+		l, err := NewLayout(entry.Name(), bin)
 		if err != nil {
 			return nil, err
 		}

@@ -11,7 +11,7 @@ import (
 
 func testLayout(t *testing.T, name string) Layout {
 	t.Helper()
-	l, err := NewLayout(name, "", "/opt/bin")
+	l, err := NewLayout(name, "/opt/bin")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,12 +20,12 @@ func testLayout(t *testing.T, name string) Layout {
 
 func TestNamesThatCannotWorkAreRefused(t *testing.T) {
 	for _, name := range []string{"", "-a", "a-", "A", "a_b", "a/b", "a.b", "a.1", "a.10", "a.2.3", ".2", "sixteen-letters-"} {
-		if _, err := NewLayout(name, "", "bin"); err == nil {
+		if _, err := NewLayout(name, "bin"); err == nil {
 			t.Errorf("name %q was accepted", name)
 		}
 	}
 	for _, name := range []string{"a", "default", "e2e", "0", "fifteen-letters", "a.2", "thirteen-name.9"} {
-		if _, err := NewLayout(name, "", "bin"); err != nil {
+		if _, err := NewLayout(name, "bin"); err != nil {
 			t.Error(err)
 		}
 	}

@@ -44,13 +44,13 @@ func Pack(ctx context.Context, l Layout, o Options, dir string) error {
 			return fmt.Errorf("pack: %w", err)
 		}
 	}
-	runtime, err := host.LookPath(o.Runtime)
+	runc, err := host.LookPath("runc")
 	if err != nil {
 		return fmt.Errorf("pack: %w", err)
 	}
 	// runc executes itself with an environment of its own. So no loader and no variable can give it
 	// a library, and it takes the libseccomp and the C library of the other machine.
-	if err := travel.Copy(runtime, filepath.Join(bin, o.Runtime)); err != nil {
+	if err := travel.Copy(runc, filepath.Join(bin, "runc")); err != nil {
 		return fmt.Errorf("pack: %w", err)
 	}
 	// iptables opens its modules by itself.

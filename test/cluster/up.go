@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,10 +28,6 @@ type Options struct {
 	Release build.Release
 	// ContainerRuntime is the kubelet's: containerd or cri-o.
 	ContainerRuntime string
-	// Runtime is the OCI runtime: runc or crun.
-	Runtime string
-	// FeatureGates of all Kubernetes components.
-	FeatureGates map[string]bool
 	// Nodes is the number of nodes that the cluster has at least, 9 at most.
 	Nodes int
 	// Say reports progress, a line at a time.
@@ -43,7 +38,6 @@ type Options struct {
 // healthy cluster is left alone; a broken one is taken down first. Where Up
 // fails, everything is taken down again but the logs. With the layout of a further node it brings up that node.
 func Up(ctx context.Context, l Layout, o Options) (Info, error) {
-	o.FeatureGates = withDefaults(o.Release.FeatureGates, o.FeatureGates)
 	unlock, err := lockMachine(ctx, o.Say)
 	if err != nil {
 		return Info{}, err
@@ -64,14 +58,8 @@ func upNode(ctx context.Context, l Layout, o Options) (Info, error) {
 		if err == nil && info.KubernetesVersion != o.Release.Version {
 			return Info{}, fmt.Errorf("cluster %s is up with Kubernetes %s: take it down first", l.Name, info.KubernetesVersion)
 		}
-		if err == nil && info.OCIRuntime != o.Runtime {
-			return Info{}, fmt.Errorf("cluster %s is up with the OCI runtime %s: take it down first", l.Name, info.OCIRuntime)
-		}
 		if err == nil && info.ContainerRuntime != o.ContainerRuntime {
 			return Info{}, fmt.Errorf("cluster %s is up with the container runtime %s: take it down first", l.Name, info.ContainerRuntime)
-		}
-		if err == nil && !maps.Equal(info.FeatureGates, o.FeatureGates) {
-			return Info{}, fmt.Errorf("cluster %s is up with other feature gates (%q): take it down first", l.Name, formatFeatureGates(info.FeatureGates))
 		}
 		if err == nil {
 			o.Say("cluster %s is up already", l.Name)
@@ -114,9 +102,9 @@ func refuseForeignKubelet() error {
 
 // prepareMachine installs missing packages and builds missing binaries.
 func prepareMachine(ctx context.Context, l Layout, o Options) error {
-	others := []string{o.Runtime}
+	var others []string
 	if o.ContainerRuntime == build.CRIO {
-		others = append(others, crioPrograms()...)
+		others = crioPrograms()
 	}
 	if missing := host.MissingPackages(others...); len(missing) > 0 {
 		o.Say("installing Debian packages: %s", strings.Join(missing, " "))
@@ -182,7 +170,7 @@ func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
 		components = slices.DeleteFunc(components, func(c string) bool { return !slices.Contains(l.components(), c) })
 		o.Say("starting %s", strings.Join(components, ", "))
 		for _, c := range components {
-			spec := daemon(c, arguments(c, l, n, o.Release.Serve, o.FeatureGates), l, programs, daemons)
+			spec := daemon(c, arguments(c, l, n, o.Release.Serve, o.Release.FeatureGates), l, programs, daemons)
 			if _, err := process.Start(l.processesDir(), spec); err != nil {
 				return err
 			}
@@ -222,7 +210,7 @@ func bringUp(ctx context.Context, l Layout, o Options) (Info, error) {
 }
 
 func loadImages(ctx context.Context, l Layout) error {
-	archives, err := BuildImages(ctx, l, filepath.Join(l.State, "images"))
+	archives, err := buildImages(ctx, l, filepath.Join(l.State, "images"))
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ import (
 )
 
 type options struct {
-	bin, profiles              string
+	bin                        string
 	publications, kinds, fills string
 	nodes, pods                int
 	seed                       uint64
@@ -41,7 +41,6 @@ func main() {
 	flag.IntVar(&o.nodes, "nodes", 1000, "number of nodes")
 	flag.IntVar(&o.pods, "pods", 200, "number of pods of each kind")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the claims that fill the fleet")
-	flag.StringVar(&o.profiles, "profiles", "", "`DIR` for CPU profiles of the scheduler, one for each measurement (default: none)")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

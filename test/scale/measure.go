@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -89,9 +87,9 @@ func measure(ctx context.Context, o options, f fleet, kinds []claimKind, fills [
 			if !slices.Contains(f.publication.measured, k.name) {
 				continue
 			}
-			r, err := c.schedulePods(ctx, k, warmUp, nil)
+			r, err := c.schedulePods(ctx, k, warmUp)
 			if err == nil && r.Pods > 0 {
-				r, err = c.schedulePods(ctx, k, o.pods, c.profile(ctx, o, fmt.Sprintf("%s-%d-%s", f.publication.name, percent, k.name)))
+				r, err = c.schedulePods(ctx, k, o.pods)
 			}
 			if err != nil {
 				return nil, fmt.Errorf("%s at %d %%: %w", k.name, percent, err)
@@ -170,9 +168,8 @@ func (r result) String() string {
 
 func gigabytes(n int64) float64 { return float64(n) / 1e9 }
 
-// schedulePods measures how pods of the kind are scheduled, and removes them. It calls
-// profile, if any, while they are.
-func (c *controlPlane) schedulePods(ctx context.Context, k claimKind, n int, profile func() error) (_ result, err error) {
+// schedulePods measures how pods of the kind are scheduled, and removes them.
+func (c *controlPlane) schedulePods(ctx context.Context, k claimKind, n int) (_ result, err error) {
 	defer func() { err = errors.Join(err, c.removePods(context.WithoutCancel(ctx), k, n)) }()
 	if k.devices != nil {
 		if err := inParallel(ctx, n, func(ctx context.Context, i int) error {
@@ -193,12 +190,6 @@ func (c *controlPlane) schedulePods(ctx context.Context, k claimKind, n int, pro
 		return result{}, err
 	}
 	began := time.Now()
-	profiled := make(chan error, 1)
-	if profile != nil {
-		go func() { profiled <- profile() }()
-	} else {
-		profiled <- nil
-	}
 	created := make(chan error, 1)
 	go func() {
 		created <- inParallel(ctx, n, func(ctx context.Context, i int) error {
@@ -223,7 +214,7 @@ func (c *controlPlane) schedulePods(ctx context.Context, k claimKind, n int, pro
 		}
 		break
 	}
-	if err := errors.Join(<-created, <-profiled); err != nil {
+	if err := <-created; err != nil {
 		return result{}, err
 	}
 	if len(scheduled) == 0 {
@@ -294,19 +285,4 @@ func (c *controlPlane) removePods(ctx context.Context, k claimKind, n int) error
 	return inParallel(ctx, n, func(ctx context.Context, i int) error {
 		return controlplane.RemovePod(ctx, c.Client, namespace, podName(i), k.devices != nil)
 	})
-}
-
-// profile returns a function that writes a CPU profile of the scheduler; nil if none is
-// wanted.
-func (c *controlPlane) profile(ctx context.Context, o options, name string) func() error {
-	if o.profiles == "" {
-		return nil
-	}
-	return func() error {
-		data, err := c.SchedulerClient.Get().AbsPath("/debug/pprof/profile").Param("seconds", "5").DoRaw(ctx)
-		if err != nil {
-			return fmt.Errorf("profile the scheduler: %w", err)
-		}
-		return os.WriteFile(filepath.Join(o.profiles, name+".pprof"), data, 0o600)
-	}
 }

@@ -27,7 +27,7 @@ if [ ! -e "$base/done" ]; then
   touch "$base/done"
 fi
 
-run=$(mktemp -d /var/tmp/gpu-dra-fresh-run.XXXXXX)
+run=$(mktemp -d "$base-run.XXXXXX")
 trap 'rm -rf --one-file-system "$run"' EXIT
 cp -a "$base/root" "$run/root"
 etc=$run/root/etc

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -47,10 +48,7 @@ func write(t *testing.T, path, text string) {
 func TestACommandRunsOnAFreshMachine(t *testing.T) {
 	clone := t.TempDir()
 	write(t, filepath.Join(clone, "file"), "of the clone")
-	before, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	base := base(t)
 	const command = `
 cat file && touch made
 [ ! -e /usr/bin ] || echo a program of this machine
@@ -58,7 +56,7 @@ grep -q " / / .* shared:" /proc/self/mountinfo || grep -q " / rw.* shared:" /pro
 [ -z "$LEAKED" ] || echo a variable of this machine
 touch /tmp/here && exit 7`
 	cmd := exec.CommandContext(t.Context(), "./fresh.sh", clone, "sh", "-c", command)
-	cmd.Env = append(os.Environ(), "FRESH_ROOT="+base(t), "LEAKED=yes")
+	cmd.Env = append(os.Environ(), "FRESH_ROOT="+base, "LEAKED=yes")
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState.ExitCode() != 7 || string(out) != "of the clone" {
 		t.Errorf("%v: %s", err, out)
@@ -66,11 +64,10 @@ touch /tmp/here && exit 7`
 	if _, err := os.Stat(filepath.Join(clone, "made")); err != nil {
 		t.Errorf("the command does not run in the clone: %v", err)
 	}
-	after, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil || string(before) != string(after) {
-		t.Errorf("the mounts are not as before: %v\n%s\n%s", err, before, after)
+	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(mounts), base) {
+		t.Errorf("a mount is left: %v\n%s", err, mounts)
 	}
-	if left, err := filepath.Glob("/var/tmp/gpu-dra-fresh-run.*"); err != nil || len(left) != 0 {
+	if left, err := filepath.Glob(base + "-run.*"); err != nil || len(left) != 0 {
 		t.Errorf("left behind: %q, %v", left, err)
 	}
 }

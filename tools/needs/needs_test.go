@@ -160,8 +160,6 @@ func TestTheProgramsOfANodeAreTheClusters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The default of --oci-runtime is not in the table.
-	want, packages = append(want, "runc"), append(packages, "runc")
 	for _, text := range []string{"for program in " + strings.Join(want, " ") + ";", "cluster:debian) echo " + strings.Join(packages, " ") + " ;;"} {
 		if !strings.Contains(string(script), text) {
 			t.Errorf("needs.sh has no %q", text)

@@ -77,7 +77,7 @@ func clusterName(suffix string) string {
 
 func vethOf(t *testing.T, name string) string {
 	t.Helper()
-	l, err := cluster.NewLayout(name, "", "/")
+	l, err := cluster.NewLayout(name, "/")
 	if err != nil {
 		t.Fatal(err)
 	}

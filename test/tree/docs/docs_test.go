@@ -2,7 +2,7 @@
 
 // Package docs keeps the documents honest: everything that they name exists, and
 // everything that exists is named. Readers must judge the rest of the text. Their
-// commands are run by test/walkthrough.
+// commands are run by test/e2e/walkthrough.
 package docs
 
 import (

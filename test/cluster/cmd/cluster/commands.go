@@ -4,7 +4,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,12 +18,11 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/cluster"
 	"github.com/gpu-dra/gpu-dra-driver/test/cluster/internal/build"
 	"github.com/spf13/cobra"
-	"k8s.io/component-base/cli/flag"
 )
 
 // options are the flags that all commands share.
 type options struct {
-	name, state, bin string
+	name, bin string
 	// kubernetes is the name of the release; empty for the default.
 	kubernetes string
 	began      time.Time
@@ -36,24 +34,22 @@ func newCommand() *cobra.Command {
 		Use:   "cluster",
 		Short: "A real single-machine Kubernetes for tests and demos",
 		Long: `A real single-machine Kubernetes for tests and demos: etcd, control plane, kubelet,
-containerd and runc in a network namespace of their own. "up" has flags for CRI-O and
-crun. Needs root on Linux.
+containerd and runc in a network namespace of their own. "up" has a flag for CRI-O.
+Needs root on Linux.
 
-After "up", other programs read the paths of the cluster from STATE/cluster.json.`,
+After "up", other programs read the paths of the cluster from ` + cluster.StateRoot + `/NAME/cluster.json.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	root.PersistentFlags().StringVar(&o.name, "name", "default", "name of the cluster; several can be up at once")
-	root.PersistentFlags().StringVar(&o.state, "state", "", "directory for all that the cluster writes (default "+cluster.StateRoot+"/NAME)")
 	root.PersistentFlags().StringVar(&o.bin, "bin", "", "directory of the binaries (default .build/cluster or .build/cluster-RELEASE in the clone around the working directory or this program)")
 	root.PersistentFlags().StringVar(&o.kubernetes, "kubernetes", os.Getenv("CLUSTER_KUBERNETES"), "release of Kubernetes: 1.35, 1.36, 1.37 or 1.37.2 (default $CLUSTER_KUBERNETES, or "+build.DefaultRelease+")")
-	root.AddCommand(o.up(), o.down(), o.status(), o.restart(), o.start(), o.stop(), o.loadImage(), o.loadProgram(), o.kubectl(), o.build(), o.images(), o.pack())
+	root.AddCommand(o.up(), o.down(), o.status(), o.restart(), o.start(), o.stop(), o.loadImage(), o.loadProgram(), o.kubectl(), o.build(), o.pack())
 	return root
 }
 
 func (o *options) up() *cobra.Command {
-	gates := map[string]bool{}
-	var containerRuntime, ociRuntime string
+	var containerRuntime string
 	var nodes int
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -68,9 +64,6 @@ func (o *options) up() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !slices.Contains(cluster.Runtimes(), ociRuntime) {
-				return fmt.Errorf("unknown OCI runtime %q: want one of %s", ociRuntime, strings.Join(cluster.Runtimes(), ", "))
-			}
 			if nodes < 1 || nodes > 9 {
 				return fmt.Errorf("%d nodes: want 1 to 9", nodes)
 			}
@@ -78,7 +71,7 @@ func (o *options) up() *cobra.Command {
 				return fmt.Errorf("unknown container runtime %q: want one of %s", containerRuntime, strings.Join(build.ContainerRuntimes(), ", "))
 			}
 			info, err := cluster.Up(cmd.Context(), l, cluster.Options{
-				Source: source, Release: release, ContainerRuntime: containerRuntime, Runtime: ociRuntime, FeatureGates: gates, Nodes: nodes, Say: o.say,
+				Source: source, Release: release, ContainerRuntime: containerRuntime, Nodes: nodes, Say: o.say,
 			})
 			if err != nil {
 				return err
@@ -87,10 +80,8 @@ func (o *options) up() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().Var(flag.NewMapStringBool(&gates), "feature-gates", "feature gates of all Kubernetes components, as NAME=true|false,...")
 	cmd.Flags().IntVar(&nodes, "nodes", 1, "number of nodes, 1 to 9; commands name the second one NAME.2")
 	cmd.Flags().StringVar(&containerRuntime, "container-runtime", cmp.Or(os.Getenv("CLUSTER_CONTAINER_RUNTIME"), build.Containerd), "container runtime: "+strings.Join(build.ContainerRuntimes(), " or ")+" (default $CLUSTER_CONTAINER_RUNTIME, or "+build.Containerd+")")
-	cmd.Flags().StringVar(&ociRuntime, "oci-runtime", cmp.Or(os.Getenv("CLUSTER_OCI_RUNTIME"), "runc"), "OCI runtime: "+strings.Join(cluster.Runtimes(), " or ")+" (default $CLUSTER_OCI_RUNTIME, or runc)")
 	return cmd
 }
 
@@ -240,50 +231,21 @@ func (o *options) build() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.buildBinaries(cmd.Context(), l, source)
-		},
-	}
-}
-
-func (o *options) images() *cobra.Command {
-	return &cobra.Command{
-		Use:   "images",
-		Short: "Build the pause and probe images as archives in the folder of the binaries",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, source, err := o.layout()
+			release, err := build.FindRelease(o.kubernetes)
 			if err != nil {
 				return err
 			}
-			if err := o.buildBinaries(cmd.Context(), l, source); err != nil {
-				return err
-			}
-			archives, err := cluster.BuildImages(cmd.Context(), l, filepath.Join(l.Bin, "images"))
+			stale, err := build.Stale(source, l.Bin, build.Targets(release, build.Containerd))
 			if err != nil {
 				return err
 			}
-			for _, archive := range archives {
-				fmt.Fprintln(cmd.OutOrStdout(), archive) //nolint:errcheck // standard output
+			if err := build.Run(cmd.Context(), source, l.Bin, stale, o.say); err != nil {
+				return err
 			}
+			o.say("all binaries are in %s", l.Bin)
 			return nil
 		},
 	}
-}
-
-func (o *options) buildBinaries(ctx context.Context, l cluster.Layout, source string) error {
-	release, err := build.FindRelease(o.kubernetes)
-	if err != nil {
-		return err
-	}
-	stale, err := build.Stale(source, l.Bin, build.Targets(release, build.Containerd))
-	if err != nil {
-		return err
-	}
-	if err := build.Run(ctx, source, l.Bin, stale, o.say); err != nil {
-		return err
-	}
-	o.say("all binaries are in %s", l.Bin)
-	return nil
 }
 
 // layout resolves the flags. The source is "" outside a clone.
@@ -303,7 +265,7 @@ func (o *options) layout() (l cluster.Layout, source string, err error) {
 		}
 		bin = filepath.Join(source, "..", "..", ".build", release.Folder())
 	}
-	l, err = cluster.NewLayout(o.name, o.state, bin)
+	l, err = cluster.NewLayout(o.name, bin)
 	return l, source, err
 }
 

@@ -27,7 +27,7 @@ The machine needs Linux, root, a shell and a C library that is not older than th
 			if err != nil {
 				return err
 			}
-			return cluster.Pack(cmd.Context(), l, cluster.Options{Source: source, Release: release, ContainerRuntime: build.Containerd, Runtime: "runc", Say: o.say}, args[0])
+			return cluster.Pack(cmd.Context(), l, cluster.Options{Source: source, Release: release, ContainerRuntime: build.Containerd, Say: o.say}, args[0])
 		},
 	}
 }

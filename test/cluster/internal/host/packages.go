@@ -12,10 +12,6 @@ import (
 	"strings"
 )
 
-// Runtimes are the OCI runtimes that a node can have. Each is in the Debian package of its
-// name.
-func Runtimes() []string { return []string{"crun", "runc"} }
-
 // programs that a node needs, and the Debian packages that hold them.
 var programs = []struct{ program, pkg string }{
 	{"busybox", "busybox-static"},
@@ -23,6 +19,7 @@ var programs = []struct{ program, pkg string }{
 	{"ip", "iproute2"},
 	{"iptables", "iptables"},
 	{"nsenter", "util-linux"},
+	{"runc", "runc"},
 }
 
 // MissingPackages names the Debian packages that must be installed for a node. Each of the

@@ -24,7 +24,7 @@ func start(t *testing.T, script string) (string, Record) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := r.Stop(t.Context(), 0); err != nil && t.Context().Err() == nil {
+		if err := r.Stop(context.WithoutCancel(t.Context()), 0); err != nil {
 			t.Error(err)
 		}
 	})

@@ -7,9 +7,6 @@ package karpenter
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"unique"
 
@@ -121,16 +118,13 @@ func claim(t *testing.T, name, class, request string) *resourceapi.ResourceClaim
 // classes returns a client with the shipped classes.
 func classes(t *testing.T) client.Client {
 	t.Helper()
-	manifest, err := os.ReadFile(filepath.Join(root, "deployments/static/install.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	all := fake.NewClientBuilder().WithScheme(scheme.Scheme)
-	for document := range strings.SplitSeq(string(manifest), "\n---\n") {
+	for _, document := range published.Documents(t, root, "deployments/static/install.yaml", "DeviceClass") {
 		var class resourceapi.DeviceClass
-		if err := yaml.Unmarshal([]byte(document), &class); err == nil && class.Kind == "DeviceClass" {
-			all = all.WithObjects(&class)
+		if err := yaml.Unmarshal(document, &class); err != nil {
+			t.Fatal(err)
 		}
+		all = all.WithObjects(&class)
 	}
 	return all.Build()
 }

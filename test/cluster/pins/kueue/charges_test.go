@@ -157,13 +157,13 @@ func charge(t *testing.T, mapper *dra.ResourceMapper, slices []resourceapi.Resou
 		r.Exactly.AllocationMode, r.Exactly.Count = cmp.Or(r.Exactly.AllocationMode, resourceapi.DeviceAllocationModeExactCount), max(r.Exactly.Count, 1)
 	}
 	objects := cluster{slices: slices, template: template, classes: map[string]*resourceapi.DeviceClass{}}
-	decode(t, "deployments/static/install.yaml", "DeviceClass", func(document []byte) {
+	for _, document := range published.Documents(t, root, "deployments/static/install.yaml", "DeviceClass") {
 		class := &resourceapi.DeviceClass{}
 		if err := yaml.Unmarshal(document, class); err != nil {
 			t.Fatal(err)
 		}
 		objects.classes[class.Name] = class
-	})
+	}
 	pod := corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: &template.Name}}}
 	workload := &kueueapi.Workload{Spec: kueueapi.WorkloadSpec{PodSets: []kueueapi.PodSet{{Name: "main", Count: 1, Template: corev1.PodTemplateSpec{Spec: pod}}}}}
 	ctx := logr.NewContext(t.Context(), logr.Discard())
@@ -199,7 +199,11 @@ func configuration(t *testing.T) *configapi.Configuration {
 		}
 	}
 	config := &configapi.Configuration{}
-	if err := yaml.UnmarshalStrict(read(t, "demo/kueue/kueue-values.yaml"), &values); err != nil {
+	text, err := os.ReadFile(filepath.Join(root, "demo/kueue/kueue-values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.UnmarshalStrict(text, &values); err != nil {
 		t.Fatal(err)
 	}
 	if err := yaml.UnmarshalStrict([]byte(values.ManagerConfig.ControllerManagerConfigYaml), config); err != nil {
@@ -266,40 +270,11 @@ func selector(expression string) string {
 // is an error.
 func find(t *testing.T, file, kind string, object client.Object) {
 	t.Helper()
-	found := false
-	decode(t, file, kind, func(document []byte) {
-		if found {
-			return
-		}
-		found = true
-		if err := yaml.UnmarshalStrict(document, object); err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
-	})
-	if !found {
+	documents := published.Documents(t, root, file, kind)
+	if len(documents) == 0 {
 		t.Fatalf("%s has no %s", file, kind)
 	}
-}
-
-// decode calls each with the documents of a file that are of a kind.
-func decode(t *testing.T, file, kind string, each func(document []byte)) {
-	t.Helper()
-	for document := range strings.SplitSeq(string(read(t, file)), "\n---\n") {
-		var head metav1.TypeMeta
-		if err := yaml.Unmarshal([]byte(document), &head); err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
-		if head.Kind == kind {
-			each([]byte(document))
-		}
+	if err := yaml.UnmarshalStrict(documents[0], object); err != nil {
+		t.Fatalf("%s: %v", file, err)
 	}
-}
-
-func read(t *testing.T, file string) []byte {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
 }

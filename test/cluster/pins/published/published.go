@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package published makes the ResourceSlices that the driver publishes, for tests of programs that read them.
+// Package published makes the ResourceSlices that the driver publishes and reads its manifests, for tests of programs
+// that read them.
 package published
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +14,7 @@ import (
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -42,4 +45,23 @@ func Slices(t testing.TB, root string) map[string][]resourceapi.ResourceSlice {
 		slices[strings.TrimSuffix(filepath.Base(file), ".json")] = list.Items
 	}
 	return slices
+}
+
+// Documents returns the documents of a kind in a manifest. The file is relative to the root.
+func Documents(t testing.TB, root, file, kind string) (documents [][]byte) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for document := range bytes.SplitSeq(text, []byte("\n---\n")) {
+		var head metav1.TypeMeta
+		if err := yaml.Unmarshal(document, &head); err != nil {
+			t.Fatal(fmt.Errorf("%s: %w", file, err))
+		}
+		if head.Kind == kind {
+			documents = append(documents, document)
+		}
+	}
+	return documents
 }
