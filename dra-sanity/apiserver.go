@@ -138,7 +138,7 @@ func (s *apiServer) serve(w http.ResponseWriter, req *http.Request) {
 		fail(w, http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
 		return
 	}
-	own := strings.HasPrefix(req.UserAgent(), ownAgent)
+	own := req.UserAgent() == ownAgent
 	s.mu.Lock()
 	down := s.down && !own
 	s.mu.Unlock()
