@@ -46,7 +46,7 @@ func (p *Plugin) prepare(ctx context.Context, object *resourceapi.ResourceClaim)
 	}
 	devices, err := prepare(ctx, object, call.Retry)
 	if errors.Is(err, claim.ErrUnprepared) {
-		return kubeletplugin.PrepareResult{Err: err} // nobody waits for the claim
+		return kubeletplugin.PrepareResult{Err: err} // the kubelet does not wait for the claim
 	}
 	defer p.Ledger.Changed()
 	p.Observer.Prepared(kindsOf(devices), p.Clock.Since(start), report.Reason(err))
