@@ -179,7 +179,8 @@ func (n *node) makeNode(ctx context.Context) (end func() error, err error) {
 	}
 	fmt.Fprintln(os.Stderr, "the driver's log is", n.log)
 	return func() error {
-		return errors.Join(os.RemoveAll(n.kubelet), os.RemoveAll(n.cdi), os.Remove(n.kubeconfig))
+		// Folders that the user has named stay.
+		return errors.Join(os.RemoveAll(filepath.Join(dir, "k")), os.RemoveAll(filepath.Join(dir, "cdi")), os.Remove(n.kubeconfig))
 	}, nil
 }
 
