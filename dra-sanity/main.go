@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -155,13 +156,9 @@ func (n *node) makeNode(ctx context.Context) (end func() error, err error) {
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}()
-	if n.kubelet == "" {
-		n.kubelet = filepath.Join(dir, "k")
-	}
-	if n.cdi == "" {
-		n.cdi = filepath.Join(dir, "cdi")
-	}
-	n.registry, n.log, n.kubeconfig = filepath.Join(n.kubelet, "plugins_registry"), filepath.Join(dir, "driver.log"), filepath.Join(dir, "kubeconfig")
+	own := filepath.Join(dir, "n") // removed at the end; folders that the user has named, and the log, stay
+	n.kubelet, n.cdi = cmp.Or(n.kubelet, filepath.Join(own, "k")), cmp.Or(n.cdi, filepath.Join(own, "cdi"))
+	n.registry, n.log, n.kubeconfig = filepath.Join(n.kubelet, "plugins_registry"), filepath.Join(dir, "driver.log"), filepath.Join(own, "kubeconfig")
 	for _, folder := range []string{n.registry, filepath.Join(n.kubelet, "plugins"), n.cdi} {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return nil, err
@@ -178,10 +175,7 @@ func (n *node) makeNode(ctx context.Context) (end func() error, err error) {
 		return nil, err
 	}
 	fmt.Fprintln(os.Stderr, "the driver's log is", n.log)
-	return func() error {
-		// Folders that the user has named stay.
-		return errors.Join(os.RemoveAll(filepath.Join(dir, "k")), os.RemoveAll(filepath.Join(dir, "cdi")), os.Remove(n.kubeconfig))
-	}, nil
+	return func() error { return os.RemoveAll(own) }, nil
 }
 
 // runAll runs the scenarios one after the other.

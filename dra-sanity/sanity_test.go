@@ -8,7 +8,9 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -144,6 +146,21 @@ func TestTooFewDevicesAreNoVerdict(t *testing.T) {
 	t.Parallel()
 	if r := sanity(t, "has one device", "^prepare-two-devices$")["prepare-two-devices"]; r.Verdict != skip {
 		t.Errorf("got %s: %s", r.Verdict, r.Message)
+	}
+}
+
+func TestAFolderThatTheUserNamesStays(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "of-the-user")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := run(t.Context(), []string{"--driver-name", testDriverName, "--exec", "false", "--kubelet-dir", dir, "--cdi-dir", dir, "--run", "^register$"}, io.Discard, quick()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Error(err)
 	}
 }
 
