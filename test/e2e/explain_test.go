@@ -26,7 +26,7 @@ func kubectlGPU(ctx context.Context, args ...string) (out string, status int) {
 }
 
 // waitPrinted runs kubectl gpu until missing returns "" for its output and exit status. It returns
-// the output. Until then missing returns what is not as wanted.
+// the output. Until then missing returns the reason why the output is not the wanted one.
 func waitPrinted(t *testing.T, command []string, missing func(out string, status int) string) (out string) {
 	t.Helper()
 	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -83,9 +82,6 @@ func testForcedIdle(t *testing.T, name, class, selectors string) {
 	pod, err := cluster.Client.CoreV1().Pods(ns).Get(t.Context(), "user", metav1.GetOptions{})
 	must(t, err)
 	stuck, err := harness.NewStuck(t.Context(), pod.UID)
-	if errors.Is(err, errors.ErrUnsupported) {
-		t.Skip(err)
-	}
 	must(t, err)
 	t.Cleanup(func() { must(t, stuck.End()) })
 

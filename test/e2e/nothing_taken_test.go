@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -77,9 +76,6 @@ func computesOn(t *testing.T, device, namespace, pod string) (pid int, end func(
 	of, err := cluster.Client.CoreV1().Pods(namespace).Get(t.Context(), pod, metav1.GetOptions{})
 	must(t, err)
 	process, err := harness.NewStuck(t.Context(), of.UID)
-	if errors.Is(err, errors.ErrUnsupported) {
-		t.Skip(err)
-	}
 	must(t, err)
 	ended := false
 	end = func() {
