@@ -6,9 +6,10 @@
 //	commands   reads with the rights of the user, and prints
 //	  pages    the same for a browser
 //	  evict    ends pods, and keeps devices for a pod meanwhile; cmd/gpu-room does so by package roomer
-//	    rows   what commands print and pages show
-//	    cordon, doctor
-//	      fleet    holders, free devices and misses, by the scheduler's own allocator
+//	    lists  the objects of a cluster, page by page
+//	      rows   the tables and texts of commands and pages
+//	      cordon, doctor
+//	        fleet  holders, free devices and misses, by the scheduler's own allocator
 //
 // Of the driver it imports api, pkg/gpu, and pkg/catalog for models and the label of an offer.
 package kubectl

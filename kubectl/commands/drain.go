@@ -29,7 +29,7 @@ type drain struct {
 	cordon.Options
 	target      cordon.Target
 	gracePeriod int64
-	// evicted has the claims of evicted pods, seen the pods that were evicted or left, and shown what was printed.
+	// evicted has the claims of evicted pods, seen the pods that were evicted or left, and shown the printed pods and claims.
 	evicted, seen, shown map[types.UID]bool
 }
 

@@ -131,7 +131,7 @@ func (m *Manager) verify(ctx context.Context, j *job) error {
 		return nil
 	}
 	for _, address := range gpusOfNames(j.Names()) {
-		if _, unread := m.options.Inventory.GPU(ctx, address); errors.Is(unread, gpu.ErrLost) || errors.Is(unread, gpu.ErrNotFound) {
+		if _, unread := m.options.Inventory.GPU(ctx, address); gpu.Gone(unread) {
 			return errors.Join(err, m.options.CDI.Remove(ctx, j.claim))
 		}
 	}

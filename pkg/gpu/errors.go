@@ -35,6 +35,9 @@ var (
 	ErrCorrupt = errors.New("corrupt")
 )
 
+// Gone reports whether an operation failed because the node has no such GPU, or no longer.
+func Gone(err error) bool { return errors.Is(err, ErrLost) || errors.Is(err, ErrNotFound) }
+
 // Transient reports whether the same call may succeed later.
 func Transient(err error) bool {
 	return errors.Is(err, ErrInUse) || errors.Is(err, ErrNotReady) || errors.Is(err, ErrTimeout)

@@ -87,7 +87,8 @@ func causeOf(e gpu.Event, recovery gpu.RecoveryAction) (c cause, ok bool) {
 
 // add returns the causes with an additional one. at is the time of its report, and
 // driver the load of the driver then. changed is false if a recent report of the same
-// cause after the same declarations is recorded. A report after another declaration begins anew, so that its time is new too.
+// cause after the same declarations is recorded. A report after another declaration begins anew, so
+// that its time is new too.
 func add(causes []cause, c cause, at time.Time, driver string) (_ []cause, changed bool) {
 	c.First, c.Last, c.Driver = at, at, driver
 	i := slices.IndexFunc(causes, func(other cause) bool { return other.Cause == c.Cause })

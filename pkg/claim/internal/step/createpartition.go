@@ -5,7 +5,6 @@ package step
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -155,7 +154,7 @@ func (s createPartition) Undo(ctx context.Context, w Work, e journal.Entry) erro
 		return err
 	}
 	err = s.destroyLast(ctx, w, e.Device, result)
-	if !isGone(err) {
+	if !gpu.Gone(err) {
 		return err
 	}
 	klog.FromContext(ctx).Info("Leaving a MIG device to a sweep, because its GPU is gone", "device", e.Device, "uuid", result.UUID, "err", err)
@@ -164,9 +163,6 @@ func (s createPartition) Undo(ctx context.Context, w Work, e journal.Entry) erro
 	}
 	return s.keep(e.Device, result)
 }
-
-// isGone reports whether the GPU of an operation is gone.
-func isGone(err error) bool { return errors.Is(err, gpu.ErrLost) || errors.Is(err, gpu.ErrNotFound) }
 
 // destroyLast destroys a partition that no claim uses any more, unless it stays.
 func (s createPartition) destroyLast(ctx context.Context, w Work, name kind.Name, result journal.Partition) error {

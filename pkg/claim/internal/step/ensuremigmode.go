@@ -100,7 +100,7 @@ func (s ensureMIGMode) Do(ctx context.Context, _ Work, e journal.Entry) (json.Ra
 // Undo leaves the mode on while the GPU is in use or gone: the next claim that asks for the whole GPU,
 // and every sweep, tries again.
 func (s ensureMIGMode) Undo(ctx context.Context, w Work, e journal.Entry) error {
-	return s.undo(ctx, w, e, func(err error) bool { return errors.Is(err, gpu.ErrInUse) || isGone(err) })
+	return s.undo(ctx, w, e, func(err error) bool { return errors.Is(err, gpu.ErrInUse) || gpu.Gone(err) })
 }
 
 func (ensureMIGMode) Lost(d journal.LostDevice) (kind.Name, json.RawMessage, bool) {
