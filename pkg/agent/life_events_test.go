@@ -84,6 +84,10 @@ func (s *life) createNamed(name string, request resourceapi.DeviceClaim) error {
 		Spec:       resourceapi.ResourceClaimSpec{Devices: request},
 		Status:     resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: results}}},
 	}}
+	published := s.lines()
+	for _, other := range s.claims {
+		other.hidden = other.hidden || slices.ContainsFunc(strings.Fields(other.devices()), func(device string) bool { return published[device] == "" })
+	}
 	s.reserve(c)
 	if _, err := s.n.client.ResourceV1().ResourceClaims("team").Create(s.t.Context(), c.ResourceClaim, metav1.CreateOptions{}); err != nil {
 		return err
@@ -229,16 +233,16 @@ func (s *life) mayRefuse(c *livingClaim) bool {
 	return s.fails() || len(s.forgotten) > 0 || s.isOnFaulty(c) || s.isGiven(c) || s.isOnHandmade(c) || s.isGivenAway(c) || s.damaged[c.UID] || s.intruded == c
 }
 
-// isGivenAway reports whether another claim has what a claim got before the offer changed to a layout. The devices of
-// a layout have no counters, so the scheduler assigns them beside a device that the node does not know as held.
+// isGivenAway reports whether another claim has what a claim got before the offer changed. The node publishes a withdrawn
+// device only while a prepared claim holds it, and the scheduler does not count a device that is not published.
 func (s *life) isGivenAway(c *livingClaim) bool {
 	hasIt := func(other *livingClaim) bool {
 		return other != c && (other.prepared || other.unsure) && slices.ContainsFunc(other.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
 			name, err := kind.Parse(r.Device)
-			return err == nil && r.ShareID == nil && s.excludes(c, name)
+			return err == nil && s.excludes(c, name)
 		})
 	}
-	return s.kept && s.oneOf(0, hasIt) != nil
+	return c.hidden && s.oneOf(0, hasIt) != nil
 }
 
 // fails reports whether something that the node needs fails.
@@ -292,7 +296,8 @@ func (s *life) unprepare(which, _ int) error {
 	s.note("unprepare %s: %v", c.Name, err)
 	if err != nil {
 		c.prepared, c.unsure = false, true
-		if !s.failsBesidesGPUs() {
+		// Nothing shows that a pod of an earlier claim with the name, which was deleted by force, is not this one's.
+		if !s.failsBesidesGPUs() && !s.mayUse(c.Name) {
 			return fmt.Errorf("unprepare %s: %w", c.Name, err)
 		}
 		return nil

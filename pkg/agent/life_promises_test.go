@@ -91,11 +91,16 @@ func (s *life) checkHeld(held []claim.Claim) error {
 	if s.offers[s.told] == "" || s.fails() || s.handmade != nil || !s.knowsCuts() || time.Since(s.changed) <= time.Minute {
 		return nil
 	}
-	offered := map[string]bool{}
+	inLayout, offered := strings.Contains(s.told, "kept"), map[string]bool{}
 	for line := range strings.Lines(s.offers[s.told]) {
-		name := strings.Fields(line)[0]
-		devices[name], offered[name] = true, true
+		offered[strings.Fields(line)[0]] = true
 	}
+	for name := range devices {
+		if inLayout && !offered[name] {
+			return nil // the scheduler does not count devices of a layout, so those beside this one are not published
+		}
+	}
+	maps.Copy(devices, offered)
 	for name, line := range published {
 		if !devices[name] || !offered[name] && !strings.Contains(line, v1alpha1.TaintWithdrawn) {
 			return fmt.Errorf("with the labels %s the node publishes %s, which it does not offer", s.told, line)
@@ -180,8 +185,9 @@ func (s *life) checkPromises(held []claim.Claim) error {
 			// Upstream writes metadata when it prepares a claim, which it reads from the API server. A MIG device that a
 			// reset has removed is made again by an agent that can record it. No container starts without its GPU.
 			restored := calm && (spec == claimSpec || s.apiFails.Load() == nil) && (made || !s.disk.fails()) && !s.lost
-			if _, err := os.Stat(filepath.Join(s.n.CDIDir, fmt.Sprintf(spec, c.UID))); err != nil && restored {
-				return fmt.Errorf("no container of %s can start: %w", name, err)
+			text, err := os.ReadFile(filepath.Join(s.n.CDIDir, fmt.Sprintf(spec, c.UID)))
+			if closed := strings.Contains(string(text), "/dev/nvidia-unavailable"); (err != nil || closed) && restored {
+				return fmt.Errorf("no container of %s can start: %s, %v", name, text, err)
 			}
 		}
 	}

@@ -175,6 +175,8 @@ type livingClaim struct {
 	*resourceapi.ResourceClaim
 	// prepared is set if the kubelet has had the devices, and unsure if its last call failed.
 	prepared, unsure bool
+	// hidden is set once another claim was created while the node did not publish a device of this one.
+	hidden bool
 	// pods are those that may use the claim. They are not reserved for by name if they are in a PodGroup.
 	pods    []types.UID
 	inGroup bool

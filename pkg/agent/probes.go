@@ -176,7 +176,7 @@ func (a *agent) checkRegistered() error {
 }
 
 // restoreFolders makes the CDI directory again if it is gone, and makes the plugin write
-// missing specs again. It returns an error if a folder cannot be made again, or if
+// missing and closed specs again. It returns an error if a folder cannot be made again, or if
 // the agent's own folder, which holds the records, was replaced.
 func (a *agent) restoreFolders() error {
 	p := a.serving.plugin.get()
@@ -189,7 +189,7 @@ func (a *agent) restoreFolders() error {
 	}
 	lost, err := a.claims.LostSpecs(context.Background())
 	if changed || len(lost) > 0 {
-		klog.Background().Info("CDI specs are gone, writing those of prepared claims again", "folder", a.CDIDir)
+		klog.Background().Info("CDI specs of prepared claims are to be written again", "folder", a.CDIDir, "claims", len(lost))
 		p.Repair()
 	}
 	return err

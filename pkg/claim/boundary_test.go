@@ -264,6 +264,9 @@ type act struct {
 // withoutLayout is for machines on which a partition has stayed.
 const withoutLayout = "recover without a layout"
 
+// withoutGPU is for a kind of claim with one GPU.
+const withoutGPU = "recover a claim whose GPU is gone"
+
 // halfPrepared is for kinds of claims with a call halfway.
 const halfPrepared = "recover a claim that is half prepared"
 
@@ -295,6 +298,25 @@ var acts = map[string]act{
 			s.loses()
 		},
 		do: recovers, keeps: true,
+	},
+	withoutGPU: {
+		begin: func(s *scene, m *claim.Manager) {
+			must(s.t, prepare(m, s.claim))
+			s.gpuOf = func(a gpu.PCIAddress) error {
+				if a == (gpu.PCIAddress{}) {
+					return gpu.ErrLost
+				}
+				return nil
+			}
+			s.isFree = func() { s.gpuOf = nil }
+		},
+		do: func(m *claim.Manager, c *resourceapi.ResourceClaim) error {
+			if err := recovers(m, c); !errors.Is(err, gpu.ErrLost) || errors.Is(err, errBroken) {
+				return err
+			}
+			return nil
+		},
+		keeps: true,
 	},
 	"recover a claim that is almost prepared": {
 		begin: func(s *scene, _ *claim.Manager) { s.dies(s.lastOfPrepare, prepare) },
@@ -620,7 +642,7 @@ func TestFaultsAtEveryBoundary(t *testing.T) {
 				b := &boundaries{story: story, t: t, dir: t.TempDir()}
 				b.learn()
 				for name, a := range acts {
-					if name == withoutLayout && b.before == nil || name == halfPrepared && b.halfway == "" {
+					if name == withoutLayout && b.before == nil || name == halfPrepared && b.halfway == "" || name == withoutGPU && kind != "a GPU" {
 						continue
 					}
 					calls := b.every(name, a)

@@ -236,17 +236,55 @@ func TestRecoveryContinuesAfterAFailure(t *testing.T) {
 	wantError(t, "error", err, gpu.ErrLost, "recover claim uid-one-0")
 	wantSame(t, "report", claim.Report{Verified: []types.UID{"uid-one-1"}}, report)
 	// A claim that cannot be verified is not undone, because its containers may run. None starts again: the device
-	// node of the GPU may be another one's by now.
-	var want []string
-	for line := range strings.Lines(preparedFiles(oneEach(2)...)) {
-		if !strings.HasPrefix(line, "cdi/gpu.nvidia.com-claim-uid-one-0") {
-			want = append(want, line)
-		}
+	// node of the GPU may be another one's by now. Its spec is still its witness.
+	wantSame(t, "files", preparedFiles(oneEach(2)...), w.files())
+	closed := filepath.Join(w.cdiDir(), driver+"-claim-uid-one-0.json")
+	text, err := os.ReadFile(closed)
+	must(t, err)
+	if !strings.Contains(string(text), "/dev/nvidia-unavailable") || strings.Contains(string(text), "/dev/nvidia0") {
+		t.Errorf("a container of the claim can start: %s", text)
 	}
-	wantSame(t, "files", strings.Join(want, ""), w.files())
-	w.gpuOf = nil
-	must(t, errOf(w.start().Recover(t.Context())))
-	wantSame(t, "files of a GPU that answers again", preparedFiles(oneEach(2)...), w.files())
+	m := w.start()
+	must(t, os.Remove(w.recordPath(oneEach(2)[0])))
+	wantSame(t, "held without the record", "team-a/one-0 Unrecorded gpu-00-00\nteam-a/one-1 Prepared gpu-01-00\n", w.held(m))
+}
+
+// A spec is written again when it is of use, and not before: a probe asks for it again and again.
+func TestASpecIsLostWhileItsGPUAnswers(t *testing.T) {
+	w := newWorld(t, t.TempDir(), 1)
+	m := w.start()
+	must(t, errOf(m.Prepare(t.Context(), newClaim("c", "gpu-00-00"))))
+	lost := func(what string, want ...types.UID) {
+		t.Helper()
+		got, err := m.LostSpecs(t.Context())
+		must(t, err)
+		wantSame(t, what, want, got)
+	}
+	spec := filepath.Join(w.cdiDir(), driver+"-claim-uid-c.json")
+	before, err := os.ReadFile(spec)
+	must(t, err)
+	lost("prepared")
+	must(t, os.Remove(spec))
+	lost("missing", "uid-c")
+	for _, gone := range []error{gpu.ErrLost, gpu.ErrNotFound, gpu.ErrNotReady} {
+		w.gpuOf = func(gpu.PCIAddress) error { return gone }
+		lost("missing, and the GPU is gone")
+		wantError(t, "recover", errOf(m.Recover(t.Context())), gone)
+		lost("closed, and the GPU is gone")
+		w.gpuOf = nil
+		lost("closed, and the GPU answers", "uid-c")
+		must(t, errOf(m.Recover(t.Context())))
+		lost("repaired")
+		after, err := os.ReadFile(spec)
+		must(t, err)
+		wantSame(t, "spec", string(before), string(after))
+	}
+	// A GPU that hangs is where it was.
+	w.gpuOf = func(gpu.PCIAddress) error { return gpu.ErrTimeout }
+	wantError(t, "recover", errOf(m.Recover(t.Context())), gpu.ErrTimeout)
+	after, err := os.ReadFile(spec)
+	must(t, err)
+	wantSame(t, "spec while the GPU hangs", string(before), string(after))
 }
 
 // A canceled call still undoes the steps that it has begun.

@@ -20,7 +20,8 @@ import (
 // other claims. The error wraps [gpu.ErrInUse] while
 //
 //   - a process of one of the claim's pods lives, whether or not it computes;
-//   - the hardware lists a process of any pod on a device that the claim has to itself;
+//   - the hardware lists a process of any pod on a device that the claim has to itself, or one of which cannot be read
+//     whether it is of a pod;
 //   - the hardware lists a process of one of the claim's pods on a share.
 //
 // The record of a claim has each pod that was seen with a device of it. All pods that have one
@@ -70,12 +71,9 @@ func (m *Manager) checkPodsEnded(ctx context.Context, j *job, to absent) error {
 	if err := m.checkPods(ctx, j, to, slices.Concat(j.Pods, to.reserved)); err != nil {
 		return err
 	}
-	listed, unlisted := m.options.Occupancy.kubeletPods()
+	listed, _ := m.options.Occupancy.kubeletPods()
 	if err := m.checkPods(ctx, j, to, listed[j.Claim.UID]); err != nil {
 		return err
-	}
-	if to.stopped && unlisted == nil && len(j.Pods) == 0 && len(listed[j.Claim.UID]) > 0 {
-		return nil // the record was lost, and the kubelet has the pods
 	}
 	// The kubelet may have forgotten a pod that joined the claim and still lives, or all of them: containers may
 	// still show the claim.

@@ -4,7 +4,6 @@ package claim
 
 import (
 	"context"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -41,22 +40,6 @@ func (m *Manager) Held(ctx context.Context) ([]Claim, error) {
 		all[i] = Claim{Ref: h.Claim, Phase: h.Phase, Devices: devices, Pods: h.Pods, stamp: h.Stamp}
 	}
 	return all, nil
-}
-
-// LostSpecs returns the prepared claims without a CDI spec. [Manager.Recover] writes it again.
-func (m *Manager) LostSpecs(ctx context.Context) ([]types.UID, error) {
-	holders, err := m.journal.Holders(ctx)
-	if err != nil {
-		return nil, err
-	}
-	specs, err := m.options.CDI.List(ctx)
-	var lost []types.UID
-	for _, h := range holders {
-		if h.Phase == Prepared && !slices.Contains(specs, h.Claim.UID) {
-			lost = append(lost, h.Claim.UID)
-		}
-	}
-	return lost, err
 }
 
 // devicesOf returns the devices of a record, with their CDI device IDs if the record

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -145,6 +146,11 @@ func TestAnotherInThePlaceOfALostPartitionIsNotTouched(t *testing.T) {
 				if err := act(); !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), fmt.Sprintf("MIG instance %s@4", another)) {
 					t.Errorf("%s: %v, want %v that names the other", op, err, gpu.ErrInUse)
 				}
+			}
+			// The other may have the numbers of the one that is gone.
+			spec, err := os.ReadFile(w.specPath(c))
+			if err != nil || strings.Contains(string(spec), "nvidia-caps") {
+				t.Errorf("%v, a container can start with\n%s", err, spec)
 			}
 			if err := m.Unprepare(once(), c.UID); err != nil {
 				t.Error(err)

@@ -227,6 +227,16 @@ func TestADriverReloadThatMovesTheMinorIsRepaired(t *testing.T) {
 	if err != nil || !strings.Contains(string(spec), `"/dev/nvidia7"`) {
 		t.Errorf("%v, the spec is still\n%s", err, spec)
 	}
+	// A repair that fails elsewhere must not leave the device node of before, which may be another GPU's.
+	s := newShareWorld(t, t.TempDir(), 1)
+	c = pieces("c", piece{device: "gpu-00-00", memory: "20Gi"})
+	must(t, errOf(s.start().Prepare(once(), c)))
+	s.gpus[g.Address] = g
+	s.supervisor.err = gpu.ErrNotReady
+	wantError(t, "recover without a supervisor", errOf(s.start().Recover(once())), gpu.ErrNotReady)
+	if text := s.specText(c); !strings.Contains(text, "/dev/nvidia7") {
+		t.Errorf("without a supervisor the spec is still\n%s", text)
+	}
 }
 
 // asking adds requests for the allocated devices to the claim. If memory is set, they

@@ -309,20 +309,20 @@ func preparedForAPod(t *testing.T, dir string) (*world, *occupants, *claim.Manag
 	return w, o, m, c
 }
 
-// Without its record a claim has the pods that the kubelet lists, or else the pods that show its name.
-func TestAClaimWithoutItsRecordIsUnpreparedWhileAPodOfAnEarlierOneLives(t *testing.T) {
-	for name, kubelet := range map[string]map[types.UID][]types.UID{
-		"the kubelet has the pod of the claim": {"uid-c": {"pod-c"}}, "the kubelet has no pod of the claim": {},
-	} {
+// Without its record a claim has the pods that the kubelet lists and those that show its name: the kubelet may have
+// forgotten one.
+func TestAClaimWithoutItsRecordIsKeptWhileAPodWithItsNameLives(t *testing.T) {
+	for _, kubelet := range []map[types.UID][]types.UID{{"uid-c": {"pod-c"}}, {}} {
 		dir := t.TempDir()
 		synctest.Test(t, func(t *testing.T) {
 			w, o, m, c := preparedForAPod(t, dir)
 			must(t, os.Remove(w.recordPath(c)))
-			o.kubelet, o.living, o.consumers["uid-c"] = kubelet, map[string]int{"pod-earlier": 7}, []types.UID{"pod-earlier"}
-			err := m.Unprepare(t.Context(), c.UID)
-			if unprepared := err == nil; unprepared != (len(kubelet) > 0) || !unprepared && !errors.Is(err, gpu.ErrInUse) {
-				t.Errorf("%s: %v, held %q", name, err, w.held(m))
-			}
+			o.kubelet, o.living, o.consumers["uid-c"] = kubelet, map[string]int{"pod-forgotten": 7}, []types.UID{"pod-forgotten"}
+			wantError(t, "while it lives", m.Unprepare(t.Context(), c.UID), gpu.ErrInUse)
+			wantSame(t, "held", "team-a/c Unrecorded gpu-00-00\n", w.held(m))
+			o.living = map[string]int{}
+			must(t, m.Unprepare(t.Context(), c.UID))
+			wantNothing(t, w.held(m))
 		})
 	}
 }

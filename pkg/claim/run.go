@@ -17,7 +17,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/journal"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/step"
-	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 // job is work on one claim. The lock of the claim and the locks of its devices are
@@ -122,53 +121,42 @@ func (m *Manager) markStarted(j *job, first int) {
 	}
 }
 
-// verify does every step of a prepared claim again, which repairs lost results. It removes the CDI
-// spec of a claim one of whose GPUs is gone: a container that starts again could get another GPU, which
-// has the device node since the driver was loaded again.
-func (m *Manager) verify(ctx context.Context, j *job) error {
-	err := m.doAgain(ctx, j)
-	if err == nil {
-		return nil
-	}
-	for _, address := range gpusOfNames(j.Names()) {
-		if _, unread := m.options.Inventory.GPU(ctx, address); gpu.Gone(unread) {
-			return errors.Join(err, m.options.CDI.Remove(ctx, j.claim))
-		}
-	}
-	return err
-}
-
-// doAgain does every step of a prepared claim again.
-func (m *Manager) doAgain(ctx context.Context, j *job) error {
+// doAgain does every step of a prepared claim again. It returns how many succeeded.
+func (m *Manager) doAgain(ctx context.Context, j *job) (verified int, err error) {
 	changed := false
 	for i := range j.Journal {
 		e := &j.Journal[i]
-		s, err := m.steps.Find(e.Step)
-		if err != nil {
-			return fmt.Errorf("verify: %w", err)
-		}
-		if err := j.lockFor(ctx, s); err != nil {
-			return fmt.Errorf("verify: %w", err)
-		}
 		before := e.Result
-		if _, err := m.note(ctx, j, e); err != nil {
-			return fmt.Errorf("verify: %w", err)
-		}
-		if !bytes.Equal(before, e.Result) {
-			if err := m.journal.Save(j.Record); err != nil {
-				return err
-			}
-		}
-		before = e.Result
-		if err := m.doStep(ctx, j, e); err != nil {
-			return fmt.Errorf("verify: %w", err)
+		if err := m.doEntryAgain(ctx, j, e); err != nil {
+			return i, fmt.Errorf("verify: %w", err)
 		}
 		changed = changed || !bytes.Equal(before, e.Result)
 	}
 	if !changed {
-		return nil
+		return len(j.Journal), nil
 	}
-	return m.journal.Save(j.Record)
+	return len(j.Journal), m.journal.Save(j.Record)
+}
+
+// doEntryAgain does a step again. It records what the step notes before it acts.
+func (m *Manager) doEntryAgain(ctx context.Context, j *job, e *journal.Entry) error {
+	s, err := m.steps.Find(e.Step)
+	if err != nil {
+		return err
+	}
+	if err := j.lockFor(ctx, s); err != nil {
+		return err
+	}
+	before := e.Result
+	if _, err := m.note(ctx, j, e); err != nil {
+		return err
+	}
+	if !bytes.Equal(before, e.Result) {
+		if err := m.journal.Save(j.Record); err != nil {
+			return err
+		}
+	}
+	return m.doStep(ctx, j, e)
 }
 
 // undo undoes the steps in reverse order and deletes the record. If a step fails, the

@@ -433,6 +433,10 @@ func (c faultyCDI) Write(ctx context.Context, uid types.UID, owner types.Namespa
 	return ids, err
 }
 
+func (c faultyCDI) Close(ctx context.Context, uid types.UID, owner types.NamespacedName, injections []gpu.Injection) error {
+	return c.call(ctx, "CDI.Close", func() error { return c.Writer.Close(ctx, uid, owner, injections) })
+}
+
 func (c faultyCDI) Remove(ctx context.Context, uid types.UID) error {
 	c.point()
 	return c.call(ctx, "CDI.Remove", func() error { return c.Writer.Remove(ctx, uid) })

@@ -18,7 +18,7 @@ import (
 type Claims interface {
 	// Held returns the claims that hold devices, ordered by namespace and name.
 	Held(ctx context.Context) ([]claim.Claim, error)
-	// LostSpecs returns the prepared claims without a CDI spec.
+	// LostSpecs returns the prepared claims whose GPUs answer, but with whose CDI spec no container starts.
 	LostSpecs(ctx context.Context) ([]types.UID, error)
 	// WhyUnneeded returns the reason why this node need not hold a claim, or "" if it
 	// must. object is the claim in the API, or nil if it is gone.

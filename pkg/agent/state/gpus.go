@@ -314,7 +314,10 @@ func (s *State) GPU(ctx context.Context, address gpu.PCIAddress) (use.GPU, error
 		return use.GPU{}, fmt.Errorf("GPU at %s does not answer: %w", address, sighting.Err)
 	}
 	for _, u := range now.Hardware.Unreadable {
-		if u.Address != nil && *u.Address == address {
+		switch {
+		case u.Address == nil:
+			return use.GPU{}, fmt.Errorf("GPU at %s: a GPU does not tell its address, and may be this one: %w", address, u.Err)
+		case *u.Address == address:
 			return use.GPU{}, fmt.Errorf("GPU at %s does not answer: %w", address, u.Err)
 		}
 	}

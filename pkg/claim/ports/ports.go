@@ -58,6 +58,9 @@ type CDI interface {
 	// Write creates or replaces the claim's spec. It returns the qualified device IDs
 	// in the order of the injections.
 	Write(ctx context.Context, claim types.UID, owner types.NamespacedName, injections []gpu.Injection) ([]string, error)
+	// Close creates or replaces the claim's spec without a check of its device nodes. It removes a spec that it cannot
+	// replace.
+	Close(ctx context.Context, claim types.UID, owner types.NamespacedName, injections []gpu.Injection) error
 	// Remove deletes the spec of a claim and the temporary files of crashed writes. It
 	// succeeds if there are none.
 	Remove(ctx context.Context, claim types.UID) error

@@ -104,20 +104,46 @@ func (w *Writer) Write(ctx context.Context, claim types.UID, owner types.Namespa
 	if err := w.checkNodes(injections); err != nil {
 		return nil, err
 	}
-	data, err := json.MarshalIndent(spec, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("encode CDI spec: %w", err)
-	}
-	if old, err := file.Read(path); err != nil || !bytes.Equal(old, data) {
-		if err := replace(path, data); err != nil {
-			return nil, fmt.Errorf("write CDI spec: %w", err)
-		}
+	if err := save(path, spec); err != nil {
+		return nil, err
 	}
 	ids := make([]string, 0, len(injections))
 	for _, in := range injections {
 		ids = append(ids, parser.QualifiedName(w.DriverName, class, in.ID))
 	}
 	return ids, nil
+}
+
+// Close writes the claim's spec file with the device nodes of the injections, of which at least one does not exist, and
+// without the driver's edits. So no container can be created with it. It removes a file that it cannot replace.
+func (w *Writer) Close(ctx context.Context, claim types.UID, owner types.NamespacedName, injections []gpu.Injection) error {
+	path, err := w.path(claim)
+	if err != nil {
+		return err
+	}
+	spec, err := Render(w.DriverName, w.DevRoot, owner, nil, injections)
+	if err == nil {
+		err = save(path, spec)
+	}
+	if err != nil {
+		return errors.Join(err, w.Remove(ctx, claim))
+	}
+	return nil
+}
+
+// save writes a spec file unless it has the same content.
+func save(path string, spec *specs.Spec) error {
+	data, err := json.MarshalIndent(spec, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode CDI spec: %w", err)
+	}
+	if old, err := file.Read(path); err == nil && bytes.Equal(old, data) {
+		return nil
+	}
+	if err := replace(path, data); err != nil {
+		return fmt.Errorf("write CDI spec: %w", err)
+	}
+	return nil
 }
 
 // checkNodes returns an error if a device node does not exist. Their paths are clean.

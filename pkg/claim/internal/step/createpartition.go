@@ -139,8 +139,9 @@ func (s createPartition) Do(ctx context.Context, _ Work, e journal.Entry) (json.
 
 // Undo destroys the partition unless another claim uses it or it stays for the next
 // claim. If its record is missing and cannot be written, it does not stay. A GPU that is
-// gone keeps no pod from ending, or its claim from other GPUs: a sweep destroys the
-// partition if it is there once the GPU is.
+// gone keeps no pod from ending, or its claim from other GPUs: a sweep destroys a recorded
+// partition if it is there once the GPU is. One that may be half made has no UUID to record;
+// a reset of the GPU destroys it, or an administrator.
 func (s createPartition) Undo(ctx context.Context, w Work, e journal.Entry) error {
 	result, err := e.Partition()
 	if e.State == journal.Lost && (err != nil || result.Found) {

@@ -19,8 +19,8 @@ import (
 )
 
 // keptPartition is the record of a partition that this driver creates and keeps without
-// a claim. It is written when the partition is made: a disk that is full later cannot
-// keep a claim from ending. It is deleted after the partition is destroyed. The next
+// a claim, or that is left on a GPU that is gone. For a partition that the node keeps it is written when the
+// partition is made: a disk that is full later cannot keep a claim from ending. It is deleted after the partition is destroyed. The next
 // claim of the device finds the partition by it. A record with a UUID that is not there
 // has no effect.
 type keptPartition struct {
@@ -152,7 +152,11 @@ func (k keptPartitions) Sweep(ctx context.Context, device kind.Name, others *jou
 		return false, err
 	}
 	mig, err := k.MIG.MIG(ctx, device.Address)
-	if err != nil {
+	switch {
+	case gpu.Gone(err):
+		klog.FromContext(ctx).V(2).Info("MIG devices stay recorded, because their GPU is gone", "device", device, "err", err)
+		return false, nil
+	case err != nil:
 		return false, err
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(kept), kind.Compare) {

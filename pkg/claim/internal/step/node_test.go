@@ -5,6 +5,7 @@ package step
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -223,6 +224,10 @@ func (n *node) Write(_ context.Context, claim types.UID, _ types.NamespacedName,
 		ids = append(ids, "driver/claim="+in.ID)
 	}
 	return ids, nil
+}
+
+func (n *node) Close(context.Context, types.UID, types.NamespacedName, []gpu.Injection) error {
+	return errors.ErrUnsupported
 }
 
 func (n *node) Remove(_ context.Context, claim types.UID) error {

@@ -106,7 +106,7 @@ func (s setting[V]) Leftovers(context.Context) ([]kind.Name, error) {
 // Sweep restores the setting of a GPU unless a claim needs it.
 func (s setting[V]) Sweep(ctx context.Context, device kind.Name, others *journal.Others) (bool, error) {
 	err := s.revert(ctx, device.Address, others)
-	if errors.Is(err, gpu.ErrInUse) {
+	if errors.Is(err, gpu.ErrInUse) || gpu.Gone(err) {
 		klog.FromContext(ctx).V(2).Info("A setting stays as it is for now", "step", s.step, "device", device, "err", err)
 		return false, nil
 	}
