@@ -41,9 +41,7 @@ func TestAFlagWinsOverTheEnvironmentAndThatOverTheDefault(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, err := parse(tc.args, tc.env)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if o.CDIDir != tc.want {
 				t.Errorf("CDI directory %q, want %q", o.CDIDir, tc.want)
 			}
@@ -56,9 +54,7 @@ func TestEveryFlagHasAnEnvironmentTwin(t *testing.T) {
 		"GPU_DRA_MACHINE_ROOT": "/machine", "GPU_DRA_PRINT_SLICES": "true", "GPU_DRA_V": "5",
 		"GPU_DRA_RECONCILE_INTERVAL": "30s", "GPU_DRA_DRIVER_ROOT": "/run/nvidia/driver", "GPU_DRA_HTTP_LISTEN": "",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if o.MachineRoot != "/machine" || !o.printSlices || o.logging.Verbosity != 5 || o.ReconcileInterval.Seconds() != 30 || o.HTTPListen != "" {
 		t.Errorf("options %+v do not follow the environment", o)
 	}
@@ -113,9 +109,7 @@ func TestInvalidValuesAreRefusedWithTheFlagAndTheValidValues(t *testing.T) {
 // there after a downgrade.
 func TestAnUnknownAttributeIsReportedAndTheOthersArePublished(t *testing.T) {
 	o, err := parse([]string{"--attributes=lean,colour,eccEnabled"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !o.Attributes.Includes("eccEnabled") || o.Attributes.Includes("brand") {
 		t.Errorf("the selection is %+v", o.Attributes)
 	}
@@ -129,9 +123,7 @@ func TestAnUnknownAttributeIsReportedAndTheOthersArePublished(t *testing.T) {
 
 func TestSharesAreOfferedAsTheFlagsSay(t *testing.T) {
 	o, err := parse([]string{"--smallest-share=100Mi", "--compute-overcommit=1.5"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := catalog.ShareOffer{Smallest: 100 << 20, ComputeOvercommit: 1.5, Units: kind.Numbers{kind.TimeSlice: 4, kind.Seat: 4}, ServerMemory: 80 << 20}
 	if diff := cmp.Diff(want, o.Shares); diff != "" {
 		t.Errorf("shares offered (-want +got):\n%s", diff)

@@ -39,9 +39,7 @@ func TestTheSlicesForAutoscalersNameNoMachine(t *testing.T) {
 				t.Fatalf("%v: %s", err, out)
 			}
 			text := instanceText(t, model, out.Bytes())
-			if err := os.WriteFile(filepath.Join(folder, model+".yaml"), []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(filepath.Join(folder, model+".yaml"), []byte(text), 0o644))
 			if !strings.Contains(text, "productName:") || !strings.Contains(text, "kind: ResourceSlice") {
 				t.Errorf("no ResourceSlices with products:\n%s", text)
 			}
@@ -58,12 +56,10 @@ func TestTheSlicesForAutoscalersNameNoMachine(t *testing.T) {
 func instanceText(t *testing.T, model string, printed []byte) string {
 	t.Helper()
 	var list struct{ Items []resourceapi.ResourceSlice }
-	if err := yaml.UnmarshalStrict([]byte(strings.Replace(string(printed), `"metadata": {},`, "", 1)), &struct {
+	must(t, yaml.UnmarshalStrict([]byte(strings.Replace(string(printed), `"metadata": {},`, "", 1)), &struct {
 		metav1.TypeMeta `json:",inline"`
 		Items           *[]resourceapi.ResourceSlice `json:"items"`
-	}{Items: &list.Items}); err != nil {
-		t.Fatal(err)
-	}
+	}{Items: &list.Items}))
 	var text strings.Builder
 	text.WriteString("# ResourceSlices of a simulated " + model + " with the agent's defaults, without UUIDs.\n# Written by TestTheSlicesForAutoscalers.\n")
 	for _, slice := range list.Items {
@@ -74,9 +70,7 @@ func instanceText(t *testing.T, model string, printed []byte) string {
 			}
 		}
 		object, err := yaml.Marshal(slice)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		text.WriteString("---\n" + string(object))
 	}
 	return text.String()

@@ -15,9 +15,7 @@ import (
 func TestTimeSlicesAndResetsByNvidiaSMI(t *testing.T) {
 	root := programtest.Node(t, t.TempDir(), "dgx-h100")
 	sim, err := nvmlsim.Open(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	smi, reset := nvml.NewSMI(gpu.DriverRoot(root)), nvml.ResetWith(gpu.DriverRoot(root))
 	first, second := gpu.PCIAddress{Bus: 0x1b}, gpu.PCIAddress{Bus: 0x43}
 	want := func(address gpu.PCIAddress, slice gpu.TimeSlice) {
@@ -27,9 +25,7 @@ func TestTimeSlicesAndResetsByNvidiaSMI(t *testing.T) {
 		}
 	}
 	want(second, gpu.TimeSliceDefault)
-	if err := smi.SetTimeSlice(t.Context(), second, gpu.TimeSliceLong); err != nil {
-		t.Fatal(err)
-	}
+	must(t, smi.SetTimeSlice(t.Context(), second, gpu.TimeSliceLong))
 	want(second, gpu.TimeSliceLong)
 	want(first, gpu.TimeSliceDefault)
 	if err := reset(t.Context(), second); err != nil {
@@ -38,9 +34,7 @@ func TestTimeSlicesAndResetsByNvidiaSMI(t *testing.T) {
 	want(second, gpu.TimeSliceDefault)
 
 	err = errors.Join(sim.LoseGPU(1), sim.AddProcess(0, nvmlsim.Process{PID: 7, MemoryBytes: 1 << 20}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := smi.SetTimeSlice(t.Context(), second, gpu.TimeSliceShort); !errors.Is(err, gpu.ErrLost) {
 		t.Errorf("a lost GPU: %v, want %v", err, gpu.ErrLost)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/programtest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/kubelet/kubelettest"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // TestMain lets the test binary be the agent, so that a signal can end a separate
@@ -57,28 +58,18 @@ func TestAMistakeEndsTheProcessWithOneLine(t *testing.T) {
 func TestSIGTERMEndsTheProcessCleanlyEvenWithoutAnAPIServer(t *testing.T) {
 	dir := files.ShortDir(t)
 	in := func(name string) string { return filepath.Join(dir, name) }
-	if err := errors.Join(os.Mkdir(in("plugins"), 0o755), os.Mkdir(in("registry"), 0o755), os.WriteFile(in("nvidia-cdi-hook"), nil, 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Mkdir(in("plugins"), 0o755), os.Mkdir(in("registry"), 0o755), os.WriteFile(in("nvidia-cdi-hook"), nil, 0o755)))
 	err := os.WriteFile(in("kubeconfig"), []byte(`{"kind":"Config","apiVersion":"v1","current-context":"c",
 "clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:1"}}],"contexts":[{"name":"c","context":{"cluster":"c"}}]}`), 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cmd, out := agentProcess(t, "--driver-root="+in("driver"), "--kubeconfig="+in("kubeconfig"), "--node-name=node-1",
 		"--kubelet-plugins-dir="+in("plugins"), "--kubelet-registry-dir="+in("registry"),
 		"--cdi-dir="+in("cdi"), "--cdi-hook="+in("nvidia-cdi-hook"), "--http-listen=127.0.0.1:0")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	kubelet, err := kubelettest.Register(t.Context(), in("registry"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer kubelet.Close() //nolint:errcheck // nothing is written on it
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Process.Signal(syscall.SIGTERM))
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("ended with %v, want exit status 0; it said:\n%s", err, out)
 	}
@@ -117,3 +108,5 @@ func TestPrintingNeedsTheDriverOnlyAndLeavesNothing(t *testing.T) {
 		t.Errorf("left behind: %q", left)
 	}
 }
+
+var must = require.NoError

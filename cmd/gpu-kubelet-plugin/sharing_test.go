@@ -20,17 +20,11 @@ func TestSharesArePublishedAsTheFlagsSay(t *testing.T) {
 	o, err := parse([]string{
 		"--driver-root=" + root, "--machine-root=" + root, "--offer=share,timeslice", "--mps-supervisor=", "--compute-overcommit=2", "--smallest-share=2Gi", "--timeslice-slots=8",
 	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var printed bytes.Buffer
-	if err := agent.PrintSlices(t.Context(), &o.Config, &printed, t.Output()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, agent.PrintSlices(t.Context(), &o.Config, &printed, t.Output()))
 	var list resourceapi.ResourceSliceList
-	if err := json.Unmarshal(printed.Bytes(), &list); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(printed.Bytes(), &list))
 	got := map[string]string{}
 	for _, slice := range list.Items {
 		for _, device := range slice.Spec.Devices {

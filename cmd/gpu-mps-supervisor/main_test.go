@@ -16,6 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/programtest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // TestMain lets the test binary be the supervisor.
@@ -52,9 +53,7 @@ func TestAFlagWinsOverTheEnvironmentAndThatOverTheDefault(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, err := parse(tc.args, tc.env)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if o.runDir != tc.want {
 				t.Errorf("run directory %q, want %q", o.runDir, tc.want)
 			}
@@ -83,9 +82,7 @@ func TestInvalidFlagsAreRefused(t *testing.T) {
 func reachable(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(filepath.Dir(dir), 0o755))
 	return dir
 }
 
@@ -93,9 +90,7 @@ func TestItServesUntilItReceivesSIGTERM(t *testing.T) {
 	dir := reachable(t)
 	socket := "--socket=" + filepath.Join(dir, "s")
 	server, out := process(t, "--driver-root="+dir, "--run-dir="+filepath.Join(dir, "run"), "--log-dir="+filepath.Join(dir, "log"), socket)
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Start())
 	deadline := time.After(time.Minute)
 	for {
 		status, said := process(t, "status", socket)
@@ -111,9 +106,7 @@ func TestItServesUntilItReceivesSIGTERM(t *testing.T) {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	if err := server.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Process.Signal(syscall.SIGTERM))
 	if err := server.Wait(); err != nil {
 		t.Errorf("it ends with %v: %s", err, out)
 	}
@@ -134,3 +127,5 @@ func TestHelp(t *testing.T) {
 	help := append(programtest.Output(t, newCommand(), "--help"), programtest.Output(t, newCommand(), "status", "--help")...)
 	files.Golden(t, "help.txt", help)
 }
+
+var must = require.NoError

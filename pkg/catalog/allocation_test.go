@@ -25,9 +25,7 @@ import (
 func classes(t testing.TB) []*resourceapi.DeviceClass {
 	t.Helper()
 	all, err := readClasses()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return all
 }
 

@@ -89,9 +89,7 @@ func TestWhatTheClusterAutoscalerCounts(t *testing.T) {
 			allocated := map[string]bool{}
 			for i, c := range tc.claims {
 				results, err := node.Allocate(t.Context(), fmt.Sprint(i), c)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				for _, r := range results {
 					allocated[r.Device] = true
 				}

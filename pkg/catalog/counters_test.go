@@ -75,9 +75,7 @@ func newBooks(t testing.TB, c catalog.Inputs, node gpu.Node) books {
 	}
 	for _, device := range devices {
 		name, err := kind.Parse(device.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		takes := make([]int64, len(b.counters))
 		for _, consumed := range device.ConsumesCounters {
 			if consumed.CounterSet != set.Name {
@@ -198,9 +196,7 @@ func selections(t testing.TB, mig *nvmlsim.MIG) []catalog.MIGProfiles {
 				continue
 			}
 			profile, err := gpu.ParseProfile(p.Name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			listed = append(listed, profile)
 		}
 		all = append(all, catalog.MIGProfiles{Listed: listed})

@@ -69,9 +69,7 @@ func TestDevicesInUseThatTheClusterCountsAsFreeAreTainted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			used, err := kind.Parse(c.used)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			describe := slicing(cutting(catalog.MIGProfiles{Listed: []gpu.Profile{{Slices: 3, MemoryGB: 40}}}))
 			describe.InUse = catalog.InUse{used: v1alpha1.InUseTaintUnneededClaim}
 			var got []string

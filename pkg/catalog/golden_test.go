@@ -109,9 +109,7 @@ func TestSlicesOfEachModelAndOffer(t *testing.T) {
 			checkCounters(t, written)
 			list := printed(t, written)
 			if folder := os.Getenv("WRITE_SLICES"); folder != "" {
-				if err := os.WriteFile(filepath.Join(folder, name+".json"), list, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(filepath.Join(folder, name+".json"), list, 0o644))
 			}
 			text := slicesText(written)
 			if tc.base != "" {
@@ -119,14 +117,10 @@ func TestSlicesOfEachModelAndOffer(t *testing.T) {
 			}
 			file := filepath.Join("testdata", name+".txt")
 			if os.Getenv("UPDATE_GOLDEN") != "" {
-				if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(file, []byte(text), 0o644))
 			}
 			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if diff := cmp.Diff(string(want), text); diff != "" {
 				t.Errorf("%s is out of date; run make generate (-want +got):\n%s", file, diff)
 			}
@@ -180,13 +174,9 @@ func (tc goldenCase) slices(t *testing.T) []resourceapi.ResourceSlice {
 func printed(t *testing.T, written []resourceapi.ResourceSlice) []byte {
 	t.Helper()
 	var list, indented bytes.Buffer
-	if err := catalog.WriteList(&list, written); err != nil {
-		t.Fatal(err)
-	}
+	must(t, catalog.WriteList(&list, written))
 	compact := `{"kind":"List","apiVersion":"v1","metadata":{},"items":` + compactJSON(written) + "}\n"
-	if err := json.Indent(&indented, []byte(compact), "", "  "); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Indent(&indented, []byte(compact), "", "  "))
 	if diff := cmp.Diff(indented.String(), list.String()); diff != "" {
 		t.Errorf("the printed list is not that of the slices (-want +got):\n%s", diff)
 	}
@@ -198,13 +188,9 @@ func simulated(t testing.TB, model string) gpu.Node {
 	t.Helper()
 	sim := machines.get(t, model)
 	node, err := nvml.New(sim.NVML()).Snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	node, err = sysfs.Root(sim.Root()).Locate(node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(node.Unreadable) > 0 {
 		t.Fatalf("GPUs that do not answer: %v", node.Unreadable)
 	}

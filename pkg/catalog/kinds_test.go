@@ -61,14 +61,10 @@ func TestClassesOfTheDemosSelectTheirKindOfGPU(t *testing.T) {
 
 func TestTheSelectorByCUDAReadsTheDriver(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "demo", "classes", "cuda.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var template resourceapi.ResourceClaimTemplate
 	first, _, _ := strings.Cut(string(text), "\n---\n")
-	if err := yaml.UnmarshalStrict([]byte(first), &template); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.UnmarshalStrict([]byte(first), &template))
 	// As the API server sets them.
 	template.Spec.Spec.Devices.Requests[0].Exactly.AllocationMode, template.Spec.Spec.Devices.Requests[0].Exactly.Count = resourceapi.DeviceAllocationModeExactCount, 1
 	for cuda, want := range map[int]bool{4: false, 7: false, 8: true, 9: true} {

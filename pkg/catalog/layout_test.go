@@ -52,9 +52,8 @@ func layered(t *testing.T, c catalog.Inputs, node gpu.Node, entries ...string) c
 	c.Offer += ",mig"
 	c.MIG = catalog.MIGOffer{AllowReset: true, Config: migConfig(t, entries...)}
 	var err error
-	if c.Partitions, err = c.MIG.Layout(node); err != nil {
-		t.Fatal(err)
-	}
+	c.Partitions, err = c.MIG.Layout(node)
+	must(t, err)
 	return c
 }
 

@@ -45,9 +45,7 @@ func (s *simulations) get(t testing.TB, model string) *nvmlsim.Sim {
 		return sim
 	}
 	sim, err := nvmlsim.Create(filepath.Join(s.folder, fmt.Sprint(len(s.made))), loadModel(t, model))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.made[model] = sim
 	return sim
 }

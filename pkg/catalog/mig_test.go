@@ -45,18 +45,14 @@ func first(t *testing.T, n int, model string) gpu.Node {
 func listed(t *testing.T, profiles string) catalog.Inputs {
 	t.Helper()
 	p, err := catalog.ParseMIGProfiles(profiles)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return cutting(p)
 }
 
 func partition(t *testing.T, g gpu.GPU, profile string, start, id int) gpu.Partition {
 	t.Helper()
 	p, err := gpu.ParseProfile(profile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, info := range g.MIG.Profiles {
 		if info.Profile == p {
 			return gpu.Partition{Profile: p, Placement: gpu.Placement{Start: start, Size: info.Placements[0].Size}, UUID: fmt.Sprintf("MIG-%d", id), GPUInstanceID: id}

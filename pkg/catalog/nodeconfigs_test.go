@@ -35,9 +35,7 @@ development:
   mig: {profiles: all, gpus: 1, layout: halves, keep: true}
 plain:
 `), standardConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := map[string]catalog.NodeConfig{"plain": standardConfig}
 	training, inference, development := standardConfig, standardConfig, standardConfig
 	training.Offer = ""
@@ -98,9 +96,7 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 
 func TestAConfigurationIsValidByItself(t *testing.T) {
 	configs, err := catalog.ParseNodeConfigs([]byte("good: {offer: [mig]}\nbad: {ofer: [mig]}\nworse: 3"), standardConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if good, err := configs.Config("good"); err != nil || good.Offer.String() != "mig" {
 		t.Errorf("good: %+v, %v", good, err)
 	}

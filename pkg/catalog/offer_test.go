@@ -16,9 +16,7 @@ import (
 
 func TestParseOffer(t *testing.T) {
 	got, err := catalog.ParseOffer("share")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(catalog.Offer("share"), got); diff != "" {
 		t.Errorf("offer (-want +got):\n%s", diff)
 	}

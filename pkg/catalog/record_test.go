@@ -20,9 +20,7 @@ import (
 func recorded(t *testing.T, r catalog.NodeRecord, standard catalog.NodeConfig) catalog.NodeRecord {
 	t.Helper()
 	text, err := r.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	read, err := catalog.DecodeNodeRecord(text, standard)
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
@@ -59,9 +57,7 @@ func TestARecordHasTheLayout(t *testing.T) {
 	config := catalog.NodeConfig{Offer: "share,mig", Shares: catalog.ShareOffer{Units: kind.Numbers{kind.TimeSlice: 4}}}
 	config.MIG.Config = migConfig(t, "[0,1,2] 1g.10gb*2 2g.20gb*1 3g.40gb*1", "[3]")
 	layout, err := config.MIG.Layout(node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	publish := func(config catalog.NodeConfig, layout *catalog.Layout, node gpu.Node) string {
 		c := catalog.Inputs{Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: config}
 		c.Partitions = layout
@@ -101,13 +97,9 @@ func TestARecordLeavesOutPartitionsThatAreNotKnown(t *testing.T) {
 	node.GPUs[0].MIG.Profiles = nil
 	offer := catalog.MIGOffer{Config: migConfig(t, "all 3g.40gb*2")}
 	layout, err := offer.Layout(node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text, err := catalog.NodeRecord{Layout: layout}.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if lost := node.GPUs[0].Address.DeviceName(); strings.Contains(string(text), lost) || !strings.Contains(string(text), node.GPUs[1].Address.DeviceName()) {
 		t.Errorf("%s, want it without %s", text, lost)
 	}
@@ -120,9 +112,7 @@ func TestARecordLeavesOutPartitionsThatAreNotKnown(t *testing.T) {
 func TestRecordsOfEarlierReleases(t *testing.T) {
 	for file, want := range map[string]string{"record-v1.json": "share,mig"} {
 		text, err := os.ReadFile(filepath.Join("testdata", file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		read, err := catalog.DecodeNodeRecord(text, standardConfig)
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)

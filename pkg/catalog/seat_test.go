@@ -88,9 +88,8 @@ func TestTheShareOfASeat(t *testing.T) {
 	} {
 		var n int
 		var words2 string
-		if _, err := fmt.Sscan(words, &n, &words2); err != nil {
-			t.Fatal(err)
-		}
+		_, err := fmt.Sscan(words, &n, &words2)
+		must(t, err)
 		got, err := catalog.ShareOffer{Units: kind.Numbers{kind.Seat: n}}.Share(kind.Seat, all, consumed(words2))
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", words, err, diff)

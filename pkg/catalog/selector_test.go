@@ -33,9 +33,8 @@ func TestASelectorOnMemoryFailsOnNoDevice(t *testing.T) {
 			offer := catalog.Offer("")
 			if len(offered) > 0 {
 				var err error
-				if offer, err = catalog.ParseOffer(strings.Join(offered, ",")); err != nil {
-					t.Fatal(err)
-				}
+				offer, err = catalog.ParseOffer(strings.Join(offered, ","))
+				must(t, err)
 			}
 			for name, restrictions := range map[string]catalog.Restrictions{
 				"with all features": {}, "without consumable capacity": {Exclusive: true}, "without counters": {NoCounters: true},

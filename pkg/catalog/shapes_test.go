@@ -21,6 +21,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // A step of the allocator's search takes 10 µs on a node of eight whole GPUs. It takes 250
@@ -108,9 +109,8 @@ func use(t testing.TB, node *allocator.Node, c catalog.Inputs, hardware gpu.Node
 		default:
 			words = smallest + " " + words
 		}
-		if _, err := node.Allocate(t.Context(), g.UUID, claim(words)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := node.Allocate(t.Context(), g.UUID, claim(words))
+		must(t, err)
 	}
 }
 
@@ -293,16 +293,12 @@ func TestTheTableOfShapes(t *testing.T) {
 	}
 	const file, begin, end = "../../docs/user/shapes.md", "<!-- table of shapes -->\n\n", "<!-- end of the table -->"
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	before, rest, _ := strings.Cut(string(text), begin)
 	_, after, _ := strings.Cut(rest, end)
 	want := before + begin + table.String() + end + after
 	if os.Getenv("UPDATE_GOLDEN") != "" {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(want), 0o644))
 	} else if diff := cmp.Diff(want, string(text)); diff != "" {
 		t.Errorf("%s is out of date; run make generate (-want +got):\n%s", file, diff)
 	}
@@ -314,31 +310,21 @@ func TestClaimsOfTheDocumentAndTheDemosEnd(t *testing.T) {
 	t.Parallel()
 	claims := map[string]resourceapi.DeviceClaim{}
 	text, err := os.ReadFile("../../docs/user/shapes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i, fence := range regexp.MustCompile("(?s)```yaml\n(devices:.*?)```").FindAllStringSubmatch(string(text), -1) {
 		var spec resourceapi.ResourceClaimSpec
-		if err := yaml.UnmarshalStrict([]byte(fence[1]), &spec); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.UnmarshalStrict([]byte(fence[1]), &spec))
 		claims[fmt.Sprintf("docs/user/shapes.md, claim %d", i)] = spec.Devices
 	}
 	files, err := filepath.Glob("../../demo/*/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	known := slices.Clone(classes(t))
 	for _, file := range files {
 		own, err := allocator.ReadClasses(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		known = append(known, own...)
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for i, document := range strings.Split(string(text), "\n---\n") {
 			var object struct {
 				Kind string
@@ -425,3 +411,5 @@ func TestAConstraintOnAllGPUsStopsTheSearchOnAllNodes(t *testing.T) {
 		t.Errorf("error %v, want one that ends the scheduling of the pod", err)
 	}
 }
+
+var must = require.NoError

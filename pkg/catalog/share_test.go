@@ -288,13 +288,9 @@ func TestAnExclusiveModeKeepsFurtherPlainSharesAway(t *testing.T) {
 			allocate := func(name string) kind.Name {
 				t.Helper()
 				results, err := node.Allocate(t.Context(), name, claim(tc.words))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				device, err := kind.Parse(results[0].Device)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				return device
 			}
 			one := allocate("one")

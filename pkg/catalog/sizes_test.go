@@ -81,9 +81,7 @@ func loadModel(t testing.TB, name string) *nvmlsim.Model {
 		s.model = name
 	}
 	m, err := nvmlsim.LoadModel(s.model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if sized {
 		m.Name = name
 		kind := m.GPUs[0].Kind

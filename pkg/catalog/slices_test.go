@@ -39,9 +39,7 @@ func TestUpstreamsControllerCreatesTheSameFirstSlices(t *testing.T) {
 		DriverName: "gpu.nvidia.com", KubeClient: client, Resources: &resources,
 		Owner: &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: "node-1", UID: "uid"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer upstream.Stop()
 	var want []resourceapi.ResourceSlice
 	for range resources.Pools["node-1"].Slices {

@@ -263,8 +263,6 @@ func difference(t *testing.T, base, baseText, text string) string {
 		A: strings.SplitAfter(strings.NewReplacer(renames...).Replace(baseText), "\n"), FromFile: head,
 		B: strings.SplitAfter(text, "\n"), ToFile: "here",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return diff
 }

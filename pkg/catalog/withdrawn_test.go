@@ -37,9 +37,7 @@ func TestAWithdrawnDeviceIsNotAllocatedAgain(t *testing.T) {
 			hardware := first(t, 1, "dgx-h100")
 			node := schedulable(t, tc.catalog, hardware, nil)
 			results, err := node.Allocate(t.Context(), "one", claim(tc.words))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			has := results[0]
 
 			tc.catalog.Offer = tc.keep

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestParsePCIAddress(t *testing.T) {
@@ -24,9 +25,7 @@ func TestParsePCIAddress(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := gpu.ParsePCIAddress(tc.in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("address (-want +got):\n%s", diff)
 			}

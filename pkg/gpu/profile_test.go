@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestParseProfile(t *testing.T) {
@@ -23,9 +24,7 @@ func TestParseProfile(t *testing.T) {
 	} {
 		t.Run(in, func(t *testing.T) {
 			got, err := gpu.ParseProfile(in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("profile (-want +got):\n%s", diff)
 			}

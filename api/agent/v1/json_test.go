@@ -14,6 +14,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func fact[T any](value T) agentv1.Fact[T] {
@@ -83,26 +84,18 @@ func TestTheJSONOfTheAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := json.MarshalIndent(answer, "", "  ")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got, file := string(text)+"\n", filepath.Join("testdata", name+".json")
 			if os.Getenv("UPDATE_GOLDEN") != "" {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil { //nolint:gosec // a golden file
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(file, []byte(got), 0o644)) //nolint:gosec // a golden file
 			}
 			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if diff := cmp.Diff(string(want), got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", file, diff)
 			}
 			back := reflect.New(reflect.TypeOf(answer))
-			if err := json.Unmarshal(want, back.Interface()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal(want, back.Interface()))
 			if diff := cmp.Diff(answer, back.Elem().Interface()); diff != "" {
 				t.Errorf("read from %s (-want +got):\n%s", file, diff)
 			}
@@ -132,3 +125,5 @@ func checkFilled(t *testing.T, path string, v reflect.Value) {
 		}
 	}
 }
+
+var must = require.NoError

@@ -15,6 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // Each testdata/valid/*.yaml holds parameters; the .golden file of the same name holds
@@ -22,13 +24,9 @@ import (
 func TestDecodeSetsDefaults(t *testing.T) {
 	each(t, "valid", func(t *testing.T, parameters []byte) string {
 		config, err := Decode(parameters)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		text, err := yaml.Marshal(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return string(text)
 	})
 }
@@ -55,14 +53,10 @@ func each(t *testing.T, folder string, decoded func(*testing.T, []byte) string) 
 			got := decoded(t, parametersIn(t, file))
 			golden := strings.TrimSuffix(file, ".yaml") + ".golden"
 			if os.Getenv("UPDATE_GOLDEN") != "" {
-				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(golden, []byte(got), 0o644))
 			}
 			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if diff := cmp.Diff(string(want), got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -74,13 +68,9 @@ func each(t *testing.T, folder string, decoded func(*testing.T, []byte) string) 
 func parametersIn(t testing.TB, file string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	parameters, err := yaml.YAMLToJSON(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return parameters
 }
 
@@ -112,9 +102,7 @@ func TestErrorsAreOneShortLine(t *testing.T) {
 	config := func(kind string, fields map[string]any) []byte {
 		fields["apiVersion"], fields["kind"] = GroupVersion, kind
 		parameters, err := json.Marshal(fields)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return parameters
 	}
 	many := map[string]any{}
@@ -191,9 +179,7 @@ func TestIndexReturnsFalseForAUUID(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	for _, folder := range []string{"valid", "invalid"} {
 		files, err := filepath.Glob(filepath.Join("testdata", folder, "*.yaml"))
-		if err != nil {
-			f.Fatal(err)
-		}
+		must(f, err)
 		for _, file := range files {
 			f.Add(parametersIn(f, file))
 		}
@@ -209,9 +195,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		written, err := json.Marshal(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		again, err := Decode(written)
 		if err != nil {
 			t.Fatalf("%q: %s: %v", data, written, err)
@@ -245,3 +229,5 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+var must = require.NoError

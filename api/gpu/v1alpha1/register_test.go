@@ -10,13 +10,12 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestAddToSchemeRegistersEveryKind(t *testing.T) {
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	for _, kind := range []string{v1alpha1.KindGpuConfig, v1alpha1.KindMigConfig, v1alpha1.KindShareConfig, v1alpha1.KindDeviceData} {
 		object, err := scheme.New(v1alpha1.SchemeGroupVersion().WithKind(kind))
 		if err != nil {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestAFlagWinsOverItsTwinAndThatOverTheDefault(t *testing.T) {
@@ -15,13 +17,9 @@ func TestAFlagWinsOverItsTwinAndThatOverTheDefault(t *testing.T) {
 	name := flags.String("node-name", "default", "")
 	other := flags.String("other", "default", "")
 	third := flags.String("third", "default", "")
-	if err := flags.Parse([]string{"--other=flag"}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, flags.Parse([]string{"--other=flag"}))
 	lookup := func(name string) (string, bool) { value, ok := env[name]; return value, ok }
-	if err := Prefix("X_").Apply(flags, lookup); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Prefix("X_").Apply(flags, lookup))
 	if *name != "twin" || *other != "flag" || *third != "default" {
 		t.Errorf("got %s, %s and %s", *name, *other, *third)
 	}

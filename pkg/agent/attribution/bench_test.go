@@ -29,9 +29,7 @@ func BenchmarkScrape(b *testing.B) {
 	const claims, gpus = 64, 8
 	n := newUsageNode(b, "dgx-h100")
 	found, err := n.driver.Snapshot(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	node := usage.Node{GPUs: map[gpu.PCIAddress]usage.GPU{}}
 	for _, g := range found.GPUs {
 		node.GPUs[g.Address] = usage.NewGPU(g, true)
@@ -48,9 +46,7 @@ func BenchmarkScrape(b *testing.B) {
 		})
 		pid := 1000000 + i
 		n.tasks.add(pid, podUID(i), fmt.Sprintf("container-%d", i), "main")
-		if err := n.sim.AddProcess(i%gpus, nvmlsim.Process{PID: pid, MemoryBytes: gibi, SMPercent: 10}); err != nil {
-			b.Fatal(err)
-		}
+		must(b, n.sim.AddProcess(i%gpus, nvmlsim.Process{PID: pid, MemoryBytes: gibi, SMPercent: 10}))
 	}
 	handler := telemetry.Handler(telemetry.NewMetrics(nil), telemetry.State{
 		SeesPods:   func() bool { return true },
@@ -80,8 +76,6 @@ func BenchmarkScrape(b *testing.B) {
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var used unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &used); err != nil {
-		b.Fatal(err)
-	}
+	must(b, unix.Getrusage(unix.RUSAGE_SELF, &used))
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

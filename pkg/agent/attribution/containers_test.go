@@ -22,13 +22,10 @@ import (
 func (p tasks) mount(pid int, pod types.UID, container string) {
 	p.Helper()
 	file, err := os.OpenFile(filepath.Join(string(p.Root), "proc", strconv.Itoa(pid), "mountinfo"), os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		p.Fatal(err)
-	}
+	must(p, err)
 	defer file.Close() //nolint:errcheck // the write is checked
-	if _, err := fmt.Fprintf(file, "802 800 0:60 /pods/%s/containers/%s/0a0b0c0d /x rw - tmpfs tmpfs rw\n", pod, container); err != nil {
-		p.Fatal(err)
-	}
+	_, err = fmt.Fprintf(file, "802 800 0:60 /pods/%s/containers/%s/0a0b0c0d /x rw - tmpfs tmpfs rw\n", pod, container)
+	must(p, err)
 }
 
 func TestTheKubeletConfirmsTheNamesOfContainers(t *testing.T) {
@@ -66,9 +63,7 @@ func TestTheKubeletConfirmsTheNamesOfContainers(t *testing.T) {
 			for _, shown := range c.shown {
 				n.tasks.mount(1000000, podUID(1), shown)
 			}
-			if err := n.sim.AddProcess(0, nvmlsim.Process{PID: 1000000, MemoryBytes: 4 * gibi}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, n.sim.AddProcess(0, nvmlsim.Process{PID: 1000000, MemoryBytes: 4 * gibi}))
 			report, _ := n.Read(t.Context())
 			got := report.Rows[len(report.Rows)-1]
 			if got.Pod != "pod-1" || got.Container != c.want {
@@ -89,9 +84,7 @@ func TestANameThatIsKnownIsNotReadAgain(t *testing.T) {
 		return []podresources.Container{{Namespace: "team", Pod: "pod-1", Name: "main"}}, nil
 	}
 	n.tasks.add(1000000, podUID(1), "c0ffee", "main")
-	if err := n.sim.AddProcess(0, nvmlsim.Process{PID: 1000000, MemoryBytes: 4 * gibi}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.sim.AddProcess(0, nvmlsim.Process{PID: 1000000, MemoryBytes: 4 * gibi}))
 	for range 3 {
 		n.want(nil, "one pod-1/main used 4")
 	}

@@ -46,12 +46,9 @@ func TestTheContainersThatTheHookHasAdmitted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			folder := containerlimits.Folder(filepath.Join(t.TempDir(), "limits"))
 			for device, of := range map[string]string{"a": group, "no-pod": "/system.slice/c0ffee"} {
-				if err := folder.Open(device); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := folder.Admit(device, containerlimits.Limit{Cgroup: "/sys/fs/cgroup" + of, ID: 7, GPU: "0000:1b:00.0", Bytes: 1}, 1); err != nil {
-					t.Fatal(err)
-				}
+				must(t, folder.Open(device))
+				_, err := folder.Admit(device, containerlimits.Limit{Cgroup: "/sys/fs/cgroup" + of, ID: 7, GPU: "0000:1b:00.0", Bytes: 1}, 1)
+				must(t, err)
 			}
 			driver := limiting{"/sys/fs/cgroup" + group: {Bytes: 1}}
 			got, err := admitted(folder, driver)(t.Context(), "a")

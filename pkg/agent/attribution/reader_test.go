@@ -37,6 +37,7 @@ import (
 	simcgroup "github.com/gpu-dra/gpu-dra-driver/simulator/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup/cgrouptest"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 const gibi = 1 << 30
@@ -67,10 +68,8 @@ const driverFolder = "/var/lib/kubelet/plugins/gpu.nvidia.com"
 func (p tasks) self() {
 	p.Helper()
 	dir := filepath.Join(string(p.Root), "proc", "self")
-	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "mountinfo"), []byte("1 0 254:1 / / rw - ext4 /dev/vda1 rw\n"), 0o600),
-		os.MkdirAll(p.groups(), 0o755), os.WriteFile(filepath.Join(p.groups(), "cgroup.procs"), nil, 0o600)); err != nil {
-		p.Fatal(err)
-	}
+	must(p, errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "mountinfo"), []byte("1 0 254:1 / / rw - ext4 /dev/vda1 rw\n"), 0o600),
+		os.MkdirAll(p.groups(), 0o755), os.WriteFile(filepath.Join(p.groups(), "cgroup.procs"), nil, 0o600)))
 }
 
 // groups is the root of the cgroups.
@@ -90,9 +89,7 @@ func (p tasks) mounts(pid int, claim string) {
 		line := "802 800 254:1 " + driverFolder + "/dra-device-metadata/team_" + claim + "/gpu/metadata.json /var/run/kubernetes.io/x rw - ext4 /dev/vda1 rw\n"
 		err = os.WriteFile(name, append(before, line...), 0o600)
 	}
-	if err != nil {
-		p.Fatal(err)
-	}
+	must(p, err)
 }
 
 // add adds a process of a container, as the kernel shows it.
@@ -101,25 +98,19 @@ func (p tasks) add(pid int, pod types.UID, id, container string) {
 	dir := filepath.Join(string(p.Root), "proc", strconv.Itoa(pid))
 	group := ":/kubepods/pod" + string(pod) + "/" + id
 	folder := filepath.Join(p.groups(), group[1:])
-	if err := errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(folder, 0o755)); err != nil {
-		p.Fatal(err)
-	}
+	must(p, errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(folder, 0o755)))
 	processes, err := os.ReadFile(filepath.Join(folder, "cgroup.procs"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		p.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(folder, "cgroup.procs"), fmt.Appendf(processes, "%d\n", pid), 0o600); err != nil {
-		p.Fatal(err)
-	}
+	must(p, os.WriteFile(filepath.Join(folder, "cgroup.procs"), fmt.Appendf(processes, "%d\n", pid), 0o600))
 	for name, content := range map[string]string{
 		"stat":      fmt.Sprintf("%d (python) S 1%s 7\n", pid, strings.Repeat(" 0", 17)),
 		"status":    "Name:\tpython\nNSpid:\t" + strconv.Itoa(pid) + "\t1\n",
 		"cgroup":    "0:" + group + "\n",
 		"mountinfo": "800 799 0:50 / / rw - overlay overlay rw\n801 800 254:1 /var/lib/kubelet/pods/" + string(pod) + "/containers/" + container + "/1f2e3d4c /dev/termination-log rw - ext4 /dev/vda1 rw\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			p.Fatal(err)
-		}
+		must(p, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 }
 
@@ -150,13 +141,9 @@ func (c *heldClaims) LimitedDevices(context.Context) ([]claim.LimitedDevice, err
 func newUsageNode(t testing.TB, model string) *usageNode {
 	t.Helper()
 	m, err := nvmlsim.LoadModel(model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sim, err := nvmlsim.Create(filepath.Join(t.TempDir(), "sim"), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n := &usageNode{TB: t, sim: sim, tasks: newTasks(t), claims: &heldClaims{}, driver: &observedDriver{Library: nvml.New(sim.NVML())}}
 	n.Reader = New(Options{
 		Claims: n.claims, Limits: containerlimits.Folder(t.TempDir()), GPUs: n.driver, Proc: n.tasks.Root,
@@ -195,9 +182,7 @@ func (n *usageNode) hold(name string, address gpu.PCIAddress, pods ...types.UID)
 	n.claims.held = append(n.claims.held, claim.Claim{Ref: ref, Phase: claim.Prepared, Pods: pods, Devices: []claim.Device{device}})
 	l := claim.LimitedDevice{Claim: ref, Device: kind.Whole(address), ID: name}
 	n.claims.limited = append(n.claims.limited, l)
-	if err := n.o.Limits.Open(l.ID); err != nil {
-		n.Fatal(err)
-	}
+	must(n, n.o.Limits.Open(l.ID))
 	return l
 }
 
@@ -213,16 +198,12 @@ func (n *usageNode) container(name string) (folder string, pod types.UID) {
 func (n *usageNode) admit(l claim.LimitedDevice, folder string, bytes uint64) {
 	n.Helper()
 	id, err := cgroup.Lookup(folder)
-	if err != nil {
-		n.Fatal(err)
-	}
+	must(n, err)
 	sum, err := n.o.Limits.Admit(l.ID, containerlimits.Limit{Cgroup: folder, ID: id, GPU: l.Device.Address.String(), Bytes: bytes}, 8)
 	if err == nil {
 		err = n.driver.SetMemoryLimit(n.Context(), l.Device.Address, folder, sum)
 	}
-	if err != nil {
-		n.Fatal(err)
-	}
+	must(n, err)
 }
 
 // compute starts a process of the container that uses memory of a GPU.
@@ -235,9 +216,7 @@ func (n *usageNode) compute(index int, folder string, bytes uint64) (pid int) {
 	if err == nil {
 		err = n.sim.AddProcess(index, nvmlsim.Process{PID: pid, MemoryBytes: bytes, Cgroups: ids})
 	}
-	if err != nil {
-		n.Fatal(err)
-	}
+	must(n, err)
 	return pid
 }
 
@@ -285,18 +264,14 @@ func TestTheMemoryOfEachLimitedContainer(t *testing.T) {
 	a, b, c := fmt.Sprintf("share %s/name-of-first used 7 of 10", firstPod), fmt.Sprintf("share %s/name-of-ended used 1 of 2", endedPod), fmt.Sprintf("share %s/name-of-second used 1 of 20", secondPod)
 	n.want(nil, a, b, c)
 
-	if err := n.sim.RemoveProcess(ends); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.sim.RemoveProcess(ends))
 	n.driver.during = sync.OnceFunc(func() {
 		if err := os.WriteFile(filepath.Join(filepath.Dir(ended), "cgroup.procs"), fmt.Append(nil, ends), 0o600); err != nil {
 			t.Error(err)
 		}
 	})
 	n.want(nil, a, c)
-	if err := n.o.Limits.Close(l.ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.o.Limits.Close(l.ID))
 	n.want(nil, strings.TrimSuffix(a, " of 10"), strings.TrimSuffix(c, " of 20"))
 }
 
@@ -320,9 +295,7 @@ func TestAGPUThatHangsHidesNoContainerOfAnother(t *testing.T) {
 	n.compute(1, bad, gibi)
 	n.admit(n.hold("good", firstGPU, goodPod), good, 2*gibi)
 	n.admit(n.hold("bad", secondGPU, badPod), bad, 2*gibi)
-	if err := n.sim.HangGPU(1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.sim.HangGPU(1))
 	t.Cleanup(func() { _ = n.sim.ClearFaults() })
 	n.want(gpu.ErrTimeout, fmt.Sprintf("good %s/name-of-good used 1 of 2", goodPod))
 }
@@ -333,9 +306,7 @@ func TestAContainerWhoseLimitCannotBeRead(t *testing.T) {
 	l := n.hold("share", firstGPU, pod)
 	n.compute(0, folder, gibi)
 	n.admit(l, folder, 2*gibi)
-	if err := os.WriteFile(filepath.Join(string(n.o.Limits), l.ID, "0"), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(string(n.o.Limits), l.ID, "0"), []byte("{"), 0o600))
 	n.want(gpu.ErrCorrupt, fmt.Sprintf("share %s/name-of-c used 1 of 2", pod))
 }
 
@@ -361,9 +332,7 @@ func TestTheMetricsHaveThePodsOfAPodGroup(t *testing.T) {
 		pid := 1000000 + i
 		n.tasks.add(pid, podUID(1+i), fmt.Sprintf("id-%d", i), "worker")
 		n.tasks.mounts(pid, "gang")
-		if err := n.sim.AddProcess(0, nvmlsim.Process{PID: pid, MemoryBytes: uint64(4+2*i) * gibi}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, n.sim.AddProcess(0, nvmlsim.Process{PID: pid, MemoryBytes: uint64(4+2*i) * gibi}))
 	}
 	n.want(nil, "gang "+string(podUID(1))+"/worker used 4", "gang "+string(podUID(2))+"/worker used 6")
 }
@@ -377,9 +346,7 @@ func TestTheKubeletSaysWhichContainerUsesWhichClaim(t *testing.T) {
 	for i, container := range []string{"a", "b"} {
 		pid := 1000000 + i
 		n.tasks.add(pid, podUID(1), "id-of-"+container, container)
-		if err := n.sim.AddProcess(0, nvmlsim.Process{PID: pid, MemoryBytes: uint64(4+2*i) * gibi}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, n.sim.AddProcess(0, nvmlsim.Process{PID: pid, MemoryBytes: uint64(4+2*i) * gibi}))
 	}
 	n.o.Pods.Observe(reservedFor(1))
 	queries := 0
@@ -396,3 +363,5 @@ func TestTheKubeletSaysWhichContainerUsesWhichClaim(t *testing.T) {
 	n.o.ContainerClaims = func(context.Context) ([]podresources.ContainerClaim, error) { return nil, gpu.ErrNotReady }
 	n.want(nil, "one pod-1/a used 2", "one pod-1/b used 3", "two pod-1/a used 2", "two pod-1/b used 3")
 }
+
+var must = require.NoError

@@ -12,6 +12,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // nodeConfig is the configuration of a node and the state that has it.
@@ -49,18 +50,14 @@ const pools = "training: {offer: []}\nslots: {offer: [timeslice], timeslice: {sl
 func parsed(t *testing.T, content string) catalog.NodeConfigs {
 	t.Helper()
 	configs, err := catalog.ParseNodeConfigs([]byte(content), catalog.NodeConfig{Offer: "share"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return configs
 }
 
 // follow makes a node without GPUs follow its inputs.
 func follow(t *testing.T, c nodeConfig) {
 	t.Helper()
-	if err := c.follow(gpu.Node{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.follow(gpu.Node{}))
 }
 
 // follow follows the inputs after a scan of the node.
@@ -223,3 +220,5 @@ func TestALabelIsFollowedWhileTheFileIsInvalid(t *testing.T) {
 		t.Errorf("offers %q, %v", now.Offer, err)
 	}
 }
+
+var must = require.NoError

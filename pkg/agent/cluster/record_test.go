@@ -75,9 +75,7 @@ var (
 func layoutFile(t *testing.T, entries string) migconfig.File {
 	t.Helper()
 	file, err := migconfig.Parse([]byte("version: v1\nmig-configs:\n" + entries))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return file
 }
 
@@ -98,9 +96,7 @@ func start(d *disk) nodeConfig {
 // offered returns the devices that a node with the configuration publishes.
 func offered(t *testing.T, c nodeConfig, node gpu.Node) string {
 	t.Helper()
-	if err := c.follow(node); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.follow(node))
 	followed := c.state.Configuration.Get()
 	devices := catalog.New(catalog.Inputs{
 		Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: followed.Followed.Config, Partitions: followed.Followed.Layout,

@@ -47,9 +47,7 @@ func newComputer(t *testing.T, node gpu.Node) *computer {
 func (m *computer) start() *rig {
 	m.t.Helper()
 	faults, err := store.Open(m.dir, full{is: &m.full, writes: &m.writes})
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	must(m.t, err)
 	m.now = startWith(m.t, m.hw, func(o *inventory.Options) {
 		o.Faults, o.BootID = faults, m.boot
 		o.DriverLoad = func() (string, error) {
@@ -69,9 +67,7 @@ func (m *computer) start() *rig {
 func (m *computer) date(to time.Time) {
 	m.t.Helper()
 	faults, err := store.Open(m.dir, store.Unsynced{})
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	must(m.t, err)
 	keys, err := faults.Keys()
 	if err != nil || len(keys) == 0 {
 		m.t.Fatalf("records %v, %v", keys, err)
@@ -82,9 +78,7 @@ func (m *computer) date(to time.Time) {
 		if err == nil {
 			err = faults.Write(key, stamp.ReplaceAll(payload, []byte(`$1:"`+to.UTC().Format(time.RFC3339)+`"`)))
 		}
-		if err != nil {
-			m.t.Fatal(err)
-		}
+		must(m.t, err)
 	}
 }
 
@@ -398,9 +392,7 @@ func TestARecordThatIsDamagedLeavesItsGPUUnhealthy(t *testing.T) {
 		if err != nil || len(records) != 1 {
 			t.Fatalf("records %v, %v", records, err)
 		}
-		if err := os.WriteFile(records[0], []byte("rubbish"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(records[0], []byte("rubbish"), 0o600))
 		r = m.start()
 		r.wantTaints("gpu-02-00 record-damaged")
 		if aside, err := filepath.Glob(filepath.Join(m.dir, "quarantine", "*.record")); err != nil || len(aside) != 1 {

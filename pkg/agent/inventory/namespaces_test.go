@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // still is hardware without events.
@@ -78,9 +79,7 @@ func run(t *testing.T, source NamespaceSource) running {
 func namespacesOf(t *testing.T, i running) (first, second bool) {
 	t.Helper()
 	all, err := i.GPUs(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return all[0].MPSNamespaces, all[1].MPSNamespaces
 }
 

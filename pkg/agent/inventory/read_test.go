@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // bus is a PCI bus with GPUs on it.
@@ -69,9 +70,7 @@ func TestReadFindsGPUsByPCIAndReadsThemByNVML(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Read(t.Context(), tc.bus, func(context.Context) (gpu.Node, error) { return tc.node, nil })
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			var problems []string
 			for _, u := range got.Unreadable {
 				problems = append(problems, u.Problem().Error())

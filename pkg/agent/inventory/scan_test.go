@@ -223,9 +223,7 @@ func TestAMIGDeviceOfAClaimThatChangesDuringAScanBelongsToTheClaim(t *testing.T)
 				hw.hang()
 				r.pass(2 * time.Second)
 				g, err := r.GPU(t.Context(), address(0))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if len(g.MIG.Partitions) != 0 {
 					t.Errorf("the GPU has %v, want nothing but what claims make of it", g.MIG.Partitions)
 				}

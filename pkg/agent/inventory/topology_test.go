@@ -27,14 +27,10 @@ import (
 func machine(t *testing.T, model string, change func(*nvmlsim.Model)) *nvmlsim.Sim {
 	t.Helper()
 	m, err := nvmlsim.LoadModel(model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	change(m)
 	sim, err := nvmlsim.Create(files.ShortDir(t), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { must(t, sim.ClearFaults()) })
 	return sim
 }
@@ -55,9 +51,8 @@ func scanned(t *testing.T, sim *nvmlsim.Sim) state.Snapshot {
 	done := make(chan struct{})
 	go func() { defer close(done); i.Run(ctx, noClaims{}) }()
 	t.Cleanup(func() { stop(); <-done })
-	if _, err := s.GPUs(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.GPUs(t.Context())
+	must(t, err)
 	return s.Snapshot()
 }
 

@@ -85,17 +85,11 @@ func TestUpstreamReadsTheMetadataOfEveryGPU(t *testing.T) {
 	terms.Limit = &share.Limit{Memory: 10 << 30, Containers: 1}
 	for _, model := range nvmlsim.ModelNames() {
 		m, err := nvmlsim.LoadModel(model)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		sim, err := nvmlsim.Create(files.ShortDir(t), m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		node, err := inventory.Read(t.Context(), sysfs.Root(sim.Root()), nvml.New(sim.NVML()).Snapshot)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		c := catalog.New(catalog.Inputs{
 			Settings: catalog.Settings{ListAttributes: true}, NodeConfig: catalog.NodeConfig{Offer: "share", Shares: catalog.ShareOffer{MPS: true}},
 		})

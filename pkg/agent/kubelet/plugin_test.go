@@ -30,6 +30,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/report"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // claims is a fake of [Claims] with the results set by a test. It records the calls.
@@ -151,9 +152,7 @@ func TestAFailedUnprepareKeepsTheQueuedStatus(t *testing.T) {
 		t.Errorf("%v statuses are to be written, want the one of the claim, which holds its device", got)
 	}
 	c.stuck = nil
-	if err := p.unprepareOne(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.unprepareOne(t.Context()))
 	if got := p.observations()["queue"]; got != 0 {
 		t.Errorf("%v statuses are to be written, want none: the claim is unprepared", got)
 	}
@@ -171,9 +170,7 @@ func TestClaimsOfOneCallArePreparedConcurrently(t *testing.T) {
 		return oneDevice(c)
 	}})
 	results, err := p.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{agenttest.Allocated("one"), agenttest.Allocated("bad"), agenttest.Allocated("two")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(results) != 3 || len(results["uid-one"].Devices) != 1 || len(results["uid-two"].Devices) != 1 || results["uid-bad"].Err == nil {
 		t.Errorf("results = %+v, want a device for each good claim and an error for the bad one", results)
 	}
@@ -190,9 +187,7 @@ func TestEveryClaimOfACallIsUnprepared(t *testing.T) {
 	c := &claims{}
 	p, _ := newTestPlugin(fake.NewClientset(), c)
 	results, err := p.UnprepareResourceClaims(t.Context(), []kubeletplugin.NamespacedObject{{UID: "a"}, {UID: "b"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(map[types.UID]error{"a": nil, "b": nil}, results); diff != "" {
 		t.Errorf("results (-want +got):\n%s", diff)
 	}
@@ -261,9 +256,7 @@ func TestFirstSlicesAreCreatedOnlyIfTheNodeHasNone(t *testing.T) {
 			return false, nil, nil
 		})
 		p, _ := newTestPlugin(client, nil)
-		if err := p.publishFirst(t.Context(), resources); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.publishFirst(t.Context(), resources))
 		if diff := cmp.Diff([]string{"00000-gpu.nvidia.com-node-", "00001-gpu.nvidia.com-node-"}, created(client)); diff != "" {
 			t.Errorf("created (-want +got):\n%s", diff)
 		}
@@ -272,9 +265,7 @@ func TestFirstSlicesAreCreatedOnlyIfTheNodeHasNone(t *testing.T) {
 		left := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "00000-left"}, Spec: resourceapi.ResourceSliceSpec{Driver: agenttest.Driver}}
 		client := fake.NewClientset(node, left)
 		p, _ := newTestPlugin(client, nil)
-		if err := p.publishFirst(t.Context(), resources); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.publishFirst(t.Context(), resources))
 		if got := created(client); len(got) != 0 {
 			t.Errorf("created %q although slices exist", got)
 		}
@@ -292,9 +283,8 @@ func TestRegistrationFollowsTheKubeletsLastStatus(t *testing.T) {
 	r := newRegistration()
 	notify := func(status *registerapi.RegistrationStatus) {
 		t.Helper()
-		if _, err := r.intercept(t.Context(), status, nil, func(context.Context, any) (any, error) { return nil, nil }); err != nil {
-			t.Fatal(err)
-		}
+		_, err := r.intercept(t.Context(), status, nil, func(context.Context, any) (any, error) { return nil, nil })
+		must(t, err)
 	}
 	if err := r.err(); err == nil || !strings.Contains(err.Error(), "--kubelet-registry-dir") {
 		t.Errorf("before registration: %v, want a hint", err)
@@ -351,3 +341,5 @@ func TestNothingIsPublishedBeforeTheKubeletHasRegisteredThePlugin(t *testing.T) 
 		t.Errorf("requests to the API server: %v, want none yet", got)
 	}
 }
+
+var must = require.NoError

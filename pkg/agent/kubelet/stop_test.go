@@ -29,9 +29,7 @@ func (p *Plugin) call(ctx context.Context, act func()) error {
 func TestNoCallRunsAfterStop(t *testing.T) {
 	p, _ := stoppable(t)
 	acted := 0
-	if err := p.call(t.Context(), func() { acted++ }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.call(t.Context(), func() { acted++ }))
 	if !p.Stop() {
 		t.Error("calls are under way, of which there are none")
 	}

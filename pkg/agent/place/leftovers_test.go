@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestRemoveLeftoversRemovesOnlyFilesOfKilledAgents(t *testing.T) {
@@ -19,9 +20,7 @@ func TestRemoveLeftoversRemovesOnlyFilesOfKilledAgents(t *testing.T) {
 	listen := func(path string) *net.UnixListener {
 		t.Helper()
 		listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return listener
 	}
 	for _, path := range []string{
@@ -30,9 +29,7 @@ func TestRemoveLeftoversRemovesOnlyFilesOfKilledAgents(t *testing.T) {
 	} {
 		killed := listen(path)
 		killed.SetUnlinkOnClose(false)
-		if err := killed.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, killed.Close())
 	}
 	for _, path := range []string{filepath.Join(data, "dra-22222222.sock"), filepath.Join(registry, "gpu.nvidia.com-22222222-reg.sock")} {
 		alive := listen(path)
@@ -43,24 +40,18 @@ func TestRemoveLeftoversRemovesOnlyFilesOfKilledAgents(t *testing.T) {
 		filepath.Join(specs, "gpu.nvidia.com_metadata_uid_gpu.json"), filepath.Join(specs, "gpu.nvidia.com_metadata_uid_gpu.json.123.tmp"),
 		filepath.Join(specs, "nic.example.com_metadata_uid_gpu.json.123.tmp"),
 	} {
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, nil, 0o600))
 	}
 
 	folders := place.Place{DriverName: "gpu.nvidia.com", DataDir: data, RegistryDir: registry, CDIDir: specs}
-	if err := place.RemoveLeftovers(t.Context(), folders); err != nil {
-		t.Fatal(err)
-	}
+	must(t, place.RemoveLeftovers(t.Context(), folders))
 	for dir, want := range map[string][]string{
 		data:     {"dra-22222222.sock", "dra.sock"},
 		specs:    {"gpu.nvidia.com_metadata_uid_gpu.json", "nic.example.com_metadata_uid_gpu.json.123.tmp"},
 		registry: {"gpu.nvidia.com-22222222-reg.sock", "gpu.nvidia.com-33333333-reg.sock", "nic.example.com-11111111-reg.sock"},
 	} {
 		entries, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got := slices.Collect(func(yield func(string) bool) {
 			for _, e := range entries {
 				if !yield(e.Name()) {
@@ -77,3 +68,5 @@ func TestRemoveLeftoversRemovesOnlyFilesOfKilledAgents(t *testing.T) {
 		t.Errorf("before the folder is made: %v", err)
 	}
 }
+
+var must = require.NoError

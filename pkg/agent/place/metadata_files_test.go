@@ -16,9 +16,7 @@ func TestMetadataIsCompleteDuringConcurrentWrites(t *testing.T) {
 	const writers, rounds = 4, 200
 	dir := t.TempDir()
 	path, data := filepath.Join(dir, "metadata.json"), bytes.Repeat([]byte("0123456789abcdef"), 256)
-	if err := WriteMetadata(path, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, WriteMetadata(path, data, 0o644))
 	var all sync.WaitGroup
 	for range writers {
 		all.Go(func() {

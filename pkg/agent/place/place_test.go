@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // MicroK8s has the longest known kubelet directory.
@@ -30,9 +32,7 @@ func TestSocketPathsFitTheLongestKubeletDirectory(t *testing.T) {
 	} {
 		matches := slices.ContainsFunc(patterns, func(pattern string) bool {
 			ok, err := filepath.Match(pattern, name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return ok
 		})
 		if matches != ours {
@@ -40,3 +40,5 @@ func TestSocketPathsFitTheLongestKubeletDirectory(t *testing.T) {
 		}
 	}
 }
+
+var must = require.NoError

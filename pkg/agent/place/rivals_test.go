@@ -33,9 +33,7 @@ func (r registrar) GetInfo(context.Context, *registerapi.InfoRequest) (*register
 func register(t *testing.T, socket string, info *registerapi.PluginInfo) (end func()) {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := grpc.NewServer()
 	registerapi.RegisterRegistrationServer(server, registrar{info: info})
 	served := make(chan error, 1)
@@ -52,9 +50,7 @@ func register(t *testing.T, socket string, info *registerapi.PluginInfo) (end fu
 func registry(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "r") //nolint:usetesting // a socket's path holds 107 bytes
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)

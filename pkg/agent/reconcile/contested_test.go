@@ -20,7 +20,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
-	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // New claims must not get the device from the first round on.
@@ -37,8 +36,8 @@ func TestTheFirstRoundFindsTheDevicesOfAClaimThatTheAPIHasForgotten(t *testing.T
 func TestAClaimWithoutItsFilesIsNotReportedAsPrepared(t *testing.T) {
 	r, told := newTestReconciler(fake.NewClientset(agenttest.Node(), agenttest.Allocated("one"), agenttest.Allocated("two"), agenttest.Allocated("three")), holding("one", "two", "three"))
 	r.refused = map[types.UID]bool{"uid-one": true}
-	told.refused["uid-three"] = true               // to be released
-	require.NoError(t, r.Calls.Begin(t.Context())) // of the kubelet, which may write files: nothing is examined
+	told.refused["uid-three"] = true    // to be released
+	must(t, r.Calls.Begin(t.Context())) // of the kubelet, which may write files: nothing is examined
 	r.prepareAgain(t.Context())
 	r.Calls.End()
 	r.reconcile(t.Context())

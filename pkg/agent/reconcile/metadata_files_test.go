@@ -23,13 +23,9 @@ func writeTestMetadata(t *testing.T, p place.Place, name, uid, request string) {
 	t.Helper()
 	file := filepath.Join(p.DataDir, "dra-device-metadata", "team_"+name, request, "metadata.json")
 	spec := filepath.Join(p.CDIDir, p.DriverName+"_metadata_"+uid+"_"+request+".json")
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(file), 0o755))
 	text := fmt.Sprintf(`{"kind":"DeviceMetadata","metadata":{"name":%q,"namespace":"team","uid":%q}}`+"\n", name, uid)
-	if err := errors.Join(os.WriteFile(file, []byte(text+text), 0o600), os.WriteFile(spec, []byte("{}"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.WriteFile(file, []byte(text+text), 0o600), os.WriteFile(spec, []byte("{}"), 0o600)))
 }
 
 // tree lists the files and empty directories below some directories.
@@ -37,7 +33,7 @@ func tree(t *testing.T, dirs ...string) []string {
 	t.Helper()
 	var names []string
 	for _, dir := range dirs {
-		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil {
 				return err
 			}
@@ -48,10 +44,7 @@ func tree(t *testing.T, dirs ...string) []string {
 				names = append(names, name+"/")
 			}
 			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	return names
 }
@@ -93,7 +86,7 @@ func TestTheMetadataOfANewClaimWithTheSameNameStays(t *testing.T) {
 func TestMetadataIsNotSweptDuringCallsOfTheKubelet(t *testing.T) {
 	r := metadataReconciler(t, holding())
 	writeTestMetadata(t, r.Place, "new", "uid-new", "gpu")
-	require.NoError(t, r.Calls.Begin(t.Context()))
+	must(t, r.Calls.Begin(t.Context()))
 	r.sweepMetadata(t.Context())
 	r.Calls.End()
 	if got := tree(t, r.DataDir, r.CDIDir); len(got) != 2 {
@@ -104,3 +97,5 @@ func TestMetadataIsNotSweptDuringCallsOfTheKubelet(t *testing.T) {
 		t.Errorf("left after the call (-want +got):\n%s", diff)
 	}
 }
+
+var must = require.NoError

@@ -181,9 +181,7 @@ func TestTheNodeLearnsWhatBecomesOfClaims(t *testing.T) {
 		{"a repair that removes leftovers", func() { c.isSwept = true; r.repair(t.Context()) }, []string{"changed", "scan"}},
 		{"a round in which the claim is needed", func() { r.reconcile(t.Context()) }, []string{"seen uid-one"}},
 		{"a round that releases an ended claim", func() {
-			if err := client.ResourceV1().ResourceClaims("team").Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, client.ResourceV1().ResourceClaims("team").Delete(t.Context(), "one", metav1.DeleteOptions{}))
 			for range massConfirmations {
 				r.reconcile(t.Context())
 			}

@@ -105,9 +105,7 @@ func TestAClaimThatCannotBeReleasedSaysWhy(t *testing.T) {
 	if d := status.devices[0]; d.ready != metav1.ConditionFalse || d.reason != "UnprepareRetried" || !strings.HasSuffix(d.message, "process 17") {
 		t.Errorf("the condition is %+v", d)
 	}
-	if err := status.createEvents(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, status.createEvents(t.Context()))
 	want := []string{"Pod team/trainer: Warning UnprepareRetried", "ResourceClaim team/one: Warning UnprepareRetried"}
 	if diff := cmp.Diff(want, tolds(t, client)); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)

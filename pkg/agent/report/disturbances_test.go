@@ -39,9 +39,7 @@ func sharing() (*claims, []*resourceapi.ResourceClaim) {
 func tolds(t *testing.T, client *fake.Clientset) []string {
 	t.Helper()
 	list, err := client.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var all []string
 	for _, e := range list.Items {
 		all = append(all, fmt.Sprintf("%s %s/%s: %s %s", e.Regarding.Kind, e.Regarding.Namespace, e.Regarding.Name, e.Type, e.Reason))
@@ -114,9 +112,7 @@ func TestWhatKeepsTheProgramsOfASharesFromComputingIsSaid(t *testing.T) {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
 			list, err := client.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, e := range list.Items {
 				if !strings.Contains(e.Note, c.note) {
 					t.Errorf("note %q, want %q", e.Note, c.note)
@@ -219,9 +215,7 @@ func TestAClaimThatAnEarlierAgentPreparedHasTheEventAfterItsRelease(t *testing.T
 	r.Clock.(*testclock.FakeClock).Step(time.Second)
 	r.Recall(t.Context(), "uid-one")
 	r.Released("uid-one")
-	if err := client.ResourceV1().ResourceClaims("team").Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, client.ResourceV1().ResourceClaims("team").Delete(t.Context(), "one", metav1.DeleteOptions{}))
 	r.Interrupted(t.Context(), []MPSDaemon{{Name: "gpu-1b-00", Interrupted: testTime}})
 	if got := tolds(t, client); !slices.Contains(got, "Pod team/trainer: Warning ShareInterrupted") {
 		t.Errorf("events %q, want ShareInterrupted on the pod", got)

@@ -83,9 +83,7 @@ func (f *faulting) sent(t *testing.T) []eventsv1.Event {
 		f.deliver(t.Context(), <-f.queue)
 	}
 	list, err := f.client.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return list.Items
 }
 

@@ -50,9 +50,7 @@ func TestOnlyA404AboutTheClaimMeansThatItIsGone(t *testing.T) {
 			}))
 			defer server.Close()
 			client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			_, err = client.ResourceV1().ResourceClaims("team").Get(t.Context(), "one", metav1.GetOptions{})
 			if !apierrors.IsNotFound(err) {
 				t.Fatalf("client-go makes %v of it, want what it takes for a 404", err)

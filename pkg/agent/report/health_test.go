@@ -30,6 +30,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // memory is [Records] in memory.
@@ -103,9 +104,7 @@ func (f *failing) take(t *testing.T) []string {
 func (f *failing) events(t *testing.T) []eventsv1.Event {
 	t.Helper()
 	list, err := f.client.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return list.Items
 }
 
@@ -157,9 +156,7 @@ func TestAFaultAndItsEndAreOneEventEach(t *testing.T) {
 func TestAnEventSaysWhatFailsWhatFollowsAndWhatToDo(t *testing.T) {
 	f := newFailing(holding("one"), agenttest.Allocated("one", "trainer"))
 	f.value, f.since = "xid-79", testTime
-	if err := f.round(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.round(t.Context()))
 	events := f.events(t)
 	if len(events) != 2 {
 		t.Fatalf("%d events", len(events))
@@ -176,9 +173,7 @@ func TestAnEventSaysWhatFailsWhatFollowsAndWhatToDo(t *testing.T) {
 		}
 	}
 	f.value = ""
-	if err := f.round(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.round(t.Context()))
 	if note := f.events(t)[0].Note + f.events(t)[1].Note; !strings.Contains(note, "healthy again (it was xid-79)") {
 		t.Errorf("notes %q", note)
 	}
@@ -228,9 +223,7 @@ func TestASilentGPUHasOneEventForEachCause(t *testing.T) {
 	f.want(t, "when it changes back")
 	for i := range 2 * maxCauses {
 		f.value = fmt.Sprintf("xid-%d", i)
-		if err := f.round(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.round(t.Context()))
 	}
 	if got := len(f.take(t)); got != maxCauses-2 {
 		t.Errorf("%d events of a GPU whose cause changes all the time", got)
@@ -241,9 +234,7 @@ func TestASilentGPUHasOneEventForEachCause(t *testing.T) {
 func TestAnAgentThatIsKilledRepeatsNoEvent(t *testing.T) {
 	f := newFailing(holding("one"), agenttest.Allocated("one", "trainer"))
 	f.value = "lost"
-	if err := f.round(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.round(t.Context()))
 	for key, payload := range f.records {
 		f.records[key] = []byte(strings.ReplaceAll(string(payload), `,"reported":true`, ""))
 	}
@@ -395,3 +386,5 @@ func TestEventsFollowAChangeOfHealth(t *testing.T) {
 	cancel()
 	<-ended
 }
+
+var must = require.NoError

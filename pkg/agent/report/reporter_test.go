@@ -36,15 +36,11 @@ func newTestReporter(client *fake.Clientset, c *claims) (*Reporter, *agenttest.O
 func (r *Reporter) round(t *testing.T, found Findings) {
 	t.Helper()
 	held, err := r.Claims.Held(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var holders []Holder
 	for _, c := range held {
 		object, err := r.Client.ResourceV1().ResourceClaims(c.Namespace).Get(t.Context(), c.Name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		holders = append(holders, Holder{c, object})
 	}
 	r.Prepared(t.Context(), holders, found)

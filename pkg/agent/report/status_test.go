@@ -68,9 +68,7 @@ func runWriter(t *testing.T, client *fake.Clientset) (w *statusWriter, stop func
 func getClaim(t *testing.T, client *fake.Clientset) *resourceapi.ResourceClaim {
 	t.Helper()
 	claim, err := client.ResourceV1().ResourceClaims("team").Get(t.Context(), "one", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return claim
 }
 
@@ -106,13 +104,9 @@ func TestStatusNamesThePreparedDeviceAndLeavesOtherDriversAlone(t *testing.T) {
 func canonical(t *testing.T, raw []byte) []byte {
 	t.Helper()
 	var data v1alpha1.DeviceData
-	if err := json.Unmarshal(raw, &data); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(raw, &data))
 	out, err := json.Marshal(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return out
 }
 
@@ -284,9 +278,7 @@ func TestDataDescribesADeviceOfAClaim(t *testing.T) {
 			d := agenttest.Device()
 			d.Terms = tc.terms
 			got, err := json.Marshal(dataOf(d))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if diff := cmp.Diff(tc.want, string(got)); diff != "" {
 				t.Errorf("data (-want +got):\n%s", diff)
 			}
@@ -314,13 +306,10 @@ func TestStatusIsWrittenAgainWhenTheLimitsChange(t *testing.T) {
 	// As the API server stores it.
 	var sorted map[string]any
 	raw := &object.Status.Devices[1].Data.Raw
-	if err := json.Unmarshal(*raw, &sorted); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(*raw, &sorted))
 	var err error
-	if *raw, err = json.Marshal(sorted); err != nil {
-		t.Fatal(err)
-	}
+	*raw, err = json.Marshal(sorted)
+	must(t, err)
 	if !readyStatus(nameOf(object), []claim.Device{device}, testTime).written(object, agenttest.Driver) {
 		t.Error("the same limits do not count as written")
 	}

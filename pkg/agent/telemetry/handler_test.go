@@ -196,9 +196,7 @@ func TestMetricsHaveConventionalNamesAndTheDriversPrefix(t *testing.T) {
 		t.Error("a finding of the last round stays")
 	}
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, p := range problems {
 		if strings.HasPrefix(p.Metric, namespace) {
 			t.Errorf("%s: %s", p.Metric, p.Text)

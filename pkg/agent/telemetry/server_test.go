@@ -9,20 +9,18 @@ import (
 	"net"
 	"net/http"
 	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // dial connects a client with its own address.
 func dial(t *testing.T, from, to string) net.Conn {
 	t.Helper()
 	local, err := net.ResolveTCPAddr("tcp", from+":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	d := net.Dialer{LocalAddr: local}
 	conn, err := d.DialContext(t.Context(), "tcp", to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -45,9 +43,7 @@ func serve(t *testing.T, handler http.HandlerFunc) string {
 	ctx, cancel := context.WithCancel(t.Context())
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	wait := serveOn(ctx, listener, handler, func(err error) { t.Error(err) })
 	t.Cleanup(func() { cancel(); wait() })
 	return listener.Addr().String()
@@ -194,9 +190,9 @@ func TestTheEndOfTheAgentEndsTheServer(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	wait, err := Serve(ctx, "127.0.0.1:0", http.NotFoundHandler(), func(err error) { t.Error(err) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cancel()
 	wait()
 }
+
+var must = require.NoError

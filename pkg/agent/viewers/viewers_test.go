@@ -20,6 +20,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 const viewerName = "system:serviceaccount:gpus:viewer"
@@ -47,9 +48,7 @@ func reviewing(tokens map[string][2]string) (*fake.Clientset, *atomic.Int32) {
 func newTestViewers(t *testing.T, client *fake.Clientset) *Viewers {
 	t.Helper()
 	v, err := New("gpus/viewer", "gpu.nvidia.com", "uid-1", client.AuthenticationV1().TokenReviews())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return v
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/migconfig"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 const (
@@ -77,9 +78,7 @@ mig-configs:
     mig-enabled: false
 `
 	file, err := migconfig.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if names := file.Names(); !slices.Equal(names, []string{"all-balanced", "all-disabled", "all-enabled", "some", "subsystem"}) {
 		t.Errorf("names %q", names)
 	}
@@ -98,13 +97,9 @@ mig-configs:
 	} {
 		t.Run(c.config, func(t *testing.T) {
 			chosen, err := file.Config(c.config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			choices, err := chosen.Select(c.node)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if diff := cmp.Diff(c.want, describe(c.node, choices)); diff != "" {
 				t.Errorf("choices (-want +got):\n%s", diff)
 			}
@@ -179,9 +174,7 @@ func TestFilesThatAreNotValid(t *testing.T) {
 
 func TestAConfigurationIsValidByItself(t *testing.T) {
 	file, err := migconfig.Parse([]byte(config(entry("devices: all", "mig-enabled: false")) + "  b: [{devices: all, mig-enabeld: true}]\n  c: 3\n  d: []\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := file.Config("a"); err != nil {
 		t.Error(err)
 	}
@@ -197,9 +190,7 @@ func TestAConfigurationIsValidByItself(t *testing.T) {
 
 func TestAConfigurationThatIsNotThere(t *testing.T) {
 	file, err := migconfig.Parse([]byte(config(entry("devices: all", "mig-enabled: false"))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := file.Config("b"); !errors.Is(err, gpu.ErrNotFound) || !strings.Contains(err.Error(), "known are: a") {
 		t.Errorf("%v, want the known ones", err)
 	}
@@ -240,13 +231,9 @@ func TestConfigurationsThatAreNotValidOnANode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file, err := migconfig.Parse([]byte(config(c.entries...)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			chosen, err := file.Config("a")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			choices, err := chosen.Select(c.node)
 			got := describe(c.node, choices)
 			if err != nil {
@@ -272,10 +259,10 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, name := range file.Names() {
 			c, err := file.Config(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			_, _ = c.Select(node(h100, t4))
 		}
 	})
 }
+
+var must = require.NoError

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/file"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestAFileIsReadAsItWasWritten(t *testing.T) {
@@ -21,9 +22,7 @@ func TestAFileIsReadAsItWasWritten(t *testing.T) {
 	// The last one is shorter than the one before.
 	for _, size := range []int{0, 1, 511, 512, 513, 100_000, 7} {
 		want := bytes.Repeat([]byte("x"), size)
-		if err := file.Write(path, want, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, file.Write(path, want, 0o600))
 		got, err := file.Read(path)
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%d bytes, %v; want %d", len(got), err, size)
@@ -38,9 +37,7 @@ func TestTheStartOfAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	for _, size := range []int{0, 1, 511, 512, 513, 100_000} {
 		all := bytes.Repeat([]byte("0123456789"), size/10+1)[:size]
-		if err := file.Write(path, all, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, file.Write(path, all, 0o600))
 		for _, most := range []int{0, 1, 511, 512, 513, 5000, 100_000, 100_001} {
 			want := all[:min(size, most)]
 			if got, err := file.ReadStart(path, most); err != nil || !bytes.Equal(got, want) || cap(got) > most {
@@ -61,19 +58,15 @@ func TestAFileOfProcIsRead(t *testing.T) {
 func TestAnOpenFileIsClosedInOtherPrograms(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	f, err := file.Open(path, os.O_RDWR|os.O_CREATE, 0o640)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close() //nolint:errcheck // the test reads it
 	if flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
 		t.Errorf("flags %x, %v", flags, err)
 	}
-	if _, err := f.WriteString("text"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		t.Fatal(err)
-	}
+	_, err = f.WriteString("text")
+	must(t, err)
+	_, err = f.Seek(0, io.SeekStart)
+	must(t, err)
 	if got, err := io.ReadAll(f); err != nil || string(got) != "text" {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -114,3 +107,5 @@ func TestErrorsNameTheFile(t *testing.T) {
 		}
 	}
 }
+
+var must = require.NoError

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // Before a folder that was opened is locked, its owner may remove it. Another
@@ -18,16 +20,10 @@ func TestAFolderThatIsRemovedBeforeItIsLockedIsNotTaken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "shared")
 			l, err := open(path, 0o750)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
+			must(t, os.Remove(path))
 			if again {
-				if err := os.Mkdir(path, 0o750); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.Mkdir(path, 0o750))
 			}
 			for _, how := range []int{unix.LOCK_SH, unix.LOCK_EX} {
 				if err := l.lock(how); !errors.Is(err, errReplaced) {
@@ -40,3 +36,5 @@ func TestAFolderThatIsRemovedBeforeItIsLockedIsNotTaken(t *testing.T) {
 		})
 	}
 }
+
+var must = require.NoError

@@ -21,9 +21,7 @@ import (
 func share(t *testing.T, path string) *folder.Lock {
 	t.Helper()
 	l, err := folder.Share(t.Context(), path, 0o750)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
 
@@ -80,25 +78,19 @@ func TestShareWaitsForTheOwnerOfAFolder(t *testing.T) {
 func TestAReplacedFolderCannotBeOwned(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "shared")
 	old := share(t, path)
-	if err := os.Rename(path, path+".old"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(path, path+".old"))
 	mustClose(t, share(t, path))
 	wantOwn(t, old, false)
 	mustClose(t, old)
 	gone := share(t, path)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(path))
 	wantOwn(t, gone, false)
 	mustClose(t, gone)
 }
 
 func TestAPathToAFileIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, nil, 0o600))
 	if _, err := folder.Share(t.Context(), path, 0o750); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("sharing a file: %v, want an error that names it", err)
 	}

@@ -16,13 +16,9 @@ func TestOnlyAnEmptyFolderIsRemoved(t *testing.T) {
 	dir := t.TempDir()
 	empty, full, link, file := filepath.Join(dir, "empty"), filepath.Join(dir, "full"), filepath.Join(dir, "link"), filepath.Join(dir, "file")
 	for _, path := range []string{empty, full, filepath.Join(full, "inner")} {
-		if err := os.Mkdir(path, 0o750); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(path, 0o750))
 	}
-	if err := errors.Join(os.Symlink(empty, link), os.WriteFile(file, nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Symlink(empty, link), os.WriteFile(file, nil, 0o600)))
 	// The last one is not there the second time.
 	for _, path := range []string{full, link, file, empty, empty} {
 		if err := folder.Remove(path); err != nil {

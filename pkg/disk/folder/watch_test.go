@@ -20,9 +20,7 @@ func watched(t *testing.T) (*folder.Watch, string) {
 	dir := filepath.Join(t.TempDir(), "watched")
 	must(t, os.Mkdir(dir, 0o700))
 	w, err := folder.NewWatch(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = w.Close() })
 	return w, dir
 }
@@ -83,9 +81,8 @@ func TestAWatchThatHasMissedChangesIsAnError(t *testing.T) {
 	queue, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
 	must(t, err)
 	var most int
-	if _, err := fmt.Sscan(string(queue), &most); err != nil {
-		t.Fatal(err)
-	}
+	_, err = fmt.Sscan(string(queue), &most)
+	must(t, err)
 	for name, change := range map[string]func(dir string){
 		"too many changes": func(dir string) {
 			replace(t, dir, "a")

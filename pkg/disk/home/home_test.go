@@ -20,6 +20,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/home"
 	"github.com/gpu-dra/gpu-dra-driver/test/files/mountns"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestMain(m *testing.M) {
@@ -31,12 +32,8 @@ func TestMain(m *testing.M) {
 func enter(t *testing.T, driver string) *home.Home {
 	t.Helper()
 	h, err := home.Enter(t.Context(), driver, func() {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(h.LockFile(), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.WriteFile(h.LockFile(), nil, 0o600))
 	return h
 }
 
@@ -54,7 +51,7 @@ func leave(t *testing.T, h *home.Home) {
 func wantLeft(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	var got []string
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || path == dir {
 			return err
 		}
@@ -73,10 +70,7 @@ func wantLeft(t *testing.T, dir string, want ...string) {
 		}
 		got = append(got, name)
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	slices.Sort(want)
 	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -93,9 +87,8 @@ func TestTheLastAgentRemovesItsHome(t *testing.T) {
 	plugins := t.TempDir()
 	driver := filepath.Join(plugins, "gpu.nvidia.com")
 	before := enter(t, driver)
-	if _, err := before.InstallHook(program(t)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := before.InstallHook(program(t))
+	must(t, err)
 	// A rolling update: the new agent is there before the old one leaves.
 	after := enter(t, driver)
 	leave(t, before)
@@ -107,9 +100,7 @@ func TestTheLastAgentRemovesItsHome(t *testing.T) {
 		t.Error(err)
 	}
 	// Upstream's folder outlives the last claim.
-	if err := os.Mkdir(filepath.Join(driver, "dra-device-metadata"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(filepath.Join(driver, "dra-device-metadata"), 0o755))
 	// So do the locks of the memory hook, and the agent's socket for it.
 	if err := errors.Join(os.MkdirAll(after.Limits(), 0o700), os.WriteFile(filepath.Join(after.Limits(), "0000:1b:00.0.lock"), nil, 0o600), os.WriteFile(after.HookSocket(), nil, 0o600)); err != nil {
 		t.Fatal(err)
@@ -164,12 +155,9 @@ func TestRecordsKeepEverything(t *testing.T) {
 			plugins := t.TempDir()
 			driver := filepath.Join(plugins, "gpu.nvidia.com")
 			h := enter(t, driver)
-			if _, err := h.InstallHook(program(t)); err != nil {
-				t.Fatal(err)
-			}
-			if err := tc.hold(h); err != nil {
-				t.Fatal(err)
-			}
+			_, err := h.InstallHook(program(t))
+			must(t, err)
+			must(t, tc.hold(h))
 			held := tc.held
 			if held == nil {
 				held = nothingElse
@@ -208,12 +196,8 @@ func TestRecordsKeepEverything(t *testing.T) {
 func TestTheRecordOfTheConfigurationGoesWithTheHome(t *testing.T) {
 	plugins := t.TempDir()
 	h := enter(t, filepath.Join(plugins, "gpu.nvidia.com"))
-	if err := h.NodeConfig.Write("followed", nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Leave(func() (bool, error) { return false, nil }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.NodeConfig.Write("followed", nil))
+	must(t, h.Leave(func() (bool, error) { return false, nil }))
 	wantLeft(t, plugins)
 }
 
@@ -240,14 +224,11 @@ func TestFilesOfOthersAreKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			driver := t.TempDir()
 			h := enter(t, driver)
-			if _, err := h.InstallHook(program(t)); err != nil {
-				t.Fatal(err)
-			}
+			_, err := h.InstallHook(program(t))
+			must(t, err)
 			for _, file := range tc.theirs {
 				path := filepath.Join(driver, file)
-				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o600)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o600)))
 			}
 			leave(t, h)
 			wantLeft(t, driver, tc.left...)
@@ -259,24 +240,17 @@ func TestTheNextAgentTakesOverWhatACrashHasLeft(t *testing.T) {
 	plugins := t.TempDir()
 	driver := filepath.Join(plugins, "gpu.nvidia.com")
 	crashed := enter(t, driver)
-	if _, err := crashed.InstallHook(program(t)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := crashed.InstallHook(program(t))
+	must(t, err)
 	// It died in the middle of installing a hook and of writing a record, and
 	// the kernel has released its lock.
 	for _, dir := range []string{"memory-hook", "memory-limits"} {
-		if err := os.Mkdir(filepath.Join(driver, "agent", dir), 0o750); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(filepath.Join(driver, "agent", dir), 0o750))
 	}
 	for _, file := range []string{".nvidia-cdi-hook-123", "memory-hooks.sock.123", "claims/uid.tmp", "memory-hook/libc.so.6"} {
-		if err := os.WriteFile(filepath.Join(driver, "agent", file), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(driver, "agent", file), nil, 0o600))
 	}
-	if err := crashed.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, crashed.Close())
 	leave(t, enter(t, driver))
 	wantLeft(t, plugins)
 }
@@ -284,17 +258,11 @@ func TestTheNextAgentTakesOverWhatACrashHasLeft(t *testing.T) {
 // An administrator may move the home to another disk.
 func TestAHomeBehindALinkIsUsedAndTheLinkStays(t *testing.T) {
 	driver, elsewhere := t.TempDir(), t.TempDir()
-	if err := os.Symlink(elsewhere, filepath.Join(driver, "agent")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(elsewhere, filepath.Join(driver, "agent")))
 	h := enter(t, driver)
-	if err := h.Claims.Write("uid", nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.Claims.Write("uid", nil))
 	wantLeft(t, elsewhere, "lock", "claims/uid.record", "claims/quarantine/", "compute-modes/quarantine/", "events/quarantine/", "faults/quarantine/", "mig-devices/quarantine/", "mig-modes/quarantine/", "node-config/quarantine/", "time-slices/quarantine/")
-	if err := h.Claims.Delete("uid"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.Claims.Delete("uid"))
 	leave(t, h)
 	wantLeft(t, elsewhere)
 	wantLeft(t, driver, "agent@")
@@ -312,15 +280,11 @@ func TestAHomeThatCannotBeWrittenIsAnErrorThatNamesIt(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := make(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, make())
 			if _, err := home.Enter(t.Context(), driver, func() {}); err == nil || !strings.Contains(err.Error(), agent) {
 				t.Errorf("error %v, want one that names %s", err, agent)
 			}
-			if err := os.RemoveAll(agent); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.RemoveAll(agent))
 		})
 	}
 }
@@ -332,17 +296,13 @@ func TestAHomeThatCannotBeRemovedIsAnErrorThatNamesIt(t *testing.T) {
 	}
 	driver := t.TempDir()
 	h := enter(t, driver)
-	if err := unix.Mount(driver, driver, "", unix.MS_BIND, ""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Mount(driver, driver, "", unix.MS_BIND, ""))
 	defer func() {
 		if err := unix.Unmount(driver, unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
 	}()
-	if err := unix.Mount("", driver, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Mount("", driver, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 	if err := h.Leave(nothingElse); !errors.Is(err, unix.EROFS) || !strings.Contains(err.Error(), filepath.Join(driver, "agent/lock")) {
 		t.Errorf("error %v, want %v and what could not be removed", err, unix.EROFS)
 	}
@@ -405,9 +365,7 @@ func TestTheFirstAndTheLastAgentCallAlone(t *testing.T) {
 	var said []string
 	enter := func(name string) *home.Home {
 		h, err := home.Enter(t.Context(), driver, func() { said = append(said, name) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return h
 	}
 	first, second := enter("first"), enter("second")
@@ -415,9 +373,7 @@ func TestTheFirstAndTheLastAgentCallAlone(t *testing.T) {
 	if diff := cmp.Diff([]string{"first"}, said); diff != "" {
 		t.Errorf("alone so far (-want +got):\n%s", diff)
 	}
-	if err := second.Claims.Write("uid", nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, second.Claims.Write("uid", nil))
 	leave(t, second)
 	if diff := cmp.Diff([]string{"first", "second"}, said); diff != "" {
 		t.Errorf("alone, though a claim is held (-want +got):\n%s", diff)
@@ -438,19 +394,17 @@ func TestAHomeThatWasReplacedOrEmptiedIsReported(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			driverDir := filepath.Join(t.TempDir(), "gpu.nvidia.com")
 			h, err := home.Enter(t.Context(), driverDir, func() {})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer h.Close() //nolint:errcheck // it is only a lock
 			if err := h.Check(); err != nil {
 				t.Fatalf("a home as it was entered: %v", err)
 			}
-			if err := c.change(filepath.Join(driverDir, "agent")); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.change(filepath.Join(driverDir, "agent")))
 			if err := h.Check(); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want one with %q", err, c.want)
 			}
 		})
 	}
 }
+
+var must = require.NoError

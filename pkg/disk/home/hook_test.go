@@ -30,9 +30,7 @@ func TestInstallHook(t *testing.T) {
 		"in place of a link, whose target stays": {there: func(t *testing.T, file string) {
 			target := filepath.Join(t.TempDir(), "target")
 			writeProgram(t, target, "hook", 0o755)
-			if err := os.Symlink(target, file); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Symlink(target, file))
 		}},
 		"not again if it is the same": {unchanged: true, there: func(t *testing.T, file string) {
 			writeProgram(t, file, "hook", 0o755)
@@ -46,16 +44,12 @@ func TestInstallHook(t *testing.T) {
 			before, _ := os.Lstat(file)
 
 			path, err := h.InstallHook(program(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if path != file {
 				t.Errorf("the hook is at %s, want %s", path, file)
 			}
 			after, err := os.Lstat(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if after.Mode() != 0o755 {
 				t.Errorf("mode %v, want 0755", after.Mode())
 			}
@@ -79,13 +73,10 @@ func TestAnOpenHookIsUnchangedDuringAnUpdate(t *testing.T) {
 	file := filepath.Join(driver, "agent/nvidia-cdi-hook")
 	writeProgram(t, file, "old", 0o755)
 	running, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer running.Close() //nolint:errcheck // only read from
-	if _, err := h.InstallHook(program(t)); err != nil {
-		t.Fatal(err)
-	}
+	_, err = h.InstallHook(program(t))
+	must(t, err)
 	content := make([]byte, 8)
 	n, err := running.Read(content)
 	if err != nil || string(content[:n]) != "old" {
@@ -101,9 +92,7 @@ func TestAHookThatCannotBeInstalledIsAnErrorThatSaysWhy(t *testing.T) {
 		t.Errorf("without a program: error %v, want one that names it", err)
 	}
 	file := filepath.Join(driver, "agent/nvidia-cdi-hook")
-	if err := os.Mkdir(file, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(file, 0o755))
 	if _, err := h.InstallHook(program(t)); err == nil || !strings.Contains(err.Error(), file+" is a directory") {
 		t.Errorf("in place of a directory: error %v", err)
 	}
@@ -122,10 +111,6 @@ func program(t *testing.T) string {
 
 func writeProgram(t *testing.T, file, content string, mode os.FileMode) {
 	t.Helper()
-	if err := os.WriteFile(file, []byte(content), mode); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(file, mode); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(content), mode))
+	must(t, os.Chmod(file, mode))
 }

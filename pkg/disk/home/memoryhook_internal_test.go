@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // programs writes the files of a version and returns their paths.
@@ -14,9 +16,7 @@ func programs(t *testing.T, version string) []string {
 	var files []string
 	for _, name := range []string{"gpu-memory-hook", "gpu-memory-limit", "ld.so", "libc.so.6"} {
 		file := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(file, []byte(name+" "+version), 0o755); err != nil { //nolint:gosec // a program
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(name+" "+version), 0o755)) //nolint:gosec // a program
 		files = append(files, file)
 	}
 	return files
@@ -39,9 +39,7 @@ func wantVersion(t *testing.T, dir, version string) {
 func installAll(t *testing.T, parent string, files []string) string {
 	t.Helper()
 	dir, err := installTogether(parent, files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return dir
 }
 
@@ -65,9 +63,7 @@ func TestADamagedMemoryHookIsInstalledAgain(t *testing.T) {
 	parent, files := filepath.Join(t.TempDir(), "memory-hook"), programs(t, "1")
 	dir := installAll(t, parent, files)
 	before, err := os.Stat(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if installAll(t, parent, files) != dir {
 		t.Error("the same files are in another folder")
 	}
@@ -79,9 +75,7 @@ func TestADamagedMemoryHookIsInstalledAgain(t *testing.T) {
 		"missing":        os.Remove,
 		"not executable": func(file string) error { return os.Chmod(file, 0o600) },
 	} {
-		if err := damage(filepath.Join(dir, "libc.so.6")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, damage(filepath.Join(dir, "libc.so.6")))
 		installAll(t, parent, files)
 		t.Log(name)
 		wantVersion(t, dir, "1")
@@ -91,14 +85,12 @@ func TestADamagedMemoryHookIsInstalledAgain(t *testing.T) {
 // An agent that was killed has left an incomplete folder, or files of an earlier layout.
 func TestWhatAKilledAgentHasLeftIsNotUsed(t *testing.T) {
 	parent := t.TempDir()
-	if err := os.Mkdir(filepath.Join(parent, "new-123"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(parent, "libc.so.6"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(filepath.Join(parent, "new-123"), 0o700))
+	must(t, os.WriteFile(filepath.Join(parent, "libc.so.6"), nil, 0o600))
 	wantVersion(t, installAll(t, parent, programs(t, "1")), "1")
 	if _, err := os.Stat(filepath.Join(parent, "libc.so.6")); !os.IsNotExist(err) {
 		t.Errorf("a file of an earlier layout: %v", err)
 	}
 }
+
+var must = require.NoError

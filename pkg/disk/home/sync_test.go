@@ -28,9 +28,7 @@ func TestRecordsThatOutliveTheBootAreSyncedToTheDisk(t *testing.T) {
 		"time-slices":   {h.TimeSlices, nil},
 		"compute-modes": {h.ComputeModes, nil},
 	} {
-		if err := os.Symlink("/dev/null", filepath.Join(driver, "agent", dir, "key.tmp")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Symlink("/dev/null", filepath.Join(driver, "agent", dir, "key.tmp")))
 		if err := c.records.Write("key", []byte("data")); !errors.Is(err, c.want) {
 			t.Errorf("a record of %s on a disk that syncs nothing: %v, want %v", dir, err, c.want)
 		}

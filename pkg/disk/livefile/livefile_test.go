@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/livefile"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // The kubelet replaces a link to the folder of a ConfigMap's keys. So a key is a link
@@ -21,9 +22,7 @@ func TestFollowSeesEachChangeOfAMountedConfigMap(t *testing.T) {
 	path := filepath.Join(dir, "configs.yaml")
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	mount := func(version, content string) {
 		t.Helper()
@@ -63,3 +62,5 @@ func TestFollowSeesEachChangeOfAMountedConfigMap(t *testing.T) {
 		}
 	})
 }
+
+var must = require.NoError

@@ -15,9 +15,7 @@ import (
 
 func write(t *testing.T, path string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte("not a record"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte("not a record"), 0o600))
 }
 
 func TestWhatAStoreHolds(t *testing.T) {
@@ -30,17 +28,13 @@ func TestWhatAStoreHolds(t *testing.T) {
 		"nothing": {fill: func(*testing.T, *Store) {}, empty: true},
 		"a record": {
 			fill: func(t *testing.T, s *Store) {
-				if err := s.Write("a", nil); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.Write("a", nil))
 			},
 			left: []string{"a.record"},
 		},
 		"a record that was deleted": {
 			fill: func(t *testing.T, s *Store) {
-				if err := errors.Join(s.Write("a", nil), s.Delete("a")); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errors.Join(s.Write("a", nil), s.Delete("a")))
 			},
 			empty: true,
 		},
@@ -54,9 +48,7 @@ func TestWhatAStoreHolds(t *testing.T) {
 		},
 		"a record in quarantine": {
 			fill: func(t *testing.T, s *Store) {
-				if err := errors.Join(s.Write("a", nil), s.Quarantine("a", "a test")); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errors.Join(s.Write("a", nil), s.Quarantine("a", "a test")))
 			},
 			left: []string{"quarantine/a.record", "quarantine/a.record.reason"},
 		},
@@ -70,9 +62,7 @@ func TestWhatAStoreHolds(t *testing.T) {
 		},
 		"a user's folder with the name of a crashed write": {
 			fill: func(t *testing.T, s *Store) {
-				if err := os.Mkdir(filepath.Join(s.dir, "a.tmp"), 0o700); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.Mkdir(filepath.Join(s.dir, "a.tmp"), 0o700))
 				write(t, filepath.Join(s.dir, "a.tmp/notes"))
 			},
 			empty: true, left: []string{"a.tmp/notes"},
@@ -112,9 +102,7 @@ func TestAStoreThatIsGoneIsEmptyAndRemoved(t *testing.T) {
 
 func TestAStoreThatCannotBeListedIsNotEmpty(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "records"))
-	if err := errors.Join(s.Remove(), os.WriteFile(s.dir, nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(s.Remove(), os.WriteFile(s.dir, nil, 0o600)))
 	if empty, err := s.Empty(); empty || err == nil || !strings.Contains(err.Error(), s.dir) {
 		t.Errorf("empty: %v, %v, want an error that names the directory", empty, err)
 	}

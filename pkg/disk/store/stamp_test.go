@@ -8,25 +8,20 @@ import (
 	"testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestVersionsHaveDifferentStamps(t *testing.T) {
 	s, err := store.Open(t.TempDir(), store.Disk{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := s.Stamp("key"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a record that is not there: %v, want %v", err, fs.ErrNotExist)
 	}
 	var last store.Stamp
 	for _, payload := range []string{"one", "two", "three"} {
-		if err := s.Write("key", []byte(payload)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Write("key", []byte(payload)))
 		stamp, err := s.Stamp("key")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if stamp == last {
 			t.Errorf("%s has the stamp of the version before", payload)
 		}
@@ -39,10 +34,10 @@ func TestVersionsHaveDifferentStamps(t *testing.T) {
 
 func TestAStampOfAStrangeKey(t *testing.T) {
 	s, err := store.Open(t.TempDir(), store.Disk{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := s.Stamp("../key"); err == nil {
 		t.Error("it was looked for outside of the directory")
 	}
 }
+
+var must = require.NoError

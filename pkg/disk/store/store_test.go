@@ -15,14 +15,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func open(t *testing.T, dir string) *Store {
 	t.Helper()
 	s, err := Open(dir, Disk{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s
 }
 
@@ -30,16 +30,13 @@ func open(t *testing.T, dir string) *Store {
 func tree(t *testing.T, dir string) []string {
 	t.Helper()
 	var files []string
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
 			rel, _ := filepath.Rel(dir, path)
 			files = append(files, rel)
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return files
 }
 
@@ -54,17 +51,11 @@ func TestRecordsComeBackByteForByte(t *testing.T) {
 
 func recordsComeBack(t *testing.T, fsys FS) {
 	s, err := Open(t.TempDir(), fsys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	payloads := map[string]string{"b": "", "a-1": "{\"x\": 1}\n", "C": "record 1 sha256:00\n\x00\xff"}
 	for key, payload := range payloads {
-		if err := s.Write(key, []byte("an older one")); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Write(key, []byte(payload)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Write(key, []byte("an older one")))
+		must(t, s.Write(key, []byte(payload)))
 	}
 	if diff := cmp.Diff([]string{"C.record", "a-1.record", "b.record"}, tree(t, s.dir)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
@@ -73,23 +64,17 @@ func recordsComeBack(t *testing.T, fsys FS) {
 	other := open(t, s.dir)
 	for key, payload := range payloads {
 		got, err := other.Read(key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if diff := cmp.Diff(payload, string(got)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", key, diff)
 		}
 	}
 	keys, err := other.Keys()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff([]string{"C", "a-1", "b"}, keys); diff != "" {
 		t.Errorf("keys (-want +got):\n%s", diff)
 	}
-	if err := other.Delete("b"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, other.Delete("b"))
 	if err := other.Delete("b"); err != nil {
 		t.Errorf("deleting it again: %v", err)
 	}
@@ -101,14 +86,10 @@ func recordsComeBack(t *testing.T, fsys FS) {
 func TestFilesAreForTheOwnerOnly(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "records")
 	s := open(t, dir)
-	if err := s.Write("a", nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Write("a", nil))
 	for path, want := range map[string]fs.FileMode{".": 0o700, "quarantine": 0o700, "a.record": 0o600} {
 		info, err := os.Stat(filepath.Join(dir, path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got := info.Mode().Perm(); got != want {
 			t.Errorf("%s: mode %o, want %o", path, got, want)
 		}
@@ -147,9 +128,7 @@ func TestEveryDamageIsNoticed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, t.TempDir())
-			if err := os.WriteFile(filepath.Join(s.dir, "a.record"), []byte(c.data), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(filepath.Join(s.dir, "a.record"), []byte(c.data), 0o600))
 			if _, err := s.Read("a"); !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
@@ -164,12 +143,8 @@ func TestEveryDamageIsNoticed(t *testing.T) {
 func TestQuarantineKeepsTheRecordAndTheReason(t *testing.T) {
 	s := open(t, t.TempDir())
 	for _, payload := range []string{"first", "second"} {
-		if err := s.Write("a", []byte(payload)); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Quarantine("a", "because of the "+payload); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Write("a", []byte(payload)))
+		must(t, s.Quarantine("a", "because of the "+payload))
 	}
 	want := []string{
 		"quarantine/a.record", "quarantine/a.record.1",
@@ -194,21 +169,15 @@ func TestOpenRemovesWhatCrashedWritesLeft(t *testing.T) {
 		if name == "empty.record" {
 			data = nil // the machine died before the disk had more of it
 		}
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(path, time.Time{}, time.Now().Add(-age)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, data, 0o600))
+		must(t, os.Chtimes(path, time.Time{}, time.Now().Add(-age)))
 	}
 	s := open(t, dir)
 	// The new one may be another process's write in progress.
 	if diff := cmp.Diff([]string{"new.tmp", "old.record"}, tree(t, dir)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
-	if err := s.Delete("new"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Delete("new"))
 	if diff := cmp.Diff([]string{"old.record"}, tree(t, dir)); diff != "" {
 		t.Errorf("after deleting that key (-want +got):\n%s", diff)
 	}
@@ -258,9 +227,7 @@ func TestRecordsSurviveAPowerCut(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "store")
 	disk := cutDisk{Disk{}, map[string][]string{}}
 	s, err := Open(dir, disk)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff([]string{"store"}, disk.safe[filepath.Dir(dir)]); diff != "" {
 		t.Errorf("the store itself (-want +got):\n%s", diff)
 	}
@@ -274,9 +241,7 @@ func TestRecordsSurviveAPowerCut(t *testing.T) {
 		{"delete", func() error { return s.Delete("a") }, []string{"b.record", "quarantine"}, nil},
 		{"quarantine", func() error { return s.Quarantine("b", "why") }, []string{"quarantine"}, []string{"b.record", "b.record.reason"}},
 	} {
-		if err := step.act(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, step.act())
 		if diff := cmp.Diff(step.safe, disk.safe[dir]); diff != "" {
 			t.Errorf("%s: the records (-want +got):\n%s", step.name, diff)
 		}
@@ -296,9 +261,7 @@ func aFullDisk(t *testing.T, fsys FS) {
 	for _, op := range []string{"WriteNew", "Rename"} {
 		t.Run(op, func(t *testing.T) {
 			s := open(t, t.TempDir())
-			if err := s.Write("a", []byte("old")); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Write("a", []byte("old")))
 			s.fs = failing{FS: fsys, op: op, err: syscall.ENOSPC}
 			err := s.Write("a", []byte("new"))
 			if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(fmt.Sprint(err), "write record a: no space left on device") {
@@ -338,18 +301,14 @@ func BenchmarkWriteAndDelete(b *testing.B) {
 	for name, fsys := range fileSystems() {
 		b.Run(name, func(b *testing.B) {
 			s, err := Open(b.TempDir(), fsys)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must(b, err)
 			payload := make([]byte, 2000)
 			for b.Loop() {
-				if err := s.Write("a", payload); err != nil {
-					b.Fatal(err)
-				}
-				if err := s.Delete("a"); err != nil {
-					b.Fatal(err)
-				}
+				must(b, s.Write("a", payload))
+				must(b, s.Delete("a"))
 			}
 		})
 	}
 }
+
+var must = require.NoError

@@ -39,9 +39,7 @@ func TestNamesPrintAndParse(t *testing.T) {
 				t.Errorf("name (-want +got):\n%s", diff)
 			}
 			parsed, err := kind.Parse(tc.want)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if diff := cmp.Diff(tc.device, parsed); diff != "" {
 				t.Errorf("parsed (-want +got):\n%s", diff)
 			}

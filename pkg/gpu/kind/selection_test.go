@@ -23,9 +23,7 @@ func selected(t *testing.T, words string) []string {
 	one, list := resourceapi.DeviceAttribute{StringValue: &text}, resourceapi.DeviceAttribute{StringValues: []string{text}}
 	of := kind.Attributes{"type": one, "resource.kubernetes.io/pcieRoot": one, "brand": one, "driverVersion": one, "eccEnabled": one, "nvlinkLinks": one, "nvlinkPeers": list}
 	s, err := kind.ParseSelection(words)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got []string
 	for _, name := range slices.Sorted(maps.Keys(s.Published(of))) {
 		got = append(got, string(name))

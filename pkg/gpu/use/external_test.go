@@ -8,6 +8,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestCheckNamesThePodOfAnExternalAllocation(t *testing.T) {
@@ -46,9 +47,7 @@ func TestCheckNamesThePodOfAnExternalAllocation(t *testing.T) {
 			allocated := use.GPU{GPU: g, Conditions: use.Conditions{External: c.allocations}}
 			for _, device := range []string{whole, slots, low, high, every, unknown} {
 				name, err := kind.Parse(device)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				got := ""
 				for _, p := range use.Check(allocated, false, name, use.Alone) {
 					got += p.Pod

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 var shown = []gpu.MPSStatus{
@@ -32,9 +33,7 @@ var shown = []gpu.MPSStatus{
 
 func TestDaemonsAsTextAndJSON(t *testing.T) {
 	var text, list bytes.Buffer
-	if err := errors.Join(WriteText(&text, shown), WriteJSON(&list, shown)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(WriteText(&text, shown), WriteJSON(&list, shown)))
 	files.Golden(t, "status.txt", text.Bytes())
 	files.Golden(t, "status.json", list.Bytes())
 }

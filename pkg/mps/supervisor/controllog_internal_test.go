@@ -46,9 +46,8 @@ func TestTheLogOfADaemonListsWhoWaitsAndWhichServerIsLost(t *testing.T) {
 		file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		must(t, err)
 		defer func() { _ = file.Close() }()
-		if _, err := fmt.Fprintf(file, "[2026-05-31 23:48:21.671 Control 11107] "+format+"\n", args...); err != nil {
-			t.Fatal(err)
-		}
+		_, err = fmt.Fprintf(file, "[2026-05-31 23:48:21.671 Control 11107] "+format+"\n", args...)
+		must(t, err)
 	}
 	const waits = "NEW CLIENT %d from user %d: Server is not ready, push client to pending list"
 	const starts = "Starting new server %d for user %d"

@@ -53,9 +53,8 @@ func supervise(t *testing.T, o Options) (*Supervisor, *daemon) {
 			t.Error(err)
 		}
 	})
-	if _, err := s.EnsureMPS(t.Context(), shareOfOne); err != nil {
-		t.Fatal(err)
-	}
+	_, err = s.EnsureMPS(t.Context(), shareOfOne)
+	must(t, err)
 	return s, s.daemons[shareOfOne.Name]
 }
 

@@ -31,9 +31,8 @@ func TestAProgramThatFailsSaysNothingOfTheDaemon(t *testing.T) {
 func TestAShareIsNotGivenOnADaemonThatIsNotReady(t *testing.T) {
 	s, d := supervise(t, Double(t))
 	d.fail("it hangs")
-	if _, err := s.EnsureMPS(t.Context(), shareOfOne); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.EnsureMPS(t.Context(), shareOfOne)
+	must(t, err)
 	if got := d.snapshot(); got.State != gpu.MPSReady || got.Problem != "" {
 		t.Errorf("daemon %+v, want it asked and ready", got)
 	}

@@ -24,7 +24,7 @@ func (w *world) files() []string {
 	w.t.Helper()
 	var all []string
 	for _, dir := range []string{w.options.RunDir, w.options.LogDir} {
-		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		must(w.t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil && (path != dir || !errors.Is(err, fs.ErrNotExist)) {
 				return err
 			}
@@ -40,8 +40,7 @@ func (w *world) files() []string {
 			}
 			all = append(all, name)
 			return nil
-		})
-		must(w.t, err)
+		}))
 	}
 	return all
 }

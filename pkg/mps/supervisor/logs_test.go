@@ -40,9 +40,8 @@ func TestLogsOfADaemonAreBounded(t *testing.T) {
 		file, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_WRONLY|f.flags, 0o600)
 		must(t, err)
 		t.Cleanup(func() { _ = file.Close() })
-		if _, err := file.Write(make([]byte, f.length)); err != nil {
-			t.Fatal(err)
-		}
+		_, err = file.Write(make([]byte, f.length))
+		must(t, err)
 		open[name] = file
 	}
 	clock.Step(time.Hour)
@@ -67,9 +66,8 @@ func TestLogsOfADaemonAreBounded(t *testing.T) {
 			}
 		}
 	}
-	if _, err := open["c-append.log"].Write(make([]byte, 2*limit)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := open["c-append.log"].Write(make([]byte, 2*limit))
+	must(t, err)
 	clock.Step(time.Hour)
 	w.until("the log that has grown again is cut", func() bool { return size(filepath.Join(dir, "c-append.log")) == 0 })
 	if got := size(filepath.Join(dir, "d-offset.log")); got != 2*limit+int64(len("more")) {

@@ -91,8 +91,7 @@ func TestOtherLinesInAListAreSkipped(t *testing.T) {
 	program := filepath.Join(sim.Root(), "usr/bin/nvidia-cuda-mps-control")
 	real := filepath.Join(sim.Root(), "usr/libexec/nvidia-cuda-mps-control")
 	script := "#!/bin/sh\necho 'Notice: a new release is there' >&2\nexec '" + real + "' \"$@\"\n"
-	err := errors.Join(os.Mkdir(filepath.Dir(real), 0o755), os.Rename(program, real), os.WriteFile(program, []byte(script), 0o755))
-	must(t, err)
+	must(t, errors.Join(os.Mkdir(filepath.Dir(real), 0o755), os.Rename(program, real), os.WriteFile(program, []byte(script), 0o755)))
 	w.start()
 	w.ensure(daemon)
 	if s := w.daemon(); s.State != gpu.MPSReady || len(s.Servers) != 1 || s.Servers[0].Clients != 0 {

@@ -71,9 +71,8 @@ func (w *world) start() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var err error
-	if w.supervisor, err = supervisor.New(context.Background(), w.options); err != nil {
-		w.t.Fatal(err)
-	}
+	w.supervisor, err = supervisor.New(context.Background(), w.options)
+	must(w.t, err)
 	socket := filepath.Join(w.options.RunDir, "supervisor.sock")
 	var serving sync.WaitGroup
 	serving.Go(func() {

@@ -11,6 +11,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup/cgrouptest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestAProcessIsFoundInItsCgroup(t *testing.T) {
@@ -25,18 +26,12 @@ func TestAProcessIsFoundInItsCgroup(t *testing.T) {
 func TestACgroupThatIsMadeAnewHasAnotherID(t *testing.T) {
 	folder := cgrouptest.New(t)
 	before, err := cgroup.Lookup(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(folder); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.Remove(folder))
 	if _, err := cgroup.Lookup(folder); !errors.Is(err, gpu.ErrNotFound) {
 		t.Errorf("a cgroup that is gone: %v, want %v", err, gpu.ErrNotFound)
 	}
-	if err := os.Mkdir(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(folder, 0o755))
 	if after, err := cgroup.Lookup(folder); err != nil || after == before {
 		t.Errorf("ID %d before and %d after, %v", before, after, err)
 	}
@@ -77,3 +72,5 @@ func TestAProcessOfACgroupMayBeInOneBelowIt(t *testing.T) {
 		t.Errorf("of a cgroup that does not exist: %d, %v; want %v", pid, err, gpu.ErrNotFound)
 	}
 }
+
+var must = require.NoError

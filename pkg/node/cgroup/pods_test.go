@@ -32,9 +32,7 @@ func hierarchies(t *testing.T) map[string]string {
 		return all
 	}
 	folder, err := os.MkdirTemp(devices, "cgrouptest-") //nolint:usetesting // a cgroup, not a folder on a disk
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := os.Remove(folder); err != nil {
 			t.Error(err)
@@ -73,29 +71,22 @@ func TestAPodLivesWhileItsProgramForksAllTheTime(t *testing.T) {
 			if err == nil {
 				_, err = out.Read(make([]byte, 3))
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for i := range 2000 {
 				if _, lives, err := pods.Lives(podUID); !lives || err != nil {
 					t.Errorf("lives: %t, %v in reading %d", lives, err, i)
 					break
 				}
 			}
-			if err := os.Remove(goes); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Remove(goes))
 			_, _ = out.Read(make([]byte, 1)) // until all have ended
 			_ = program.Wait()
 			for lives := true; lives; {
-				if _, lives, err = pods.Lives(podUID); err != nil {
-					t.Fatal(err)
-				}
+				_, lives, err = pods.Lives(podUID)
+				must(t, err)
 			}
 			for folder := container; folder != root; folder = filepath.Dir(folder) {
-				if err := os.Remove(folder); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.Remove(folder))
 			}
 			if _, lives, err := pods.Lives(podUID); lives || err != nil {
 				t.Errorf("lives: %t, %v after the end of its cgroup", lives, err)
@@ -121,15 +112,11 @@ func tree(t *testing.T, groups map[string]string) string {
 
 func write(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(name), 0o755))
 	if before, err := os.ReadFile(name); err == nil && len(before) > 0 {
 		return
 	}
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(name, []byte(text), 0o600))
 }
 
 func TestThePodsOfEachNameThatKubeletsUse(t *testing.T) {
@@ -194,12 +181,8 @@ func TestACgroupInAContainerIsOfNoOtherPod(t *testing.T) {
 // What cannot be read may have a process.
 func TestAPodIsUnknownIfItsCgroupCannotBeRead(t *testing.T) {
 	root := tree(t, map[string]string{"kubepods/pod" + podUID: ""})
-	if err := os.Remove(filepath.Join(root, "kubepods/pod"+podUID, "cgroup.procs")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(root, "kubepods/pod"+podUID, "cgroup.procs"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(root, "kubepods/pod"+podUID, "cgroup.procs")))
+	must(t, os.Mkdir(filepath.Join(root, "kubepods/pod"+podUID, "cgroup.procs"), 0o755))
 	if _, lives, err := cgroup.PodsIn(root).Lives(podUID); err == nil {
 		t.Errorf("lives: %t without an error", lives)
 	}
@@ -236,9 +219,7 @@ func TestTheHierarchyOfPods(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if pid, _, err := pods.Lives(podUID); pid != 7 || err != nil {
 				t.Errorf("process %d, %v; want 7", pid, err)
 			}

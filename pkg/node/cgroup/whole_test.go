@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // A part of the hierarchy has no cgroups of other pods, which would then seem to have ended.
@@ -23,9 +25,7 @@ func TestAPartOfAHierarchyIsNotTheWhole(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			folder := t.TempDir()
 			for _, file := range c.files {
-				if err := os.WriteFile(filepath.Join(folder, file), nil, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, os.WriteFile(filepath.Join(folder, file), nil, 0o600))
 			}
 			if got := isWhole(folder); got != c.want {
 				t.Errorf("%v, want %v", got, c.want)

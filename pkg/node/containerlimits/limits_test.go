@@ -16,6 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/containerlimits"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup/cgrouptest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 const (
@@ -35,9 +36,7 @@ func container(t *testing.T, address string, bytes uint64) containerlimits.Limit
 func limitOf(t *testing.T, folder, address string, bytes uint64) containerlimits.Limit {
 	t.Helper()
 	id, err := cgroup.Lookup(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return containerlimits.Limit{Cgroup: folder, ID: id, GPU: address, Bytes: bytes}
 }
 
@@ -45,9 +44,7 @@ func newFolder(t *testing.T, devices ...string) containerlimits.Folder {
 	t.Helper()
 	f := containerlimits.Folder(filepath.Join(t.TempDir(), "limits"))
 	for _, device := range devices {
-		if err := f.Open(device); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.Open(device))
 	}
 	return f
 }
@@ -77,12 +74,9 @@ func TestAContainerAtThePathOfOneThatHasEndedIsAnother(t *testing.T) {
 	f := newFolder(t, "a")
 	folder := cgrouptest.New(t)
 	before := limitOf(t, folder, first, gibi)
-	if _, err := f.Admit("a", before, 1); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(os.Remove(folder), os.Mkdir(folder, 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := f.Admit("a", before, 1)
+	must(t, err)
+	must(t, errors.Join(os.Remove(folder), os.Mkdir(folder, 0o755)))
 	cgrouptest.Process(t, folder)
 	now := limitOf(t, folder, first, 2*gibi)
 	if used, err := f.Containers("a"); err != nil || len(used) != 0 {
@@ -111,9 +105,8 @@ func TestNoMoreContainersUseADeviceThanItIsFor(t *testing.T) {
 		t.Errorf("the device has %v, %v; want two containers", got, err)
 	}
 	other := newFolder(t, "a")
-	if _, err := other.Admit("a", limitOf(t, ended, first, gibi), 1); err != nil {
-		t.Fatal(err)
-	}
+	_, err := other.Admit("a", limitOf(t, ended, first, gibi), 1)
+	must(t, err)
 	if _, err := other.Admit("a", container(t, first, gibi), 1); err != nil {
 		t.Errorf("a container after one that has ended: %v", err)
 	}
@@ -149,9 +142,7 @@ func TestNoOtherProcessCountsContainersMeanwhile(t *testing.T) {
 	f := newFolder(t, "a")
 	l := container(t, first, gibi)
 	file := filepath.Join(string(f), "a", "1")
-	if err := unix.Mkfifo(file, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Mkfifo(file, 0o600))
 	admitted := make(chan error, 1)
 	go func() {
 		_, err := f.Admit("a", l, 1)
@@ -159,23 +150,16 @@ func TestNoOtherProcessCountsContainersMeanwhile(t *testing.T) {
 	}()
 	// A pipe opens when its reader does: from here on Admit counts the containers.
 	pipe, err := os.OpenFile(file, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	folder, err := os.Open(string(f))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer folder.Close() //nolint:errcheck // nothing was written
 	if err := unix.Flock(int(folder.Fd()), unix.LOCK_SH|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
 		t.Errorf("another process can read the containers meanwhile: %v, want %v", err, unix.EWOULDBLOCK)
 	}
-	if _, err := pipe.WriteString("{}"); err != nil {
-		t.Fatal(err)
-	}
-	if err := pipe.Close(); err != nil {
-		t.Fatal(err)
-	}
+	_, err = pipe.WriteString("{}")
+	must(t, err)
+	must(t, pipe.Close())
 	if err := <-admitted; err != nil {
 		t.Error(err)
 	}
@@ -184,9 +168,7 @@ func TestNoOtherProcessCountsContainersMeanwhile(t *testing.T) {
 func TestOnlyPreparedDevicesAdmitContainers(t *testing.T) {
 	f := newFolder(t, "a", "b")
 	l := container(t, first, gibi)
-	if err := f.Close("a"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Close("a"))
 	if err := f.Close("a"); err != nil {
 		t.Errorf("close again: %v", err)
 	}
@@ -210,13 +192,10 @@ func TestOnlyPreparedDevicesAdmitContainers(t *testing.T) {
 func TestAContainerThatLeavesMakesRoom(t *testing.T) {
 	f := newFolder(t, "a")
 	l := container(t, first, gibi)
-	if _, err := f.Admit("a", l, 1); err != nil {
-		t.Fatal(err)
-	}
+	_, err := f.Admit("a", l, 1)
+	must(t, err)
 	for range 2 {
-		if err := f.Leave("a", l); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.Leave("a", l))
 	}
 	if _, err := f.Admit("a", container(t, first, gibi), 1); err != nil {
 		t.Error(err)
@@ -226,12 +205,9 @@ func TestAContainerThatLeavesMakesRoom(t *testing.T) {
 func TestAnUnreadableFileHidesNoOtherContainer(t *testing.T) {
 	f := newFolder(t, "a")
 	l := container(t, first, gibi)
-	if _, err := f.Admit("a", l, 1); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(string(f), "a", "0"), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	_, err := f.Admit("a", l, 1)
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(string(f), "a", "0"), []byte("{"), 0o600))
 	got, err := f.Containers("a")
 	if diff := cmp.Diff([]containerlimits.Limit{l}, got); diff != "" || !errors.Is(err, gpu.ErrCorrupt) {
 		t.Errorf("%v, want %v (-want +got):\n%s", err, gpu.ErrCorrupt, diff)
@@ -240,9 +216,7 @@ func TestAnUnreadableFileHidesNoOtherContainer(t *testing.T) {
 
 func TestAnUnreadableFileAdmitsNoContainer(t *testing.T) {
 	f := newFolder(t, "a")
-	if err := os.WriteFile(filepath.Join(string(f), "a", "1"), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(string(f), "a", "1"), []byte("{"), 0o600))
 	if _, err := f.Admit("a", container(t, first, gibi), 1); !errors.Is(err, gpu.ErrCorrupt) {
 		t.Errorf("%v, want %v", err, gpu.ErrCorrupt)
 	}
@@ -255,9 +229,8 @@ func TestAnUnreadableFileAdmitsNoContainer(t *testing.T) {
 func TestAdmittedContainersAreListedWithoutTheirCgroups(t *testing.T) {
 	f := newFolder(t, "a")
 	l := containerlimits.Limit{Cgroup: filepath.Join(t.TempDir(), "not-here"), ID: 7, GPU: first, Bytes: gibi}
-	if _, err := f.Admit("a", l, 1); err != nil {
-		t.Fatal(err)
-	}
+	_, err := f.Admit("a", l, 1)
+	must(t, err)
 	if all, err := f.Containers("a"); err != nil || len(all) != 0 {
 		t.Errorf("%v, %v run, want none", all, err)
 	}
@@ -268,3 +241,5 @@ func TestAdmittedContainersAreListedWithoutTheirCgroups(t *testing.T) {
 		t.Errorf("%v for a device without a folder", err)
 	}
 }
+
+var must = require.NoError

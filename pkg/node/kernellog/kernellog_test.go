@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // The lines are of real drivers, of releases 450 to 595.
@@ -112,9 +113,7 @@ func TestFollowStartsAtTheEndOfTheLog(t *testing.T) {
 			_, err = file.WriteString("3,1,2,-;NVRM: Xid (PCI:0000:01:00): " + number + ", pid=7, name=a, b\n")
 			err = errors.Join(err, file.Close())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	add("13")
 	synctest.Test(t, func(t *testing.T) {

@@ -15,15 +15,11 @@ import (
 
 func TestTheListenerOutlivesAnErrorOfItsSocket(t *testing.T) {
 	dir, err := os.MkdirTemp("", "hook") //nolint:usetesting // the path of a socket has at most 107 bytes
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "hooks.sock")
 	l, err := Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	failed := make(chan struct{}, 1)
 	var serving sync.WaitGroup
 	t.Cleanup(serving.Wait)
@@ -40,9 +36,7 @@ func TestTheListenerOutlivesAnErrorOfItsSocket(t *testing.T) {
 	<-failed
 	fail(time.Time{})
 	conn, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close() //nolint:errcheck // it was read
 	if err := expect(t.Context(), conn, ready); err != nil {
 		t.Errorf("the next hook: %v", err)

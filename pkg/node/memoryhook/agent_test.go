@@ -234,9 +234,7 @@ func TestRequestsThatTheAgentRefuses(t *testing.T) {
 			var d driver
 			results, end := a.serve(&d)
 			must(t, os.Chmod(a.socket, 0o777))
-			if err := os.Chmod(filepath.Dir(a.socket), 0o755); err != nil { //nolint:gosec // so that another user gets to the socket
-				t.Fatal(err)
-			}
+			must(t, os.Chmod(filepath.Dir(a.socket), 0o755)) //nolint:gosec // so that another user gets to the socket
 			self, err := os.Executable()
 			must(t, err)
 			client := exec.CommandContext(t.Context(), self)

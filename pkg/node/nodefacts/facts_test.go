@@ -13,6 +13,7 @@ import (
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // tree writes files below a new root.
@@ -21,12 +22,8 @@ func tree(t *testing.T, files map[string]string) Root {
 	root := t.TempDir()
 	for path, content := range files {
 		path = filepath.Join(root, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	return Root(root)
 }
@@ -157,12 +154,8 @@ func port(control uint16) string {
 func linkDevice(t *testing.T, r Root, device string) Root {
 	t.Helper()
 	folder := filepath.Join(string(r), "sys/bus/pci/devices")
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("../../../devices"+strings.TrimPrefix(device, "sys/devices"), filepath.Join(folder, filepath.Base(device))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(folder, 0o755))
+	must(t, os.Symlink("../../../devices"+strings.TrimPrefix(device, "sys/devices"), filepath.Join(folder, filepath.Base(device))))
 	return r
 }
 
@@ -179,9 +172,7 @@ func TestFactsOfAGPUBelowASwitch(t *testing.T) {
 	}
 	link := func(r Root) Root { return linkDevice(t, r, device) }
 	address, err := gpu.ParsePCIAddress("0000:1b:00.0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	folder := "/sys/bus/pci/devices/0000:1b:00.0/"
 	got := roots(link(tree(t, files))).Read([]gpu.PCIAddress{address}).GPUs
 	want := []agentv1.GPU{{
@@ -206,9 +197,7 @@ func TestFactsOfAGPUBelowASwitch(t *testing.T) {
 // In a virtual machine a GPU is on the root bus, which is a folder without a configuration space.
 func TestARootBusHasNoACS(t *testing.T) {
 	address, err := gpu.ParsePCIAddress("0000:05:00.0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, device := range []string{"sys/devices/pci0000:00/0000:05:00.0", "sys/devices/pci0000:00/0000:00:01.0/0000:05:00.0"} {
 		r := linkDevice(t, tree(t, map[string]string{device + "/max_link_width": "16\n"}), device)
 		if got := roots(r).Read([]gpu.PCIAddress{address}).GPUs[0].ACSRedirect; !got.IsKnown() || len(got.Value) > 0 {
@@ -216,3 +205,5 @@ func TestARootBusHasNoACS(t *testing.T) {
 		}
 	}
 }
+
+var must = require.NoError

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestFindLibrary(t *testing.T) {
@@ -31,20 +32,14 @@ func TestFindLibrary(t *testing.T) {
 			root := t.TempDir()
 			for _, file := range c.files {
 				mkdir(t, root, file)
-				if err := os.WriteFile(filepath.Join(root, file), nil, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(filepath.Join(root, file), nil, 0o644))
 			}
 			for link, target := range c.links {
 				mkdir(t, root, link)
-				if err := os.Symlink(target, filepath.Join(root, link)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.Symlink(target, filepath.Join(root, link)))
 			}
 			got, err := FindLibrary(root)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if want := filepath.Join(root, c.want); got != want {
 				t.Errorf("found %s, want %s", got, want)
 			}
@@ -54,9 +49,7 @@ func TestFindLibrary(t *testing.T) {
 
 func mkdir(t *testing.T, root, file string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Join(root, filepath.Dir(file)), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(root, filepath.Dir(file)), 0o755))
 }
 
 func TestADriverRootWithoutADriverIsNotReady(t *testing.T) {
@@ -77,10 +70,10 @@ func TestADamagedLibraryIsNotReady(t *testing.T) {
 	root := t.TempDir()
 	file := "usr/lib64/" + libraryName
 	mkdir(t, root, file)
-	if err := os.WriteFile(filepath.Join(root, file), []byte("not an ELF file"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(root, file), []byte("not an ELF file"), 0o644))
 	if _, err := Open(root).Snapshot(t.Context()); !errors.Is(err, gpu.ErrNotReady) {
 		t.Errorf("Snapshot fails with %v, want %v", err, gpu.ErrNotReady)
 	}
 }
+
+var must = require.NoError

@@ -21,9 +21,7 @@ func TestALibraryOfAnotherReleaseThanTheModule(t *testing.T) {
 	dir := t.TempDir()
 	library, module := filepath.Join(dir, "libnvidia-ml.so.580.65.06"), filepath.Join(dir, "version")
 	for _, path := range []string{library, module} {
-		if err := os.WriteFile(path, []byte("570.86.15\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte("570.86.15\n"), 0o600))
 	}
 	for name, c := range map[string]struct{ library, module, want string }{
 		"an update without a reboot":       {library, module, "; the library is of 580.65.06, the kernel module of 570.86.15: reload the module nvidia or reboot the node"},
@@ -36,16 +34,10 @@ func TestALibraryOfAnotherReleaseThanTheModule(t *testing.T) {
 		}
 	}
 	model, err := nvmlsim.LoadModel("t4")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sim, err := nvmlsim.Create(files.ShortDir(t), model)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sim.FailCalls(nvmlsim.CallFault{Method: "Init", Return: gonvml.ERROR_LIB_RM_VERSION_MISMATCH}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, sim.FailCalls(nvmlsim.CallFault{Method: "Init", Return: gonvml.ERROR_LIB_RM_VERSION_MISMATCH}))
 	l := New(sim.NVML())
 	l.path = library
 	if _, err := l.Snapshot(t.Context()); !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), "of 580.65.06, the kernel module of") {

@@ -15,9 +15,7 @@ import (
 
 func TestARunOfNvidiaSMIThatIsKilledAtItsDeadlineTimesOut(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "nvidia-smi")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\nsleep 1000 & wait\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(program, []byte("#!/bin/sh\nsleep 1000 & wait\n"), 0o755))
 	// Without time it is not started, with some it is killed.
 	for _, limit := range []time.Duration{0, 50 * time.Millisecond} {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)

@@ -20,9 +20,7 @@ func TestPowerHasTheEnergyAndTheReasonForSlowClocks(t *testing.T) {
 	if err != nil || first.Joules == nil || first.Clocks == nil || len(first.Clocks.Reasons) != 1 {
 		t.Fatalf("idle: %+v, %v, want its energy and one reason", first, err)
 	}
-	if err := sim.SlowDown(1, "HwThermalSlowdown"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sim.SlowDown(1, "HwThermalSlowdown"))
 	// 70 watts are a joule in 15 ms.
 	second, err := l.Power(t.Context(), secondH100)
 	for err == nil && *second.Joules < *first.Joules+1 {
@@ -31,9 +29,7 @@ func TestPowerHasTheEnergyAndTheReasonForSlowClocks(t *testing.T) {
 	if err != nil || !slices.Contains(second.Clocks.Reasons, gpu.ClockHWThermal) {
 		t.Errorf("hot: %+v, %v, want the reason %s", second, err, gpu.ClockHWThermal)
 	}
-	if err := sim.LoseGPU(1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sim.LoseGPU(1))
 	if _, err := l.Power(t.Context(), secondH100); !errors.Is(err, gpu.ErrLost) {
 		t.Errorf("a GPU off the bus: %v, want %v", err, gpu.ErrLost)
 	}
@@ -47,9 +43,7 @@ func TestPowerLacksWhatTheDriverDoesNotReport(t *testing.T) {
 	if err != nil || got.Joules != nil || got.Clocks == nil {
 		t.Errorf("without a counter of energy: %+v, %v, want the clocks", got, err)
 	}
-	if err := sim.ClearFaults(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sim.ClearFaults())
 	fail(t, sim, "DeviceGetCurrentClocksEventReasons", 1, gonvml.ERROR_NOT_SUPPORTED)
 	if got, err = l.Power(t.Context(), secondH100); err != nil || got.Joules == nil || got.Clocks != nil {
 		t.Errorf("without reasons of clocks: %+v, %v, want the energy", got, err)

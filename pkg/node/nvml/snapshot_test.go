@@ -30,18 +30,14 @@ import (
 func simulate(t *testing.T, model string) *nvmlsim.Sim {
 	t.Helper()
 	m, err := nvmlsim.LoadModel(model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return create(t, m)
 }
 
 func create(t *testing.T, m *nvmlsim.Model) *nvmlsim.Sim {
 	t.Helper()
 	sim, err := nvmlsim.Create(files.ShortDir(t), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// Release calls that still hang, so that the Library can be closed.
 	t.Cleanup(func() { must(t, sim.ClearFaults()) })
 	return sim
@@ -57,9 +53,7 @@ func fail(t *testing.T, sim *nvmlsim.Sim, method string, index int, ret gonvml.R
 func snapshot(t *testing.T, l *nvml.Library) gpu.Node {
 	t.Helper()
 	node, err := l.Snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return node
 }
 

@@ -25,9 +25,7 @@ func TestThePodsThatTheKubeletHasForClaims(t *testing.T) {
 		`{"ClaimUID":"uid-b","ClaimName":"b","Namespace":"team","PodUIDs":{},"DriverState":{}}]}`
 	signed := func(data string) string {
 		text, err := json.Marshal(map[string]any{"Data": data, "Checksum": crc32.ChecksumIEEE([]byte(data))})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return string(text)
 	}
 	for name, c := range map[string]struct {
@@ -46,9 +44,7 @@ func TestThePodsThatTheKubeletHasForClaims(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), podresources.CheckpointName)
 			if c.text != "" {
-				if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(path, []byte(c.text), 0o600))
 			}
 			got, err := podresources.Checkpoint(path).Pods()
 			if diff := cmp.Diff(c.want, got); !errors.Is(err, c.err) || diff != "" {
@@ -77,9 +73,7 @@ func TestThePodsThatHaveDevicesOfPlugins(t *testing.T) {
 		{text, map[string][]types.UID{"GPU-1": {"pod-1", "pod-2"}, "GPU-2": {"pod-1"}, "MIG-3": {"pod-3"}}, nil},
 		{text[:90], nil, gpu.ErrCorrupt},
 	} {
-		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(c.text), 0o600))
 		got, err := podresources.DeviceCheckpoint(path).Pods()
 		if diff := cmp.Diff(c.want, got); !errors.Is(err, c.err) || diff != "" {
 			t.Errorf("%v, want %v; pods (-want +got):\n%s", err, c.err, diff)

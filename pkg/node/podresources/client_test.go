@@ -19,6 +19,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/podresources"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // kubelet lists the pods of a test.
@@ -40,9 +41,7 @@ func (k *kubelet) List(context.Context, *podresourcesv1.ListPodResourcesRequest)
 func (k *kubelet) serve(t *testing.T, socket string) (stop func()) {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := grpc.NewServer()
 	podresourcesv1.RegisterPodResourcesListerServer(server, k)
 	served := make(chan error, 1)
@@ -59,9 +58,7 @@ func newClient(t *testing.T) (client *podresources.Client, socket string) {
 	t.Helper()
 	// A socket's path holds 107 bytes, which t.TempDir may exceed.
 	dir, err := os.MkdirTemp("", "kubelet") //nolint:usetesting // see above
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
@@ -69,9 +66,7 @@ func newClient(t *testing.T) (client *podresources.Client, socket string) {
 	})
 	socket = filepath.Join(dir, "kubelet.sock")
 	client, err = podresources.NewClient(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := client.Close(); err != nil {
 			t.Error(err)
@@ -111,9 +106,7 @@ func TestExternalAllocationsAreTheDevicesThatDevicePluginsAllocated(t *testing.T
 			client, socket := newClient(t)
 			defer (&kubelet{pods: c.pods}).serve(t, socket)()
 			got, err := client.ExternalAllocations(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -211,9 +204,7 @@ func (silentKubelet) List(ctx context.Context, _ *podresourcesv1.ListPodResource
 func TestExternalAllocationsGiveUpOnAKubeletThatHangs(t *testing.T) {
 	client, socket := newClient(t)
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := grpc.NewServer()
 	podresourcesv1.RegisterPodResourcesListerServer(server, silentKubelet{})
 	served := make(chan error, 1)
@@ -228,3 +219,5 @@ func TestExternalAllocationsGiveUpOnAKubeletThatHangs(t *testing.T) {
 		t.Errorf("a kubelet that does not answer: %v, want %v", err, gpu.ErrTimeout)
 	}
 }
+
+var must = require.NoError

@@ -30,12 +30,8 @@ func mountTable(mounts ...string) string {
 func self(t *testing.T, root string, mounts ...string) {
 	t.Helper()
 	dir := filepath.Join(root, "proc", "self")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "mountinfo"), []byte(mountTable(mounts...)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(dir, 0o755))
+	must(t, os.WriteFile(filepath.Join(dir, "mountinfo"), []byte(mountTable(mounts...)), 0o644))
 }
 
 func TestAProcessWithAFileMounted(t *testing.T) {
@@ -60,9 +56,7 @@ func TestAProcessWithAFileMounted(t *testing.T) {
 			self(t, root, "0:40 / /", "0:41 /x /var/lib/kubelet/plugins", "8:1 /disk/kubelet/plugins /var/lib/kubelet/plugins", "8:2 / /var/lib/kubelet/plugins/driver2")
 			process(t, root, 40, map[string]string{"mountinfo": mountTable(c.mounts...)})
 			source, err := procfs.Root(root).Source(folder)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			sources := []procfs.Source{source.Below("team_other"), source.Below("team_gpu")}
 			got, err := procfs.Root(root).Mounted(40, sources)
 			if diff := cmp.Diff([]bool{false, c.want}, got); err != nil || diff != "" {
@@ -90,9 +84,7 @@ func TestOnlyTheFirstMegabyteOfMountsIsRead(t *testing.T) {
 		self(t, root, "8:1 / /")
 		process(t, root, 7, map[string]string{"mountinfo": c.mounts})
 		source, err := procfs.Root(root).Source("/plugins/team_gpu")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got, err := procfs.Root(root).Mounted(7, []procfs.Source{source})
 		if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
 			t.Errorf("a mount %s the others: %v, mounted (-want +got):\n%s", name, err, diff)
@@ -105,9 +97,7 @@ func TestAFileMountedOfAFolderWithABlank(t *testing.T) {
 	self(t, root, "8:1 / /")
 	process(t, root, 7, map[string]string{"mountinfo": mountTable(`8:1 /plug\040ins/f /f`)})
 	source, err := procfs.Root(root).Source("/plug ins")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got, err := procfs.Root(root).Mounted(7, []procfs.Source{source})
 	if diff := cmp.Diff([]bool{true}, got); err != nil || diff != "" {
 		t.Errorf("%v, mounted (-want +got):\n%s", err, diff)

@@ -21,12 +21,8 @@ func TestOpenersAreTheProcessesWithAFileOpen(t *testing.T) {
 		process(t, root, pid, files)
 		for i, path := range append([]string{"/dev/null", "socket:[17]"}, paths...) {
 			link := filepath.Join(root, "proc", strconv.Itoa(pid), "fd", strconv.Itoa(i))
-			if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Symlink(path, link); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.MkdirAll(filepath.Dir(link), 0o755))
+			must(t, os.Symlink(path, link))
 		}
 	}
 	files := func(name string) map[string]string {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/procfs"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 const (
@@ -26,13 +27,9 @@ const (
 func process(t *testing.T, root string, pid int, files map[string]string) {
 	t.Helper()
 	dir := filepath.Join(root, "proc", strconv.Itoa(pid))
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(dir, 0o755))
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 	}
 }
 
@@ -91,9 +88,7 @@ func TestTaskFindsThePodInTheCgroup(t *testing.T) {
 				"stat": stat("py) (thon", 4242), "status": "Name:\tpy) (thon\nState:\tS (sleeping)\nNSpid:\t4711\t1\n", "cgroup": c.cgroup,
 			})
 			got, err := procfs.Root(root).Task(4711)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			want := gpu.Task{Command: "py) (thon", Started: 4242, PodUID: c.pod, ContainerID: c.container}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("task (-want +got):\n%s", diff)
@@ -107,9 +102,7 @@ func TestAProcessWhosePIDPassesToAnotherHasEnded(t *testing.T) {
 	process(t, root, 4711, map[string]string{"stat": stat("python", 1), "status": "Name:\tpython\nNSpid:\t4711\n"})
 	dir := filepath.Join(root, "proc", "4711")
 	// The read waits here until the file is written.
-	if err := unix.Mkfifo(filepath.Join(dir, "cgroup"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Mkfifo(filepath.Join(dir, "cgroup"), 0o644))
 	written := make(chan error, 1)
 	go func() {
 		file, err := os.OpenFile(filepath.Join(dir, "cgroup"), os.O_WRONLY, 0)
@@ -122,9 +115,7 @@ func TestAProcessWhosePIDPassesToAnotherHasEnded(t *testing.T) {
 	if !errors.Is(err, gpu.ErrNotFound) {
 		t.Errorf("%+v, %v; want %v", task, err, gpu.ErrNotFound)
 	}
-	if err := <-written; err != nil {
-		t.Fatal(err)
-	}
+	must(t, <-written)
 }
 
 // A container can give its processes any name, and cannot leave its PID
@@ -155,10 +146,10 @@ func TestTaskOfAnEndedProcessIsNotFound(t *testing.T) {
 
 func TestTaskReadsThisProcess(t *testing.T) {
 	got, err := procfs.Root("/").Task(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got.Command == "" || got.Started == 0 || !got.OnHost {
 		t.Errorf("got %+v", got)
 	}
 }
+
+var must = require.NoError

@@ -23,18 +23,15 @@ func TestTheLastPodOfAnEndedProcessIsKnown(t *testing.T) {
 		t.Errorf("a process that never ran is of pod %q", got)
 	}
 	_, err := seen.Task(7)
-	if err := errors.Join(err, os.RemoveAll(filepath.Join(root, "proc", "7"))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, os.RemoveAll(filepath.Join(root, "proc", "7"))))
 	if got := seen.PodOf(7); got != pod {
 		t.Errorf("the process that has ended is of pod %q, want %q", got, pod)
 	}
 	// Others take its place, in the end.
 	add(9, "/")
 	for range 3000 {
-		if _, err := seen.Task(9); err != nil {
-			t.Fatal(err)
-		}
+		_, err := seen.Task(9)
+		must(t, err)
 	}
 	if got := seen.PodOf(7); got != pod {
 		t.Errorf("one process has taken all places, and %q is known", got)

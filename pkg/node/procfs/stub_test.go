@@ -34,9 +34,7 @@ func TestOnlyTheStubOfAContainerIsEnded(t *testing.T) {
 				t.Fatal(line, err)
 			}
 			task, err := c.root.Task(child.Process.Pid)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			ended, err := c.root.EndStub(child.Process.Pid, task.PodUID+c.ofPod)
 			if ended != c.ended || err != nil {
 				t.Errorf("ended %t, %v, want %t", ended, err, c.ended)

@@ -32,9 +32,7 @@ func TestGPUsListsTheGPUsOfTheKernelsDriver(t *testing.T) {
 	files["proc/driver/nvidia/gpus/0000:43:00.0/information"] = "Model: \t\t NVIDIA H100\nGPU Excluded:\t No\n"
 
 	got, err := tree(t, files, links).GPUs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var names []string
 	for _, a := range got {
 		names = append(names, a.String())

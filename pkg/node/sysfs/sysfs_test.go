@@ -18,6 +18,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/sysfs"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // tree makes a root out of files (path to content) and links (path to target).
@@ -26,21 +27,13 @@ func tree(t *testing.T, files, links map[string]string) sysfs.Root {
 	root := t.TempDir()
 	for path, content := range files {
 		path = filepath.Join(root, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(content), 0o644))
 	}
 	for path, target := range links {
 		path = filepath.Join(root, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(target, path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.Symlink(target, path))
 	}
 	return sysfs.Root(root)
 }
@@ -171,9 +164,7 @@ func TestNearNUMANodes(t *testing.T) {
 			for node, cpus := range c.cpus {
 				files[fmt.Sprintf("sys/devices/system/node/node%d/cpulist", node)] = cpus + "\n"
 				list, err := cpuset.Parse(cpus)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				for _, cpu := range list.List() {
 					files[fmt.Sprintf("sys/devices/system/cpu/cpu%d/topology/physical_package_id", cpu)] = c.sockets[node] + "\n"
 				}
@@ -182,9 +173,7 @@ func TestNearNUMANodes(t *testing.T) {
 				files["sys/devices/system/node/node1/distance"] = row + "\n"
 			}
 			got, err := tree(t, files, links).Locate(node("0000:1b:00.0"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if diff := cmp.Diff(c.want, got.GPUs[0].NearNUMANodes); diff != "" {
 				t.Errorf("near NUMA nodes (-want +got):\n%s", diff)
 			}
@@ -245,22 +234,16 @@ func TestLocateOnModels(t *testing.T) {
 	} {
 		t.Run(c.model, func(t *testing.T) {
 			model, err := nvmlsim.LoadModel(c.model)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if c.virtual {
 				function := model.NICs[1]
 				function.Address, function.VirtualOf, function.RDMA, function.Interface = "0000:40:00.1", function.Address, "mlx5_20", "ibp64s0v0"
 				model.NICs = append(model.NICs, function)
 			}
 			sim, err := nvmlsim.Create(t.TempDir(), model)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got, err := sysfs.Root(sim.Root()).Locate(node(c.address))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			c.want.Address = got.GPUs[0].Address
 			if diff := cmp.Diff(c.want, got.GPUs[0]); diff != "" {
 				t.Errorf("located GPU (-want +got):\n%s", diff)
@@ -289,9 +272,7 @@ func TestNearestNetworkAdapters(t *testing.T) {
 	}
 	files[root+"0000:15:03.0/0000:2c:00.0/infiniband/mlx5_2/fw_ver"] = "28\n"
 	got, err := tree(t, files, links).Locate(node("0000:1b:00.0", "0000:2a:00.0"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	onSwitch := gpu.NIC{Address: gpu.PCIAddress{Bus: 0x2c}, RDMADevices: []string{"mlx5_2"}}
 	want := [][]gpu.NIC{nil, {onSwitch}}
 	if diff := cmp.Diff(want, [][]gpu.NIC{got.GPUs[0].NICs, got.GPUs[1].NICs}); diff != "" {
@@ -376,9 +357,7 @@ func TestCapabilityNodesAreCreated(t *testing.T) {
 		mig + "access": "DeviceFileMinor: 300\nDeviceFileMode: 292\n", mig + "ci0/access": "DeviceFileMinor: 301\nDeviceFileMode: 256\n",
 	}, nil)
 	nodes, err := root.CapabilityNodes(gpu.GPU{Minor: 2}, 5, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i, node := range nodes {
 		nodes[i] = node + " " + deviceNode(t, string(root)+node)
 	}
@@ -477,23 +456,19 @@ func TestAnotherLoadOfTheDriverHasAnotherID(t *testing.T) {
 		t.Fatalf("load %q, %v", first, err)
 	}
 	module := filepath.Join(string(root), "sys/module/nvidia")
-	if err := os.WriteFile(filepath.Join(module, "refcnt"), []byte("7\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(module, "refcnt"), []byte("7\n"), 0o644))
 	if again, err := root.DriverLoad(); again != first || err != nil {
 		t.Errorf("load %q, %v of the same module, want %q", again, err, first)
 	}
 	// The old folder stays elsewhere, so that its inode is not given to the new one.
-	if err := os.Rename(module, module+"-unloaded"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(module, module+"-unloaded"))
 	if _, err := root.DriverLoad(); !errors.Is(err, gpu.ErrNotReady) {
 		t.Errorf("without the module: %v, want ErrNotReady", err)
 	}
-	if err := os.Mkdir(module, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(module, 0o755))
 	if second, err := root.DriverLoad(); second == first || err != nil {
 		t.Errorf("load %q, %v of a module that was loaded anew", second, err)
 	}
 }
+
+var must = require.NoError

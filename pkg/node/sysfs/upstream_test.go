@@ -30,32 +30,22 @@ func TestUpstreamHelpersReadTheSysTree(t *testing.T) {
 	} {
 		t.Run(tc.model, func(t *testing.T) {
 			m, err := nvmlsim.LoadModel(tc.model)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			s, err := nvmlsim.Create(t.TempDir(), m)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			at := deviceattribute.WithFSFromRoot(filepath.Join(s.Root(), "sys"))
 			root, err := deviceattribute.GetPCIeRootAttributeByPCIBusID(tc.address, at)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if *root.Value.StringValue != tc.root {
 				t.Errorf("PCIe root %s, want %s", *root.Value.StringValue, tc.root)
 			}
 			numa, err := deviceattribute.GetNUMANodeAttributeByPCIBusID(tc.address, deviceattribute.ScalarAttribute, at)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if *numa.Value.IntValue != tc.numa {
 				t.Errorf("NUMA node %d, want %d", *numa.Value.IntValue, tc.numa)
 			}
 			near, err := deviceattribute.GetNUMANodeAttributeByPCIBusID(tc.address, deviceattribute.ListAttribute, at)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if diff := cmp.Diff(tc.near, near.Value.IntValues); diff != "" {
 				t.Errorf("near NUMA nodes (-want +got):\n%s", diff)
 			}

@@ -177,9 +177,7 @@ func TestARecordOfANewerShapeIsNotTakenForDamaged(t *testing.T) {
 func FuzzDecodeRecord(f *testing.F) {
 	for _, r := range goldenRecords() {
 		payload, err := json.Marshal(r)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must(f, err)
 		f.Add(payload)
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {

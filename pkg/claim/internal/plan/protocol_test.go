@@ -10,6 +10,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/share"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestAShareFollowsTheHoldersOfItsDevice(t *testing.T) {
@@ -41,9 +42,7 @@ func TestAShareFollowsTheHoldersOfItsDevice(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := Plan{Devices: []Device{{Name: device, ShareID: &id, Terms: share.Terms{Share: &share.Amount{Memory: 1 << 30}, MPS: client(device, tc.planned)}}}}
 			got, err := p.following(tc.others)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if got := got.Devices[0].MPS.Namespace; got != tc.want {
 				t.Errorf("namespace %q, want %q", got, tc.want)
 			}

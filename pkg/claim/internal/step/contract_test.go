@@ -125,9 +125,7 @@ func (c *prepared) share() {
 	c.t.Helper()
 	other := needsAll(c.t, c.node, "uid-b")
 	other.Journal = slices.Clone(c.w.Journal)
-	if err := c.journal.Save(other); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, c.journal.Save(other))
 	if others, err := c.journal.Holders(c.t.Context()); err != nil || !slices.ContainsFunc(others, func(h journal.Holder) bool { return h.Claim.UID == "uid-b" }) {
 		c.t.Fatalf("the other claim holds nothing: %v, %v", others, err)
 	}
@@ -142,9 +140,7 @@ func (c *prepared) leftovers() []kind.Name {
 		return nil
 	}
 	devices, err := sweeper.Leftovers(c.t.Context())
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	return devices
 }
 
@@ -218,17 +214,13 @@ func TestEveryStepKeepsTheContract(t *testing.T) {
 			for i := range c.w.Journal {
 				if e := &c.w.Journal[i]; e.State == journal.Planned {
 					s, err := c.list.Find(e.Step)
-					if err != nil {
-						c.t.Fatal(err)
-					}
+					must(c.t, err)
 					c.do(s, e)
 				}
 			}
 			once := c.String()
 			lost, err := c.journal.Witness(c.t.Context(), "uid-a")
-			if err != nil {
-				c.t.Fatal(err)
-			}
+			must(c.t, err)
 			c.w.Record = lost.Record
 			c.sweep()
 			c.want(once)
@@ -238,9 +230,7 @@ func TestEveryStepKeepsTheContract(t *testing.T) {
 			}
 			for _, e := range slices.Backward(lost.Journal[i:]) {
 				s, err := c.list.Find(e.Step)
-				if err != nil {
-					c.t.Fatal(err)
-				}
+				must(c.t, err)
 				if err := s.Undo(c.t.Context(), c.w, e); err != nil {
 					c.t.Fatalf("undo lost %s: %v", e.Step, err)
 				}
