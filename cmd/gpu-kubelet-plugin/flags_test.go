@@ -7,13 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/programtest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // parse reads a command line and an environment as the command does.
@@ -125,9 +124,7 @@ func TestSharesAreOfferedAsTheFlagsSay(t *testing.T) {
 	o, err := parse([]string{"--smallest-share=100Mi", "--compute-overcommit=1.5"}, nil)
 	must(t, err)
 	want := catalog.ShareOffer{Smallest: 100 << 20, ComputeOvercommit: 1.5, Units: kind.Numbers{kind.TimeSlice: 4, kind.Seat: 4}, ServerMemory: 80 << 20}
-	if diff := cmp.Diff(want, o.Shares); diff != "" {
-		t.Errorf("shares offered (-want +got):\n%s", diff)
-	}
+	require.Same(t, "shares offered", want, o.Shares)
 }
 
 func TestHelpExplainsEveryFlag(t *testing.T) {

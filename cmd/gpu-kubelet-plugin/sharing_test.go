@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/cmd/internal/programtest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestSharesArePublishedAsTheFlagsSay(t *testing.T) {
@@ -41,7 +41,5 @@ func TestSharesArePublishedAsTheFlagsSay(t *testing.T) {
 		want["gpu-"+bus+"-00-ts memory"] = "0 of 81008Mi from 0 on"
 		want["gpu-"+bus+"-00-ts slots"] = "1 of 8 from 1 on"
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("capacities (-want +got):\n%s", diff)
-	}
+	require.Same(t, "capacities", want, got)
 }

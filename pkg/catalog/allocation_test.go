@@ -10,7 +10,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +17,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // classes returns the DeviceClasses that are shipped. It adds the class of seats,
@@ -233,9 +233,7 @@ func TestTheSchedulerAllocates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := allocateAll(t, schedulable(t, tc.catalog, tc.node, tc.conditions), tc.claims)
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("allocations (-want +got):\n%s", diff)
-			}
+			require.Same(t, "allocations", tc.want, got)
 		})
 	}
 }
@@ -254,9 +252,7 @@ func TestCliquesYieldLinkedPairsAcrossDomains(t *testing.T) {
 		claim("count=2 match=nvlinkDomain"), claim("count=2 match=nvlinkCliques"),
 	}
 	want := "a 06-00 32Gi 07-00 32Gi 0a-00 32Gi\nb 85-00 32Gi\nc 86-00 32Gi\nd 89-00 32Gi\ne does not fit\nf 0b-00 32Gi 8a-00 32Gi"
-	if diff := cmp.Diff(want, allocateAll(t, node, claims)); diff != "" {
-		t.Errorf("allocations (-want +got):\n%s", diff)
-	}
+	require.Same(t, "allocations", want, allocateAll(t, node, claims))
 }
 
 // A DGX A100 has two GPUs on a NUMA node. It has four on a socket, whose nodes are all
@@ -276,9 +272,7 @@ func TestListsOfNUMANodesYieldTheGPUsOfASocket(t *testing.T) {
 		}
 		node := allocator.NewNode(catalog.New(c).Resources(simulated(t, "dgx-a100"), nil), features, classes(t)...)
 		claims := []resourceapi.DeviceClaim{claim("count=4 match=" + numa), claim("count=2 match=" + numa), claim(selector)}
-		if diff := cmp.Diff(want, allocateAll(t, node, claims)); diff != "" {
-			t.Errorf("allocations with lists %v (-want +got):\n%s", lists, diff)
-		}
+		require.Same(t, fmt.Sprintf("allocations with lists %v", lists), want, allocateAll(t, node, claims))
 	}
 }
 
@@ -292,9 +286,7 @@ func TestListsOfNUMANodesOfEachDevice(t *testing.T) {
 		kinds := map[string]bool{}
 		for _, device := range devices(t, c, first(t, 1, model), nil) {
 			kinds[*device.Attributes["type"].StringValue] = true
-			if diff := cmp.Diff(want, device.Attributes["resource.kubernetes.io/numaNode"].IntValues); diff != "" {
-				t.Errorf("NUMA nodes of %s on a %s (-want +got):\n%s", device.Name, model, diff)
-			}
+			require.Same(t, fmt.Sprintf("NUMA nodes of %s on a %s", device.Name, model), want, device.Attributes["resource.kubernetes.io/numaNode"].IntValues)
 		}
 		if len(kinds) != 4 {
 			t.Errorf("devices of the kinds %v on a %s, want four kinds", kinds, model)

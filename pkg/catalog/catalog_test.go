@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func sharing() catalog.Inputs {
@@ -83,9 +84,7 @@ migCapable=false
 resource.kubernetes.io/pciBusID="0000:1b:00.0"
 sharing="none"
 type="gpu"`
-	if diff := cmp.Diff(want, render(devices(t, detailed(sharing()), node, nil)[0])); diff != "" {
-		t.Errorf("device (-want +got):\n%s", diff)
-	}
+	require.Same(t, "device", want, render(devices(t, detailed(sharing()), node, nil)[0]))
 }
 
 func TestMemoryIsPublishedInWholeSteps(t *testing.T) {
@@ -174,9 +173,7 @@ func TestDevicesAreInOrderOfTheirAddress(t *testing.T) {
 		"gpu-0001-1b-00-0", "gpu-0001-43-00-0", "gpu-0001-52-00-0", "gpu-0001-61-00-0",
 		"gpu-0001-9d-00-0", "gpu-0001-c3-00-0", "gpu-0001-d1-00-0", "gpu-0001-df-00-0",
 	}
-	if diff := cmp.Diff(want, names); diff != "" {
-		t.Errorf("devices (-want +got):\n%s", diff)
-	}
+	require.Same(t, "devices", want, names)
 }
 
 func TestATaintOnAGPUIsOnAllItsDevices(t *testing.T) {
@@ -187,9 +184,7 @@ func TestATaintOnAGPUIsOnAllItsDevices(t *testing.T) {
 		if kindtest.Name(device.Name).Address == node.GPUs[1].Address {
 			want = []resourceapi.DeviceTaint{{Key: v1alpha1.TaintUnhealthy, Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 		}
-		if diff := cmp.Diff(want, device.Taints); diff != "" {
-			t.Errorf("taints of %s (-want +got):\n%s", device.Name, diff)
-		}
+		require.Same(t, "taints of "+device.Name, want, device.Taints)
 	}
 }
 
@@ -239,9 +234,7 @@ func TestDevicesFillAsFewSlicesAsTheAPIAdmits(t *testing.T) {
 					got = append(got, fmt.Sprint(len(slice.Devices)))
 				}
 			}
-			if diff := cmp.Diff(tc.want, strings.Join(got, " ")); diff != "" {
-				t.Errorf("slices (-want +got):\n%s", diff)
-			}
+			require.Same(t, "slices", tc.want, strings.Join(got, " "))
 		})
 	}
 }
@@ -267,9 +260,7 @@ func TestAGPUInMIGModeIsNotAllocatedAsAWhole(t *testing.T) {
 	node.GPUs[0].MIG.Enabled = true
 	device := devices(t, detailed(sharing()), node, nil)[0]
 	want := []resourceapi.DeviceTaint{{Key: "gpu.nvidia.com/mig-mode", Value: "enabled", Effect: "NoSchedule"}}
-	if diff := cmp.Diff(want, device.Taints); diff != "" {
-		t.Errorf("taints (-want +got):\n%s", diff)
-	}
+	require.Same(t, "taints", want, device.Taints)
 	if mode := *device.Attributes["migMode"].StringValue; mode != "Enabled" {
 		t.Errorf("migMode is %q", mode)
 	}
@@ -281,9 +272,7 @@ func TestAttributesOfContainers(t *testing.T) {
 	for i, device := range devices(t, detailed(sharing()), node, nil) {
 		got := catalog.New(sharing()).Attributes(node, kind.Name{Kind: kind.GPU, Address: node.GPUs[i].Address})
 		for name, value := range device.Attributes {
-			if diff := cmp.Diff(value, got[name]); diff != "" {
-				t.Errorf("attribute %s of %s (-want +got):\n%s", name, device.Name, diff)
-			}
+			require.Same(t, fmt.Sprintf("attribute %s of %s", name, device.Name), value, got[name])
 			delete(got, name)
 		}
 		want := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
@@ -291,9 +280,7 @@ func TestAttributesOfContainers(t *testing.T) {
 			"nics":        {StringValues: []string{"0000:" + []string{"18", "40", "4f", "5e", "9a", "c0", "ce", "dc"}[i] + ":00.0"}},
 			"rdmaDevices": {StringValues: []string{"mlx5_" + []string{"0", "3", "4", "5", "6", "9", "10", "11"}[i]}},
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("further attributes of %s (-want +got):\n%s", device.Name, diff)
-		}
+		require.Same(t, "further attributes of "+device.Name, want, got)
 	}
 	if got := catalog.New(detailed(sharing())).Attributes(node, kind.Name{Kind: kind.GPU, Address: gpu.PCIAddress{Bus: 0xff}}); got != nil {
 		t.Errorf("a GPU that is not there has attributes: %v", got)

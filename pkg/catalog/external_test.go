@@ -7,12 +7,11 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestExternalAllocationsAreTainted(t *testing.T) {
@@ -50,9 +49,7 @@ func TestExternalAllocationsAreTainted(t *testing.T) {
 				}
 			}
 			slices.Sort(got)
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("tainted (-want +got):\n%s", diff)
-			}
+			require.Same(t, "tainted", c.want, got)
 		})
 	}
 }
@@ -81,9 +78,7 @@ func TestDevicesInUseThatTheClusterCountsAsFreeAreTainted(t *testing.T) {
 				}
 			}
 			slices.Sort(got)
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("tainted (-want +got):\n%s", diff)
-			}
+			require.Same(t, "tainted", c.want, got)
 		})
 	}
 }

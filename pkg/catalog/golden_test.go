@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
@@ -17,6 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/sysfs"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // The largest sizes, as JSON, of the slices of a node with eight GPUs: with whole
@@ -121,9 +121,7 @@ func TestSlicesOfEachModelAndOffer(t *testing.T) {
 			}
 			want, err := os.ReadFile(file)
 			must(t, err)
-			if diff := cmp.Diff(string(want), text); diff != "" {
-				t.Errorf("%s is out of date; run make generate (-want +got):\n%s", file, diff)
-			}
+			require.Same(t, file+" is out of date; run make generate", string(want), text)
 		})
 	}
 }
@@ -177,9 +175,7 @@ func printed(t *testing.T, written []resourceapi.ResourceSlice) []byte {
 	must(t, catalog.WriteList(&list, written))
 	compact := `{"kind":"List","apiVersion":"v1","metadata":{},"items":` + compactJSON(written) + "}\n"
 	must(t, json.Indent(&indented, []byte(compact), "", "  "))
-	if diff := cmp.Diff(indented.String(), list.String()); diff != "" {
-		t.Errorf("the printed list is not that of the slices (-want +got):\n%s", diff)
-	}
+	require.Same(t, "the printed list is not that of the slices", indented.String(), list.String())
 	return list.Bytes()
 }
 

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
@@ -19,6 +18,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // migConfig returns the configuration with entries in the words of
@@ -139,9 +139,7 @@ func TestALayoutChangesAroundHeldDevices(t *testing.T) {
 			if c.held != "" {
 				held[kindtest.Name("gpu-"+c.held)] = true
 			}
-			if diff := cmp.Diff(c.want, inSlices(inputs, node, held)); diff != "" {
-				t.Errorf("published (-want +got):\n%s", diff)
-			}
+			require.Same(t, "published", c.want, inSlices(inputs, node, held))
 		})
 	}
 }
@@ -151,9 +149,7 @@ func TestALayoutAvoidsForeignPartitions(t *testing.T) {
 	c := layered(t, sharing(), node, "all 3g.40gb*1 2g.20gb*1 1g.10gb*2")
 	node.GPUs[0].MIG.Enabled = true
 	node.GPUs[0].MIG.Partitions = []gpu.Partition{partition(t, node.GPUs[0], "1g.10gb", 3, 1)}
-	if diff := cmp.Diff("1b-00-mig-1g-10gb-2 1b-00-mig-2g-20gb-0 1b-00-mig-3g-40gb-4", inSlices(c, node, nil)); diff != "" {
-		t.Errorf("published (-want +got):\n%s", diff)
-	}
+	require.Same(t, "published", "1b-00-mig-1g-10gb-2 1b-00-mig-2g-20gb-0 1b-00-mig-3g-40gb-4", inSlices(c, node, nil))
 	want := `GPU at 0000:1b:00.0: 1g.10gb@3 of the MIG configuration "wanted" conflicts with a MIG device that this driver has not made`
 	if why := catalog.New(c).Withheld(node); len(why) != 1 || !strings.HasPrefix(why[0], want) {
 		t.Errorf("withheld: %q, want %q", why, want)

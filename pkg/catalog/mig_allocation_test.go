@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // together asks for MIG devices of one GPU, a profile each.
@@ -75,9 +75,7 @@ func TestTheSchedulerCutsGPUs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := allocateAll(t, schedulable(t, tc.catalog, tc.node, nil), tc.claims)
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("allocations (-want +got):\n%s", diff)
-			}
+			require.Same(t, "allocations", tc.want, got)
 		})
 	}
 }

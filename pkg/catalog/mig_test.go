@@ -7,11 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // inSlices returns the published slices of a node, one per line: counter sets, and
@@ -145,9 +144,7 @@ func TestOfferedMIGDevices(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, inSlices(tc.catalog, tc.node, tc.held)); diff != "" {
-				t.Errorf("slices (-want +got):\n%s", diff)
-			}
+			require.Same(t, "slices", tc.want, inSlices(tc.catalog, tc.node, tc.held))
 		})
 	}
 }
@@ -160,9 +157,7 @@ func TestWhyMIGIsNotOffered(t *testing.T) {
 		"GPU at 0000:18:00.0: it has no MIG",
 		"GPU at 0000:07:00.0: its MIG mode changes with a reset only; switch it on with nvidia-smi -mig 1, or allow resets with --mig-allow-reset",
 	}
-	if diff := cmp.Diff(want, catalog.New(c).Withheld(node)); diff != "" {
-		t.Errorf("reasons (-want +got):\n%s", diff)
-	}
+	require.Same(t, "reasons", want, catalog.New(c).Withheld(node))
 	c.Offer = "share"
 	if reasons := catalog.New(c).Withheld(node); reasons != nil {
 		t.Errorf("a node that offers no MIG has reasons: %q", reasons)
@@ -177,9 +172,7 @@ func TestStaticMIGIsWhatAnAdministratorMade(t *testing.T) {
 	g.MIG.Enabled = true
 	g.MIG.Partitions = []gpu.Partition{partition(t, *g, "1g.10gb", 0, 7), partition(t, *g, "1g.20gb", 2, 8), partition(t, *g, "3g.40gb", 4, 9), partition(t, *g, "3g.40gb", 4, 9), partition(t, *g, "1g.10gb+me", 1, 10)}
 	g.MIG.Partitions[4].UUID = "" // no compute instance yet
-	if diff := cmp.Diff("1b-00!mig-mode 43-00 1b-00-mig-1g-10gb-0 1b-00-mig-1g-20gb-2", inSlices(c, node, nil)); diff != "" {
-		t.Errorf("slices (-want +got):\n%s", diff)
-	}
+	require.Same(t, "slices", "1b-00!mig-mode 43-00 1b-00-mig-1g-10gb-0 1b-00-mig-1g-20gb-2", inSlices(c, node, nil))
 	want := `.allowMultipleAllocations=true
 memory:9984Mi
 parentUUID="` + g.UUID + `"
@@ -189,13 +182,9 @@ resource.kubernetes.io/numaNode=0
 resource.kubernetes.io/pcieRoot="pci0000:15"
 type="mig"
 uuid="MIG-7"`
-	if diff := cmp.Diff(want, render(devices(t, c, node, nil)[2])); diff != "" {
-		t.Errorf("device (-want +got):\n%s", diff)
-	}
+	require.Same(t, "device", want, render(devices(t, c, node, nil)[2]))
 	few := strings.NewReplacer("productName=\"NVIDIA H100 80GB HBM3\"\n", "", "resource.kubernetes.io/pcieRoot=\"pci0000:15\"\n", "").Replace(want)
-	if diff := cmp.Diff(few, render(devices(t, lean(c), node, nil)[2])); diff != "" {
-		t.Errorf("device of a lean node (-want +got):\n%s", diff)
-	}
+	require.Same(t, "device of a lean node", few, render(devices(t, lean(c), node, nil)[2]))
 }
 
 // A partitioned GPU is published in the same way while claims start and end. They

@@ -5,13 +5,13 @@ package catalog_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // watched offers all GPUs together to monitoring agents too.
@@ -40,9 +40,7 @@ func TestWhereTheMonitorDeviceIs(t *testing.T) {
 		"on a cluster without counters":  {noCounters, h100(t, 1), nil, "1b-00 node-gpus"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, inSlices(tc.catalog, tc.node, tc.held)); diff != "" {
-				t.Errorf("slices (-want +got):\n%s", diff)
-			}
+			require.Same(t, "slices", tc.want, inSlices(tc.catalog, tc.node, tc.held))
 		})
 	}
 }
@@ -59,14 +57,10 @@ func TestTheSchedulerAllocatesMonitoring(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			node := schedulable(t, c, full, catalog.Conditions{full.GPUs[0].Address: {Cause: "xid-79"}})
 			want := "a node-gpus\nb node-gpus\nc does not fit"
-			if diff := cmp.Diff(want, allocateAll(t, node, []resourceapi.DeviceClaim{monitoring, monitoring, claim("")})); diff != "" {
-				t.Errorf("on an unhealthy node (-want +got):\n%s", diff)
-			}
+			require.Same(t, "on an unhealthy node", want, allocateAll(t, node, []resourceapi.DeviceClaim{monitoring, monitoring, claim("")}))
 			node = schedulable(t, c, full, nil)
 			want = "a 1b-00 81559Mi\nb does not fit\nc node-gpus\nd node-gpus"
-			if diff := cmp.Diff(want, allocateAll(t, node, []resourceapi.DeviceClaim{claim(""), claim(""), monitoring, monitoring})); diff != "" {
-				t.Errorf("on a full node (-want +got):\n%s", diff)
-			}
+			require.Same(t, "on a full node", want, allocateAll(t, node, []resourceapi.DeviceClaim{claim(""), claim(""), monitoring, monitoring}))
 		})
 	}
 	// There is one such device, so a count of two does not fit.

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // nvlink returns the NVLink attributes of a device in one line, lists in brackets.
@@ -76,9 +76,7 @@ func TestNVLinkAttributes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			device := devices(t, detailed(tc.catalog), tc.node, nil)[tc.of]
-			if diff := cmp.Diff(tc.want, nvlink(device)); diff != "" {
-				t.Errorf("domain, peers, cliques, links (-want +got):\n%s", diff)
-			}
+			require.Same(t, "domain, peers, cliques, links", tc.want, nvlink(device))
 		})
 	}
 }

@@ -12,14 +12,13 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestParseOffer(t *testing.T) {
 	got, err := catalog.ParseOffer("share")
 	must(t, err)
-	if diff := cmp.Diff(catalog.Offer("share"), got); diff != "" {
-		t.Errorf("offer (-want +got):\n%s", diff)
-	}
+	require.Same(t, "offer", catalog.Offer("share"), got)
 	if got.String() != "share" {
 		t.Errorf("share is written as %q", got)
 	}

@@ -10,6 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestDevicesInUseAreFirstAndFullOnesLast(t *testing.T) {
@@ -36,9 +37,7 @@ func TestDevicesInUseAreFirstAndFullOnesLast(t *testing.T) {
 			for _, d := range devices(t, tc.catalog, h100(t, 3), nil) {
 				got = append(got, d.Name)
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("order (-want +got):\n%s", diff)
-			}
+			require.Same(t, "order", tc.want, got)
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // recorded returns the record as the next process reads it.
@@ -37,18 +38,14 @@ func TestARecordHasEverySettingOfAConfiguration(t *testing.T) {
 	all := standardConfig
 	all.Offer, all.MIG.GPUs, all.MIG.Profiles.All = "", 0, true
 	for name, config := range map[string]catalog.NodeConfig{"the standard": standardConfig, "another": other, "all profiles of all GPUs": all} {
-		if diff := cmp.Diff(config, recorded(t, catalog.NodeRecord{Config: config}, standardConfig).Config); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		require.Same(t, name, config, recorded(t, catalog.NodeRecord{Config: config}, standardConfig).Config)
 	}
 	// The flags of the agent that reads the record hold for what no configuration can set.
 	newer := standardConfig
 	newer.Shares.MPS, newer.Shares.Units, newer.MIG.AllowReset = false, kind.Numbers{kind.TimeSlice: 99, kind.Seat: 8}, false
 	want := newer
 	want.Shares.Units = kind.Numbers{kind.TimeSlice: 4, kind.Seat: 8}
-	if diff := cmp.Diff(want, recorded(t, catalog.NodeRecord{Config: standardConfig}, newer).Config); diff != "" {
-		t.Errorf("with other flags (-want +got):\n%s", diff)
-	}
+	require.Same(t, "with other flags", want, recorded(t, catalog.NodeRecord{Config: standardConfig}, newer).Config)
 }
 
 // The next process offers the same MIG devices, on the same GPUs, without the file.
@@ -156,7 +153,5 @@ func TestANodeThatHoldsBackOffersHeldDevicesOnly(t *testing.T) {
 	}
 	got := inSlices(catalog.Inputs{Settings: catalog.Settings{Pool: "node-1"}, NodeConfig: config.HoldBack()}, node, held)
 	want := "1b-00!withdrawn 43-00!withdrawn 52-00-ts!withdrawn 61-00-mig-3g-40gb-4!withdrawn\n{61-00 1}"
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("devices (-want +got):\n%s", diff)
-	}
+	require.Same(t, "devices", want, got)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // seatsOf offers a number of seats of each GPU.
@@ -66,9 +67,7 @@ func TestOfferedSeats(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, inSlices(tc.catalog, tc.node, tc.held)); diff != "" {
-				t.Errorf("slices (-want +got):\n%s", diff)
-			}
+			require.Same(t, "slices", tc.want, inSlices(tc.catalog, tc.node, tc.held))
 			told := strings.Join(catalog.New(tc.catalog).Withheld(tc.node), "\n")
 			if tc.told == "" && told != "" || !strings.Contains(told, tc.told) {
 				t.Errorf("told %q, want %q", told, tc.told)
@@ -131,9 +130,7 @@ func TestTheSchedulerAllocatesSeats(t *testing.T) {
 			for _, words := range tc.claims {
 				claims = append(claims, claim(words))
 			}
-			if diff := cmp.Diff(tc.want, allocateAll(t, schedulable(t, tc.catalog, tc.node, nil), claims)); diff != "" {
-				t.Errorf("allocations (-want +got):\n%s", diff)
-			}
+			require.Same(t, "allocations", tc.want, allocateAll(t, schedulable(t, tc.catalog, tc.node, nil), claims))
 		})
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // consumed parses capacities such as "memory=10Gi compute=50".
@@ -64,9 +65,7 @@ func TestWhatAnAllocationTakes(t *testing.T) {
 			if tc.err == "" && err != nil || tc.err != "" && (!errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), tc.err)) {
 				t.Errorf("error %v, want ErrInvalid with %q", err, tc.err)
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("share (-want +got):\n%s", diff)
-			}
+			require.Same(t, "share", tc.want, got)
 		})
 	}
 	t.Run("a device below the smallest share is given as a whole", func(t *testing.T) {
@@ -184,9 +183,7 @@ func TestHowSharesArePublished(t *testing.T) {
 			if tc.change != nil {
 				tc.change(&node.GPUs[0])
 			}
-			if diff := cmp.Diff(tc.want, lines(devices(t, detailed(tc.catalog), node, nil)[0])); diff != "" {
-				t.Errorf("device (-want +got):\n%s", diff)
-			}
+			require.Same(t, "device", tc.want, lines(devices(t, detailed(tc.catalog), node, nil)[0]))
 		})
 	}
 }
@@ -227,9 +224,7 @@ func TestTheMemoryOfAGPUIsNVMLsTotalUnlessClaimsTakeAmountsOfIt(t *testing.T) {
 					t.Errorf("%s: claims can take %s of %d bytes", d.Name, &memory, g.MemoryBytes-g.ReservedBytes)
 				}
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("memory (-want +got):\n%s", diff)
-			}
+			require.Same(t, "memory", tc.want, got)
 		})
 	}
 }
@@ -259,9 +254,7 @@ func TestMIGDevicesAreSharedWhereSharesAreOffered(t *testing.T) {
 					t.Errorf("%s has capacities %v, want memory without a policy", device.Name, device.Capacity)
 				}
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("shareable (-want +got):\n%s", diff)
-			}
+			require.Same(t, "shareable", tc.want, got)
 		})
 	}
 }

@@ -7,12 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestOfferedTimeSlices(t *testing.T) {
@@ -79,9 +79,7 @@ func TestOfferedTimeSlices(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, inSlices(tc.catalog, tc.node, tc.held)); diff != "" {
-				t.Errorf("slices (-want +got):\n%s", diff)
-			}
+			require.Same(t, "slices", tc.want, inSlices(tc.catalog, tc.node, tc.held))
 		})
 	}
 }
@@ -99,9 +97,7 @@ func TestTimeSlicesTakeAllCountersOfTheGPU(t *testing.T) {
 			}
 			want := []resourceapi.DeviceCounterConsumption{{CounterSet: totals[0].Name, Counters: totals[0].Counters}}
 			for _, device := range []string{"gpu-1b-00", "gpu-1b-00-ts"} {
-				if diff := cmp.Diff(want, taken[device]); diff != "" {
-					t.Errorf("%s takes (-want +got):\n%s", device, diff)
-				}
+				require.Same(t, device+" takes", want, taken[device])
 			}
 		})
 	}
@@ -196,9 +192,7 @@ func TestTheSchedulerAllocatesSharesAndTimeSlices(t *testing.T) {
 			for _, words := range tc.claims {
 				claims = append(claims, claim(words))
 			}
-			if diff := cmp.Diff(tc.want, allocateAll(t, schedulable(t, tc.catalog, tc.node, nil), claims)); diff != "" {
-				t.Errorf("allocations (-want +got):\n%s", diff)
-			}
+			require.Same(t, "allocations", tc.want, allocateAll(t, schedulable(t, tc.catalog, tc.node, nil), claims))
 		})
 	}
 }

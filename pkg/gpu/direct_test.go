@@ -7,9 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestAListOfGPUDirectInterfaces(t *testing.T) {
@@ -23,9 +22,7 @@ func TestAListOfGPUDirectInterfaces(t *testing.T) {
 		if err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", text, diff)
-		}
+		require.Same(t, text, want, got)
 	}
 	for _, text := range []string{"nvswitch", "gds,", "GDS", "gds, mofed"} {
 		if _, err := gpu.ParseDirects(text); !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "gds, gdrcopy, mofed") {

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // machine builds GPUs at the given buses without links.
@@ -162,12 +163,8 @@ func TestNVLinkGroups(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.domains, render(gpu.NVLinkDomains(tc.gpus()))); diff != "" {
-				t.Errorf("domains (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tc.allCliques, render(gpu.NVLinkCliques(tc.gpus()))); diff != "" {
-				t.Errorf("cliques (-want +got):\n%s", diff)
-			}
+			require.Same(t, "domains", tc.domains, render(gpu.NVLinkDomains(tc.gpus())))
+			require.Same(t, "cliques", tc.allCliques, render(gpu.NVLinkCliques(tc.gpus())))
 		})
 	}
 }
@@ -194,9 +191,7 @@ func TestNVLinkPeers(t *testing.T) {
 		"a GPU without links has no peer": {gpus: machine(1, 2), of: 0, want: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, peersOf(tc.gpus, tc.of)); diff != "" {
-				t.Errorf("peers (-want +got):\n%s", diff)
-			}
+			require.Same(t, "peers", tc.want, peersOf(tc.gpus, tc.of))
 		})
 	}
 }

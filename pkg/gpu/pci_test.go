@@ -6,7 +6,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -26,12 +25,8 @@ func TestParsePCIAddress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := gpu.ParsePCIAddress(tc.in)
 			require.NoError(t, err)
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("address (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tc.printed, got.String()); diff != "" {
-				t.Errorf("printed (-want +got):\n%s", diff)
-			}
+			require.Same(t, "address", tc.want, got)
+			require.Same(t, "printed", tc.printed, got.String())
 		})
 	}
 	for name, in := range map[string]string{

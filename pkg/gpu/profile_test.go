@@ -6,7 +6,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -25,9 +24,7 @@ func TestParseProfile(t *testing.T) {
 		t.Run(in, func(t *testing.T) {
 			got, err := gpu.ParseProfile(in)
 			require.NoError(t, err)
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("profile (-want +got):\n%s", diff)
-			}
+			require.Same(t, "profile", want, got)
 		})
 	}
 	for name, in := range map[string]string{

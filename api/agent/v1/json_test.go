@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
@@ -91,14 +90,10 @@ func TestTheJSONOfTheAnswers(t *testing.T) {
 			}
 			want, err := os.ReadFile(file)
 			must(t, err)
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", file, diff)
-			}
+			require.Same(t, file, string(want), got)
 			back := reflect.New(reflect.TypeOf(answer))
 			must(t, json.Unmarshal(want, back.Interface()))
-			if diff := cmp.Diff(answer, back.Elem().Interface()); diff != "" {
-				t.Errorf("read from %s (-want +got):\n%s", file, diff)
-			}
+			require.Same(t, "read from "+file, answer, back.Elem().Interface())
 		})
 	}
 }

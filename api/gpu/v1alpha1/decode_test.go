@@ -13,7 +13,6 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/require"
@@ -57,9 +56,7 @@ func each(t *testing.T, folder string, decoded func(*testing.T, []byte) string) 
 			}
 			want, err := os.ReadFile(golden)
 			must(t, err)
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			require.Same(t, golden, string(want), got)
 		})
 	}
 }
@@ -200,9 +197,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q: %s: %v", data, written, err)
 		}
-		if diff := cmp.Diff(config, again); diff != "" {
-			t.Errorf("%q: written and read again (-want +got):\n%s", data, diff)
-		}
+		require.Same(t, fmt.Sprintf("%q: written and read again", data), config, again)
 		var mps *MPS
 		switch c := config.(type) {
 		case *GpuConfig:

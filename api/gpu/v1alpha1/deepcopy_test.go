@@ -3,21 +3,21 @@
 package v1alpha1
 
 import (
+	"fmt"
 	"reflect"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestDeepCopyReturnsAnEqualObjectThatSharesNothing(t *testing.T) {
 	for _, object := range []runtime.Object{&GpuConfig{}, &MigConfig{}, &ShareConfig{}, &DeviceData{}} {
 		fill(reflect.ValueOf(object).Elem())
 		copied := object.DeepCopyObject()
-		if diff := cmp.Diff(object, copied); diff != "" {
-			t.Errorf("%T: copy (-want +got):\n%s", object, diff)
-		}
+		require.Same(t, fmt.Sprintf("%T: copy", object), object, copied)
 		originals := map[uintptr]bool{}
 		pointers(reflect.ValueOf(object), func(p uintptr) { originals[p] = true })
 		pointers(reflect.ValueOf(copied), func(p uintptr) {

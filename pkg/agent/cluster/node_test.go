@@ -6,13 +6,13 @@ import (
 	"context"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/cluster"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestWatchNodeFindsADevicePluginByTheNodesCapacity(t *testing.T) {
@@ -34,9 +34,7 @@ func TestWatchNodeFindsADevicePluginByTheNodesCapacity(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				if diff := cmp.Diff(cluster.Node{Labels: node.Labels, DevicePlugin: c.want}, got); diff != "" {
-					t.Errorf("(-want +got):\n%s", diff)
-				}
+				require.Same(t, "node", cluster.Node{Labels: node.Labels, DevicePlugin: c.want}, got)
 				cancel()
 			})
 		})

@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
@@ -24,6 +23,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // rig is a running controller in a synctest bubble. The test writes the state.
@@ -220,9 +220,7 @@ func TestSubscribersHearOfTheHealthOfEachDevice(t *testing.T) {
 			default:
 				t.Error("no change")
 			}
-			if diff := cmp.Diff(devices, r.Devices()); diff != "" {
-				t.Errorf("devices (-want +got):\n%s", diff)
-			}
+			require.Same(t, "devices", devices, r.Devices())
 		}
 		r.Conditions.Set(state.Conditions{ExternalKnown: true, Faults: []state.Fault{{UUID: "GPU-1", Cause: "xid-79", Message: "XID 79", Decisive: "xid-79"}}})
 		first, second := state.DeviceHealth{Name: kind.Whole(address(0)), UUID: "GPU-0", Healthy: true}, state.DeviceHealth{Name: kind.Whole(address(1)), UUID: "GPU-1", Cause: "xid-79", Message: "XID 79"}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // lister is a kubelet whose list of external allocations changes.
@@ -66,9 +67,7 @@ func TestAnExternalAllocationEndsWhenTheKubeletLeavesItOutForAWhile(t *testing.T
 			t.Helper()
 			<-time.After(d)
 			synctest.Wait()
-			if diff := cmp.Diff(want, s.Snapshot().Conditions.External, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("%s: external allocations (-want +got):\n%s", what, diff)
-			}
+			require.Same(t, what+": external allocations", want, s.Snapshot().Conditions.External, cmpopts.EquateEmpty())
 		}
 		after(0, "at the start", one, two)
 		kubelet.list() // it restarts

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -76,9 +77,7 @@ func TestWhatEndsACause(t *testing.T) {
 				tc.e.driver = ""
 			}
 			left, over, changed := examine(tc.causes, tc.e)
-			if diff := cmp.Diff(tc.left, values(left)); diff != "" {
-				t.Errorf("left (-want +got):\n%s", diff)
-			}
+			require.Same(t, "left", tc.left, values(left))
 			why := ""
 			if len(over) > 0 {
 				why = over[0].why
@@ -160,9 +159,7 @@ func TestAReportAfterADeclarationIsANewFault(t *testing.T) {
 	later, declared := noon.Add(time.Hour), []string{"all@2026-01-31T12:00:00Z"}
 	causes, _ := add([]cause{xid119()}, cause{Cause: "xid-119", Declared: declared}, later, "570 2")
 	want := []cause{{Cause: "xid-119", First: later, Last: later, Driver: "570 2", Declared: declared}}
-	if diff := cmp.Diff(want, causes); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	require.Same(t, "causes", want, causes)
 }
 
 // A declaration can come within a burst of reports.

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
@@ -75,9 +73,7 @@ func TestReadFindsGPUsByPCIAndReadsThemByNVML(t *testing.T) {
 			for _, u := range got.Unreadable {
 				problems = append(problems, u.Problem().Error())
 			}
-			if diff := cmp.Diff(tc.want, problems); diff != "" {
-				t.Errorf("GPUs that cannot be read (-want +got):\n%s", diff)
-			}
+			require.Same(t, "GPUs that cannot be read", tc.want, problems)
 			if len(got.GPUs) != len(tc.node.GPUs) {
 				t.Errorf("%d GPUs, want %d", len(got.GPUs), len(tc.node.GPUs))
 			}

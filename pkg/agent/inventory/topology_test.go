@@ -112,12 +112,8 @@ func TestLinksThatContradictEachOtherAreReportedAndNotUsed(t *testing.T) {
 			sim := machine(t, "dgx1-v100", tc.change)
 			tc.fault(t, sim)
 			v := scanned(t, sim)
-			if diff := cmp.Diff(tc.want, topology(v)); diff != "" {
-				t.Errorf("topology (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tc.domains, domains(v)); diff != "" {
-				t.Errorf("NVLink domains (-want +got):\n%s", diff)
-			}
+			require.Same(t, "topology", tc.want, topology(v))
+			require.Same(t, "NVLink domains", tc.domains, domains(v))
 		})
 	}
 }
@@ -127,9 +123,7 @@ func TestAGPUWithoutAnEntryInSysfsHasNoPlaceAndWorks(t *testing.T) {
 	must(t, os.Remove(filepath.Join(sim.Root(), "sys/bus/pci/devices/0000:43:00.0")))
 	v := scanned(t, sim)
 	want := []string{"NUMA node of GPU 0000:43:00.0: not found", "PCIe root of GPU 0000:43:00.0: not found"}
-	if diff := cmp.Diff(want, topology(v)); diff != "" {
-		t.Errorf("topology (-want +got):\n%s", diff)
-	}
+	require.Same(t, "topology", want, topology(v))
 	if len(v.Answering()) != 8 || v.Missing() != nil || v.Faults() != nil {
 		t.Errorf("%d GPUs answer, missing %v, faults %v; want all eight without a fault", len(v.Answering()), v.Missing(), v.Faults())
 	}

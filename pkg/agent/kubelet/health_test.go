@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/agenttest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // healthSource is a fake of Devices whose health a test changes.
@@ -54,9 +54,7 @@ func TestHealthIsSentOnEveryChangeAndBeforeItExpires(t *testing.T) {
 	}
 	expect := func(step string, want ...kubeletplugin.DeviceHealth) {
 		t.Helper()
-		if diff := cmp.Diff(want, (<-reports).Devices); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", step, diff)
-		}
+		require.Same(t, step, want, (<-reports).Devices)
 	}
 	expect("first report", device("gpu-1b-00", kubeletplugin.HealthStatusHealthy, ""), device("gpu-43-00", kubeletplugin.HealthStatusHealthy, ""))
 

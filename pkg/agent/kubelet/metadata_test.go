@@ -7,7 +7,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/operation"
 	metadata "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
@@ -24,6 +23,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/sysfs"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestMetadataDescribesTheShareOfTheClaim(t *testing.T) {
@@ -71,9 +71,7 @@ func TestMetadataDescribesTheShareOfTheClaim(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := agenttest.Device()
 			d.Terms, d.Attributes = tc.terms, published()
-			if diff := cmp.Diff(tc.want, metadataOf(d).Attributes); diff != "" {
-				t.Errorf("attributes (-want +got):\n%s", diff)
-			}
+			require.Same(t, "attributes", tc.want, metadataOf(d).Attributes)
 		})
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -134,9 +133,7 @@ func TestTheNodeLearnsWhatBecomesOfClaims(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, told := newTestPlugin(fake.NewClientset(), tc.claims)
 			tc.do(p)
-			if diff := cmp.Diff(tc.want, told.events); diff != "" {
-				t.Errorf("events (-want +got):\n%s", diff)
-			}
+			require.Same(t, "events", tc.want, told.events)
 		})
 	}
 }
@@ -188,13 +185,9 @@ func TestEveryClaimOfACallIsUnprepared(t *testing.T) {
 	p, _ := newTestPlugin(fake.NewClientset(), c)
 	results, err := p.UnprepareResourceClaims(t.Context(), []kubeletplugin.NamespacedObject{{UID: "a"}, {UID: "b"}})
 	must(t, err)
-	if diff := cmp.Diff(map[types.UID]error{"a": nil, "b": nil}, results); diff != "" {
-		t.Errorf("results (-want +got):\n%s", diff)
-	}
+	require.Same(t, "results", map[types.UID]error{"a": nil, "b": nil}, results)
 	slices.Sort(c.unprepared)
-	if diff := cmp.Diff([]types.UID{"a", "b"}, c.unprepared); diff != "" {
-		t.Errorf("unprepared (-want +got):\n%s", diff)
-	}
+	require.Same(t, "unprepared", []types.UID{"a", "b"}, c.unprepared)
 }
 
 func TestAFailedServerIsFatalAndFailedPublishingIsNot(t *testing.T) {
@@ -257,9 +250,7 @@ func TestFirstSlicesAreCreatedOnlyIfTheNodeHasNone(t *testing.T) {
 		})
 		p, _ := newTestPlugin(client, nil)
 		must(t, p.publishFirst(t.Context(), resources))
-		if diff := cmp.Diff([]string{"00000-gpu.nvidia.com-node-", "00001-gpu.nvidia.com-node-"}, created(client)); diff != "" {
-			t.Errorf("created (-want +got):\n%s", diff)
-		}
+		require.Same(t, "created", []string{"00000-gpu.nvidia.com-node-", "00001-gpu.nvidia.com-node-"}, created(client))
 	})
 	t.Run("an agent that was here before", func(t *testing.T) {
 		left := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "00000-left"}, Spec: resourceapi.ResourceSliceSpec{Driver: agenttest.Driver}}
@@ -323,9 +314,7 @@ func TestPrepareReturnsTheShareIDToTheKubelet(t *testing.T) {
 	want := []kubeletplugin.Device{{
 		Requests: []string{"gpu"}, PoolName: "node", DeviceName: "gpu-1b-00", ShareID: agenttest.Share(), CDIDeviceIDs: []string{"gpu.nvidia.com/claim=one"},
 	}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("devices (-want +got):\n%s", diff)
-	}
+	require.Same(t, "devices", want, got)
 }
 
 func TestNothingIsPublishedBeforeTheKubeletHasRegisteredThePlugin(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // claims is a fake of [ledger.Claims] that have changed no modes.
@@ -51,9 +51,7 @@ func TestADeviceIsContestedUntilNoClaimHoldsIt(t *testing.T) {
 		for bus, value := range devices {
 			all[kind.Whole(gpu.PCIAddress{Bus: bus})] = value
 		}
-		if diff := cmp.Diff(all, c.Read(t.Context()).InUse); diff != "" {
-			t.Errorf("contested %s (-want +got):\n%s", when, diff)
-		}
+		require.Same(t, "contested "+when, all, c.Read(t.Context()).InUse)
 	}
 	want("before the first round", nil)
 	c.SetContested([]types.UID{"b", "c"}, []types.UID{"a"}, []claim.ForeignProcess{{Device: kindtest.Name("gpu-01-00")}})

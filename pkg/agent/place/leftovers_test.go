@@ -9,8 +9,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/place"
 	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
@@ -59,9 +57,7 @@ func TestRemoveLeftoversRemovesOnlyFilesOfKilledAgents(t *testing.T) {
 				}
 			}
 		})
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("left in %s (-want +got):\n%s", dir, diff)
-		}
+		require.Same(t, "left in "+dir, want, got)
 	}
 	folders.DataDir = filepath.Join(data, "none")
 	if err := place.RemoveLeftovers(t.Context(), folders); err != nil {

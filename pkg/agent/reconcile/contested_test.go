@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	testclock "k8s.io/utils/clock/testing"
@@ -20,6 +19,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // New claims must not get the device from the first round on.
@@ -28,9 +28,7 @@ func TestTheFirstRoundFindsTheDevicesOfAClaimThatTheAPIHasForgotten(t *testing.T
 	c.inUse = true
 	r, told := newTestReconciler(fake.NewClientset(agenttest.Node(), agenttest.Allocated("kept")), c)
 	r.reconcile(t.Context())
-	if diff := cmp.Diff([]types.UID{"uid-gone"}, told.contested); diff != "" {
-		t.Errorf("contested (-want +got):\n%s", diff)
-	}
+	require.Same(t, "contested", []types.UID{"uid-gone"}, told.contested)
 }
 
 func TestAClaimWithoutItsFilesIsNotReportedAsPrepared(t *testing.T) {
@@ -41,9 +39,7 @@ func TestAClaimWithoutItsFilesIsNotReportedAsPrepared(t *testing.T) {
 	r.prepareAgain(t.Context())
 	r.Calls.End()
 	r.reconcile(t.Context())
-	if diff := cmp.Diff(map[types.UID]bool{"uid-two": true}, told.reported); diff != "" {
-		t.Errorf("claims with a report over that of the failed prepare or unprepare (-want +got):\n%s", diff)
-	}
+	require.Same(t, "claims with a report over that of the failed prepare or unprepare", map[types.UID]bool{"uid-two": true}, told.reported)
 }
 
 func TestForeignProcessesAreCountedAndReported(t *testing.T) {
@@ -55,9 +51,7 @@ func TestForeignProcessesAreCountedAndReported(t *testing.T) {
 		t.Errorf("gpu_dra_foreign_processes is %v, want 1", got)
 	}
 	for reader, got := range map[string][]claim.ForeignProcess{"viewers": told.foreign, "users": told.findings.Foreign} {
-		if diff := cmp.Diff(c.foreign, got); diff != "" {
-			t.Errorf("foreign processes for %s (-want +got):\n%s", reader, diff)
-		}
+		require.Same(t, "foreign processes for "+reader, c.foreign, got)
 	}
 	c.foreign = nil
 	c.checked = []kind.Name{kindtest.Name("gpu-1b-00")}
@@ -113,9 +107,7 @@ func TestTheConflictsOfAHeldDeviceAreReported(t *testing.T) {
 	}
 	r.reconcile(t.Context())
 	want := map[kind.Name][]report.Conflict{kindtest.Name("gpu-1b-00"): {report.ConflictOtherDriver}}
-	if diff := cmp.Diff(want, told.findings.Conflicts); diff != "" {
-		t.Errorf("conflicts (-want +got):\n%s", diff)
-	}
+	require.Same(t, "conflicts", want, told.findings.Conflicts)
 }
 
 func TestContainersWithoutTheirLimitAreCounted(t *testing.T) {

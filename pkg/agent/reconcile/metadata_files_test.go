@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/agenttest"
@@ -66,9 +65,7 @@ func TestAReleasedClaimHasItsMetadataRemoved(t *testing.T) {
 	r.reconcile(t.Context())
 	r.reconcile(t.Context())
 	want := []string{"dra-device-metadata/team_kept/gpu/metadata.json", "gpu.nvidia.com_metadata_uid-kept_gpu.json"}
-	if diff := cmp.Diff(want, tree(t, r.DataDir, r.CDIDir)); diff != "" {
-		t.Errorf("left (-want +got):\n%s", diff)
-	}
+	require.Same(t, "left", want, tree(t, r.DataDir, r.CDIDir))
 }
 
 func TestTheMetadataOfANewClaimWithTheSameNameStays(t *testing.T) {
@@ -78,9 +75,7 @@ func TestTheMetadataOfANewClaimWithTheSameNameStays(t *testing.T) {
 	writeTestMetadata(t, r.Place, "kept", "uid-kept", "gpu")
 	r.repair(t.Context())
 	want := []string{"dra-device-metadata/team_kept/gpu/metadata.json", "gpu.nvidia.com_metadata_uid-kept_gpu.json"}
-	if diff := cmp.Diff(want, tree(t, r.DataDir, r.CDIDir)); diff != "" {
-		t.Errorf("left (-want +got):\n%s", diff)
-	}
+	require.Same(t, "left", want, tree(t, r.DataDir, r.CDIDir))
 }
 
 func TestMetadataIsNotSweptDuringCallsOfTheKubelet(t *testing.T) {
@@ -93,9 +88,7 @@ func TestMetadataIsNotSweptDuringCallsOfTheKubelet(t *testing.T) {
 		t.Errorf("left during a call: %q, want both files", got)
 	}
 	r.sweepMetadata(t.Context())
-	if diff := cmp.Diff([]string{"dra-device-metadata/", "./"}, tree(t, r.DataDir, r.CDIDir)); diff != "" {
-		t.Errorf("left after the call (-want +got):\n%s", diff)
-	}
+	require.Same(t, "left after the call", []string{"dra-device-metadata/", "./"}, tree(t, r.DataDir, r.CDIDir))
 }
 
 var must = require.NoError

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,6 +22,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // claims is a fake of [Claims] with the state set by a test. It records the calls.
@@ -189,8 +189,6 @@ func TestTheNodeLearnsWhatBecomesOfClaims(t *testing.T) {
 	} {
 		told.events = nil
 		tc.do()
-		if diff := cmp.Diff(tc.want, told.events); diff != "" {
-			t.Errorf("events of %s (-want +got):\n%s", tc.name, diff)
-		}
+		require.Same(t, "events of "+tc.name, tc.want, told.events)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,6 +24,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/agenttest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // reconcileTimes reconciles several times and returns the claims that each round
@@ -73,12 +73,8 @@ func TestAClaimThatDoesNotNeedItsDevicesIsReleasedByTheSecondRound(t *testing.T)
 			}
 			c := holding("kept", "unneeded")
 			r, told := newTestReconciler(fake.NewClientset(objects...), c)
-			if diff := cmp.Diff([][]types.UID{nil, {"uid-unneeded"}, nil}, reconcileTimes(t, r, c, 3)); diff != "" {
-				t.Errorf("released in each round (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(map[types.UID]bool{"uid-kept": true}, told.reported); diff != "" {
-				t.Errorf("claims with a report (-want +got):\n%s", diff)
-			}
+			require.Same(t, "released in each round", [][]types.UID{nil, {"uid-unneeded"}, nil}, reconcileTimes(t, r, c, 3))
+			require.Same(t, "claims with a report", map[types.UID]bool{"uid-kept": true}, told.reported)
 		})
 	}
 }
@@ -90,9 +86,7 @@ func TestARoundThatWouldReleaseSeveralClaimsWaitsForTheNext(t *testing.T) {
 		released []types.UID
 		heldBack int
 	}{{nil, 2}, {nil, 2}, {[]types.UID{"uid-one", "uid-two"}, 0}} {
-		if diff := cmp.Diff([][]types.UID{want.released}, reconcileTimes(t, r, c, 1)); diff != "" {
-			t.Errorf("released in round %d (-want +got):\n%s", i+1, diff)
-		}
+		require.Same(t, fmt.Sprintf("released in round %d", i+1), [][]types.UID{want.released}, reconcileTimes(t, r, c, 1))
 		if got := r.observations()["held back"]; got != want.heldBack {
 			t.Errorf("gpu_dra_reconcile_held_back is %v after round %d, want %v", got, i+1, want.heldBack)
 		}
@@ -116,16 +110,12 @@ func TestAClaimIsReleasedAfterItsProcessesHaveEnded(t *testing.T) {
 	c := holding("kept", "gone")
 	r, _ := newTestReconciler(fake.NewClientset(agenttest.Node(), agenttest.Allocated("kept")), c)
 	c.inUse = true
-	if diff := cmp.Diff([][]types.UID{nil, nil, nil}, reconcileTimes(t, r, c, 3)); diff != "" {
-		t.Errorf("released in each round (-want +got):\n%s", diff)
-	}
+	require.Same(t, "released in each round", [][]types.UID{nil, nil, nil}, reconcileTimes(t, r, c, 3))
 	if got := r.observations()["held back"]; got != 1 {
 		t.Errorf("gpu_dra_reconcile_held_back is %v, want 1", got)
 	}
 	c.inUse = false
-	if diff := cmp.Diff([][]types.UID{{"uid-gone"}}, reconcileTimes(t, r, c, 1)); diff != "" {
-		t.Errorf("released afterwards (-want +got):\n%s", diff)
-	}
+	require.Same(t, "released afterwards", [][]types.UID{{"uid-gone"}}, reconcileTimes(t, r, c, 1))
 }
 
 func TestAnErrorOfTheAPIServerRestartsTheRounds(t *testing.T) {
@@ -144,9 +134,7 @@ func TestAnErrorOfTheAPIServerRestartsTheRounds(t *testing.T) {
 			t.Errorf("contested %q, needed %q", told.contested, told.needed)
 		}
 	}
-	if diff := cmp.Diff([][]types.UID{nil, nil, nil, {"uid-gone"}}, released); diff != "" {
-		t.Errorf("released in each round (-want +got):\n%s", diff)
-	}
+	require.Same(t, "released in each round", [][]types.UID{nil, nil, nil, {"uid-gone"}}, released)
 }
 
 // A load balancer between the agent and the API server answers 404 for a minute.

@@ -3,11 +3,13 @@
 package reconcile
 
 import (
+	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestClaimsAreReleasedOnlyAfterRoundsThatAgree(t *testing.T) {
@@ -52,9 +54,7 @@ func TestClaimsAreReleasedOnlyAfterRoundsThatAgree(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var r rounds
 			for i, now := range all {
-				if diff := cmp.Diff(now.release, r.next(now.held, now.unneeded), cmpopts.EquateEmpty()); diff != "" {
-					t.Errorf("round %d releases (-want +got):\n%s", i+1, diff)
-				}
+				require.Same(t, fmt.Sprintf("round %d releases", i+1), now.release, r.next(now.held, now.unneeded), cmpopts.EquateEmpty())
 			}
 		})
 	}

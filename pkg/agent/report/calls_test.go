@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/agenttest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestAClaimThatWaitsSaysSo(t *testing.T) {
@@ -75,15 +75,11 @@ func TestAClaimThatWaitsSaysSo(t *testing.T) {
 				}
 			}
 			call.End(held.held[0].Devices, c.end)
-			if diff := cmp.Diff(c.during, during); diff != "" {
-				t.Errorf("while it waits (-want +got):\n%s", diff)
-			}
+			require.Same(t, "while it waits", c.during, during)
 			if got := condition(); got != c.last && (got != "" || c.events != nil) {
 				t.Errorf("at the end: %q, want %q", got, c.last)
 			}
-			if diff := cmp.Diff(c.events, tolds(t, client)); diff != "" {
-				t.Errorf("events (-want +got):\n%s", diff)
-			}
+			require.Same(t, "events", c.events, tolds(t, client))
 		})
 	}
 }
@@ -107,9 +103,7 @@ func TestAClaimThatCannotBeReleasedSaysWhy(t *testing.T) {
 	}
 	must(t, status.createEvents(t.Context()))
 	want := []string{"Pod team/trainer: Warning UnprepareRetried", "ResourceClaim team/one: Warning UnprepareRetried"}
-	if diff := cmp.Diff(want, tolds(t, client)); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	require.Same(t, "events", want, tolds(t, client))
 }
 
 func TestANoteFitsIntoAnEvent(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,6 +21,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/agenttest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/share"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // sharing returns the claims "one" and "two" as shares of a GPU by MPS, and their objects.
@@ -108,9 +108,7 @@ func TestWhatKeepsTheProgramsOfASharesFromComputingIsSaid(t *testing.T) {
 				}
 			}
 			slices.Sort(events)
-			if diff := cmp.Diff(events, tolds(t, client)); diff != "" {
-				t.Errorf("events (-want +got):\n%s", diff)
-			}
+			require.Same(t, "events", events, tolds(t, client))
 			list, err := client.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
 			must(t, err)
 			for _, e := range list.Items {
@@ -198,9 +196,7 @@ func TestAClaimThatWasReleasedAfterTheEndOfItsDaemonHasTheEvent(t *testing.T) {
 	clock.Step(time.Second)
 	r.Released("uid-one")
 	r.Interrupted(t.Context(), ended)
-	if diff := cmp.Diff([]string{"Pod team/trainer: Warning ShareInterrupted", "ResourceClaim team/one: Warning ShareInterrupted"}, tolds(t, client)); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	require.Same(t, "events", []string{"Pod team/trainer: Warning ShareInterrupted", "ResourceClaim team/one: Warning ShareInterrupted"}, tolds(t, client))
 	clock.Step(2 * releasedPatience)
 	if left := r.shares.recentlyReleased(clock.Now()); len(left) > 0 {
 		t.Errorf("%d released claims are kept", len(left))

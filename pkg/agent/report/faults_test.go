@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,6 +27,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/cause"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // faulting is a node whose programs make faults. A process with the PID n is of the pod "uid-pod-n".
@@ -98,9 +98,7 @@ func (f *faulting) want(t *testing.T, when string, want ...string) {
 		}
 	}
 	slices.Sort(all)
-	if diff := cmp.Diff(want, all); diff != "" {
-		t.Errorf("events %s (-want +got):\n%s", when, diff)
-	}
+	require.Same(t, "events "+when, want, all)
 }
 
 // on returns a prepared claim with a device, in a namespace of its own.
@@ -118,9 +116,7 @@ func shared(name, device string) claim.Claim {
 
 func (f *faulting) wantCounts(t *testing.T, want map[string]int) {
 	t.Helper()
-	if diff := cmp.Diff(want, f.counts.All()); diff != "" {
-		t.Errorf("counts (-want +got):\n%s", diff)
-	}
+	require.Same(t, "counts", want, f.counts.All())
 }
 
 // nameless does not know the names of pods, and its API server does not answer.
@@ -165,9 +161,7 @@ func TestAFaultHasAnEventOnItsPodAndOnThePodsOfItsMPSServer(t *testing.T) {
 	for _, e := range f.sent(t) {
 		got[e.Regarding.Kind+" "+e.Regarding.Namespace+"/"+e.Regarding.Name+" "+string(e.Regarding.UID)] = e.Type + " " + e.Note
 	}
-	if diff := cmp.Diff(map[string]string{"Pod team-1/pod-1 uid-pod-1": "Warning " + own, "Pod team-2/pod-2 uid-pod-2": "Warning " + other}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	require.Same(t, "events", map[string]string{"Pod team-1/pod-1 uid-pod-1": "Warning " + own, "Pod team-2/pod-2 uid-pod-2": "Warning " + other}, got)
 	f.wantCounts(t, map[string]int{"fault 31 own team-1": 1, "fault 31 other team-2": 1})
 }
 

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,6 +18,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestTheConflictsOfAHeldDeviceAreConditionsOfItsClaim(t *testing.T) {
@@ -37,9 +37,7 @@ func TestTheConflictsOfAHeldDeviceAreConditionsOfItsClaim(t *testing.T) {
 		return all
 	}
 	want := []string{"Ready=True Prepared", "ForeignProcess=True NoClaim", "ExternallyAllocated=True DevicePlugin", "OtherDriver=True SameName"}
-	if diff := cmp.Diff(want, types()); diff != "" {
-		t.Errorf("conditions (-want +got):\n%s", diff)
-	}
+	require.Same(t, "conditions", want, types())
 	written := r.status.wanted["uid-one"].devices[0]
 	written.data = nil
 	entry := resourceapi.AllocatedDeviceStatus{Driver: agenttest.Driver, Pool: "node", Device: "gpu-1b-00", Conditions: written.conditions()}
@@ -55,9 +53,7 @@ func TestTheConflictsOfAHeldDeviceAreConditionsOfItsClaim(t *testing.T) {
 		}
 	}
 	found = Findings{}
-	if diff := cmp.Diff(want[:1], types()); diff != "" {
-		t.Errorf("conditions after the conflicts have ended (-want +got):\n%s", diff)
-	}
+	require.Same(t, "conditions after the conflicts have ended", want[:1], types())
 }
 
 func TestForeignProcessesAreInTheConditionsOfTheClaim(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -113,9 +112,7 @@ func (f *failing) want(t *testing.T, when string, want ...string) {
 	if err := f.round(t.Context()); err != nil {
 		t.Errorf("%s: %v", when, err)
 	}
-	if diff := cmp.Diff(want, f.take(t)); diff != "" {
-		t.Errorf("events %s (-want +got):\n%s", when, diff)
-	}
+	require.Same(t, "events "+when, want, f.take(t))
 }
 
 const (

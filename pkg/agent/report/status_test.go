@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +27,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/share"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // statusClaim returns a claim with one share of a GPU. It also has a device of another
@@ -96,9 +96,7 @@ func TestStatusNamesThePreparedDeviceAndLeavesOtherDriversAlone(t *testing.T) {
 			got[i].Data.Raw = canonical(t, got[i].Data.Raw)
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("status.devices (-want +got):\n%s", diff)
-	}
+	require.Same(t, "status.devices", want, got)
 }
 
 func canonical(t *testing.T, raw []byte) []byte {
@@ -279,9 +277,7 @@ func TestDataDescribesADeviceOfAClaim(t *testing.T) {
 			d.Terms = tc.terms
 			got, err := json.Marshal(dataOf(d))
 			must(t, err)
-			if diff := cmp.Diff(tc.want, string(got)); diff != "" {
-				t.Errorf("data (-want +got):\n%s", diff)
-			}
+			require.Same(t, "data", tc.want, string(got))
 		})
 	}
 }

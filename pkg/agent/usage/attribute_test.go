@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,6 +19,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 const gi = 1 << 30
@@ -262,9 +262,7 @@ a gpu-1b-00 hardware p-name/c-name sm=0`,
 		"all GPUs, to monitor them": {[]claim.Claim{held("a", pods("p"), claim.Device{Name: kindtest.Name("node-gpus")})}, onFirst(), ``},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, text(usage.ReportOf(c.claims, node(), c.readings))); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			require.Same(t, "report", c.want, text(usage.ReportOf(c.claims, node(), c.readings)))
 		})
 	}
 }
@@ -301,9 +299,7 @@ b gpu-1b-00 none p-name/d-name used=6 sm=0`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			processes.Uses = c.uses
-			if diff := cmp.Diff(promised+c.want, text(usage.ReportOf(claims, node(), processes))); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			require.Same(t, "report", promised+c.want, text(usage.ReportOf(claims, node(), processes)))
 		})
 	}
 	// The driver limits a container by the sum of its devices.
@@ -313,9 +309,7 @@ b gpu-1b-00 none p-name/d-name used=6 sm=0`,
 	got := usage.ReportOf(claims, node(), usage.Readings{Limited: []usage.Limited{limited(in("p", "c", 0), 40*gi, 4*gi, device("a", 10), device("b", 30))}})
 	const want = promised + `a gpu-1b-00 none p-name/c-name used=1 limit=10
 b gpu-1b-00 none p-name/c-name used=3 limit=30`
-	if diff := cmp.Diff(want, text(got)); diff != "" {
-		t.Errorf("limited by the driver (-want +got):\n%s", diff)
-	}
+	require.Same(t, "limited by the driver", want, text(got))
 }
 
 func TestNoByteIsLostOrCountedTwice(t *testing.T) {

@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/usage"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestClaimsAreChargedForTheirPartOfTheEnergy(t *testing.T) {
@@ -32,9 +32,7 @@ func TestClaimsAreChargedForTheirPartOfTheEnergy(t *testing.T) {
 		for account, joules := range m.AddEnergy(byAddress) {
 			got[account.Namespace] = joules
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", when, diff)
-		}
+		require.Same(t, when, want, got)
 	}
 	m.Hold("whole", charge("a", first, 1))
 	m.Hold("half", charge("b", second, .5))

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	testclock "k8s.io/utils/clock/testing"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
@@ -15,6 +14,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestForeignProcessesByDevice(t *testing.T) {
@@ -34,9 +34,7 @@ func TestForeignProcessesByDevice(t *testing.T) {
 		{Device: "gpu-03-00", Processes: 2, PIDs: []int{7, 8}},
 		{Device: "gpu-01-00"},
 	}}
-	if diff := cmp.Diff(want, f.Last()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	require.Same(t, "foreign processes", want, f.Last())
 	f.SetForeignProcesses(nil, nil)
 	if got := f.Last(); got == nil || got.Devices == nil || len(got.Devices) != 0 {
 		t.Errorf("after a check without an answer: got %+v, want no device", got)

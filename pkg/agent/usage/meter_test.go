@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
@@ -17,6 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/share"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestAShareOfUnknownSizeHidesWhatIsStranded(t *testing.T) {
@@ -117,7 +117,5 @@ func TestAMeterHasALimitOfAccounts(t *testing.T) {
 	for _, seconds := range last {
 		sum += seconds
 	}
-	if diff := cmp.Diff([]float64{1001, namespaces, 500}, []float64{float64(len(last)), sum, last[usage.Account{}]}); diff != "" {
-		t.Errorf("accounts, their sum, and the account without names (-want +got):\n%s", diff)
-	}
+	require.Same(t, "accounts, their sum, and the account without names", []float64{1001, namespaces, 500}, []float64{float64(len(last)), sum, last[usage.Account{}]})
 }

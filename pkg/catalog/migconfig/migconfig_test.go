@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog/migconfig"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/test/require"
@@ -100,9 +98,7 @@ mig-configs:
 			must(t, err)
 			choices, err := chosen.Select(c.node)
 			must(t, err)
-			if diff := cmp.Diff(c.want, describe(c.node, choices)); diff != "" {
-				t.Errorf("choices (-want +got):\n%s", diff)
-			}
+			require.Same(t, "choices", c.want, describe(c.node, choices))
 		})
 	}
 }

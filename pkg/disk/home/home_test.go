@@ -15,7 +15,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/home"
@@ -73,9 +72,7 @@ func wantLeft(t *testing.T, dir string, want ...string) {
 	}))
 	slices.Sort(want)
 	slices.Sort(got)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("left (-want +got):\n%s", diff)
-	}
+	require.Same(t, "left", want, got)
 }
 
 // all returns the files of a home that claims or the next agent need.
@@ -370,14 +367,10 @@ func TestTheFirstAndTheLastAgentCallAlone(t *testing.T) {
 	}
 	first, second := enter("first"), enter("second")
 	leave(t, first)
-	if diff := cmp.Diff([]string{"first"}, said); diff != "" {
-		t.Errorf("alone so far (-want +got):\n%s", diff)
-	}
+	require.Same(t, "alone so far", []string{"first"}, said)
 	must(t, second.Claims.Write("uid", nil))
 	leave(t, second)
-	if diff := cmp.Diff([]string{"first", "second"}, said); diff != "" {
-		t.Errorf("alone, though a claim is held (-want +got):\n%s", diff)
-	}
+	require.Same(t, "alone, though a claim is held", []string{"first", "second"}, said)
 }
 
 func TestAHomeThatWasReplacedOrEmptiedIsReported(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func write(t *testing.T, path string) {
@@ -83,9 +83,7 @@ func TestWhatAStoreHolds(t *testing.T) {
 				}
 				return
 			}
-			if diff := cmp.Diff(tc.left, tree(t, s.dir)); diff != "" {
-				t.Errorf("left (-want +got):\n%s", diff)
-			}
+			require.Same(t, "left", tc.left, tree(t, s.dir))
 		})
 	}
 }

@@ -57,23 +57,17 @@ func recordsComeBack(t *testing.T, fsys FS) {
 		must(t, s.Write(key, []byte("an older one")))
 		must(t, s.Write(key, []byte(payload)))
 	}
-	if diff := cmp.Diff([]string{"C.record", "a-1.record", "b.record"}, tree(t, s.dir)); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	require.Same(t, "files", []string{"C.record", "a-1.record", "b.record"}, tree(t, s.dir))
 	// A second store on the same directory simulates another process.
 	other := open(t, s.dir)
 	for key, payload := range payloads {
 		got, err := other.Read(key)
 		must(t, err)
-		if diff := cmp.Diff(payload, string(got)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", key, diff)
-		}
+		require.Same(t, key, payload, string(got))
 	}
 	keys, err := other.Keys()
 	must(t, err)
-	if diff := cmp.Diff([]string{"C", "a-1", "b"}, keys); diff != "" {
-		t.Errorf("keys (-want +got):\n%s", diff)
-	}
+	require.Same(t, "keys", []string{"C", "a-1", "b"}, keys)
 	must(t, other.Delete("b"))
 	if err := other.Delete("b"); err != nil {
 		t.Errorf("deleting it again: %v", err)
@@ -150,9 +144,7 @@ func TestQuarantineKeepsTheRecordAndTheReason(t *testing.T) {
 		"quarantine/a.record", "quarantine/a.record.1",
 		"quarantine/a.record.1.reason", "quarantine/a.record.reason",
 	}
-	if diff := cmp.Diff(want, tree(t, s.dir)); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	require.Same(t, "files", want, tree(t, s.dir))
 	reason, err := os.ReadFile(filepath.Join(s.dir, "quarantine/a.record.1.reason"))
 	if diff := cmp.Diff("because of the second\n", string(reason)); diff != "" || err != nil {
 		t.Errorf("reason: %v (-want +got):\n%s", err, diff)
@@ -174,13 +166,9 @@ func TestOpenRemovesWhatCrashedWritesLeft(t *testing.T) {
 	}
 	s := open(t, dir)
 	// The new one may be another process's write in progress.
-	if diff := cmp.Diff([]string{"new.tmp", "old.record"}, tree(t, dir)); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	require.Same(t, "files", []string{"new.tmp", "old.record"}, tree(t, dir))
 	must(t, s.Delete("new"))
-	if diff := cmp.Diff([]string{"old.record"}, tree(t, dir)); diff != "" {
-		t.Errorf("after deleting that key (-want +got):\n%s", diff)
-	}
+	require.Same(t, "after deleting that key", []string{"old.record"}, tree(t, dir))
 }
 
 // failing is a disk whose operation of the given name fails. It fails after half of
@@ -228,9 +216,7 @@ func TestRecordsSurviveAPowerCut(t *testing.T) {
 	disk := cutDisk{Disk{}, map[string][]string{}}
 	s, err := Open(dir, disk)
 	must(t, err)
-	if diff := cmp.Diff([]string{"store"}, disk.safe[filepath.Dir(dir)]); diff != "" {
-		t.Errorf("the store itself (-want +got):\n%s", diff)
-	}
+	require.Same(t, "the store itself", []string{"store"}, disk.safe[filepath.Dir(dir)])
 	for _, step := range []struct {
 		name       string
 		act        func() error
@@ -242,12 +228,8 @@ func TestRecordsSurviveAPowerCut(t *testing.T) {
 		{"quarantine", func() error { return s.Quarantine("b", "why") }, []string{"quarantine"}, []string{"b.record", "b.record.reason"}},
 	} {
 		must(t, step.act())
-		if diff := cmp.Diff(step.safe, disk.safe[dir]); diff != "" {
-			t.Errorf("%s: the records (-want +got):\n%s", step.name, diff)
-		}
-		if diff := cmp.Diff(step.away, disk.safe[filepath.Join(dir, quarantineDir)]); diff != "" {
-			t.Errorf("%s: quarantine (-want +got):\n%s", step.name, diff)
-		}
+		require.Same(t, step.name+": the records", step.safe, disk.safe[dir])
+		require.Same(t, step.name+": quarantine", step.away, disk.safe[filepath.Join(dir, quarantineDir)])
 	}
 }
 

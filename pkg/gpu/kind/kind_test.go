@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -105,9 +104,7 @@ func TestConfigurationsOfEachKind(t *testing.T) {
 			if share {
 				expected = want[k].share
 			}
-			if diff := cmp.Diff(expected, accepted); diff != "" {
-				t.Errorf("%s, share %t (-want +got):\n%s", k, share, diff)
-			}
+			require.Same(t, fmt.Sprintf("%s, share %t", k, share), expected, accepted)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestNamesPrintAndParse(t *testing.T) {
@@ -35,14 +36,10 @@ func TestNamesPrintAndParse(t *testing.T) {
 		"all GPUs for monitoring":          {kind.Name{Kind: kind.Monitor}, "node-gpus"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, tc.device.String()); diff != "" {
-				t.Errorf("name (-want +got):\n%s", diff)
-			}
+			require.Same(t, "name", tc.want, tc.device.String())
 			parsed, err := kind.Parse(tc.want)
 			must(t, err)
-			if diff := cmp.Diff(tc.device, parsed); diff != "" {
-				t.Errorf("parsed (-want +got):\n%s", diff)
-			}
+			require.Same(t, "parsed", tc.device, parsed)
 		})
 	}
 }

@@ -9,11 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // selected returns the names of a device's attributes that the words publish.
@@ -46,9 +46,7 @@ func TestASelectionIsALevelAndNames(t *testing.T) {
 		"nvlinkLinks,all,brand": "brand driverVersion eccEnabled nvlinkLinks nvlinkPeers resource.kubernetes.io/pcieRoot type",
 	} {
 		t.Run(words, func(t *testing.T) {
-			if diff := cmp.Diff(strings.Fields(want), selected(t, words)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			require.Same(t, "selected attributes", strings.Fields(want), selected(t, words))
 		})
 	}
 }

@@ -4,14 +4,14 @@ package use_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // healthy is a GPU that admits every use.
@@ -130,9 +130,7 @@ func TestCheckFindsWhatDoesNotAdmitAUse(t *testing.T) {
 			want := map[kind.Scope][]string{kind.ScopeGPU: c.whole, kind.ScopePartition: c.partition, kind.ScopeNode: nil}
 			for _, k := range kind.All() {
 				got := checked(f, device(k), c.sharing)
-				if diff := cmp.Diff(want[k.Scope()], got); diff != "" {
-					t.Errorf("problems of a device of kind %s (-want +got):\n%s", k, diff)
-				}
+				require.Same(t, fmt.Sprintf("problems of a device of kind %s", k), want[k.Scope()], got)
 			}
 		})
 	}

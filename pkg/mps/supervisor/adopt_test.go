@@ -13,6 +13,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestASupervisorThatEndsWhileItAdoptsEndsNoDaemon(t *testing.T) {
@@ -91,7 +92,7 @@ func TestADaemonThatRefusesItsSettingsGoesOn(t *testing.T) {
 			if !unknown {
 				w.until("the next supervisor has asked it", func() bool { return w.daemon().State != gpu.MPSStarting })
 			}
-			wantError(t, "a share", errOf(w.client.EnsureMPS(t.Context(), shareOfA)), gpu.ErrNotSupported)
+			require.Error(t, "a share", errOf(w.client.EnsureMPS(t.Context(), shareOfA)), gpu.ErrNotSupported)
 			if s := w.daemon(); s.State != gpu.MPSReady || s.PID != before || s.Restarts != 0 || !strings.Contains(s.Problem, "refuses its settings") {
 				t.Errorf("daemon %+v, want process %d with a problem", s, before)
 			}

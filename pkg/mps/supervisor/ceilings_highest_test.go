@@ -5,9 +5,8 @@ package supervisor
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // A ceiling that the record lost would never be removed, and hold for the next claim.
@@ -40,9 +39,7 @@ func TestADaemonMayHaveTheHighestCeilingsThatItWasEverToHave(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, eitherCeilings(c.had, c.wanted)); diff != "" {
-				t.Errorf("ceilings (-want +got):\n%s", diff)
-			}
+			require.Same(t, "ceilings", c.want, eitherCeilings(c.had, c.wanted))
 		})
 	}
 }

@@ -9,9 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // playServer starts a process with the name of an MPS server, and returns it and its end.
@@ -34,9 +33,7 @@ func TestTheLogOfADaemonListsWhoWaitsAndWhichServerIsLost(t *testing.T) {
 		t.Helper()
 		must(t, l.read(path))
 		waiting := l.waits()
-		if diff := cmp.Diff(want, waiting); diff != "" {
-			t.Errorf("%s: waiting (-want +got):\n%s", when, diff)
-		}
+		require.Same(t, when+": waiting", want, waiting)
 		if got := l.hasLostServer(waiting); got != lost {
 			t.Errorf("%s: lost %t, want %t", when, got, lost)
 		}

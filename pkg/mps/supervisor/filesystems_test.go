@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/mpssim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 const shmSize = 16 << 20
@@ -67,7 +68,7 @@ func TestADaemonHasAShmOfItsOwn(t *testing.T) {
 			w.start()
 			dirs, err := w.client.EnsureMPS(t.Context(), gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{devices[0].UUID}})
 			if os.Geteuid() != 0 {
-				wantError(t, "error", err, gpu.ErrPermission, "--host-shm")
+				require.Error(t, "error", err, gpu.ErrPermission, "--host-shm")
 				return
 			}
 			must(t, err)
@@ -92,7 +93,7 @@ func TestADaemonHasAShmOfItsOwn(t *testing.T) {
 			if _, err := os.Stat(filepath.Join("/dev/shm", file)); err == nil {
 				t.Errorf("/dev/shm/%s is there, want it in the daemon's own folder only", file)
 			}
-			wantError(t, "one who writes all of it", os.WriteFile(filepath.Join(shm, "large"), make([]byte, shmSize), 0o600), unix.ENOSPC)
+			require.Error(t, "one who writes all of it", os.WriteFile(filepath.Join(shm, "large"), make([]byte, shmSize), 0o600), unix.ENOSPC)
 			must(t, w.client.StopMPS(t.Context(), "gpu-1b-00"))
 			if got := append(w.mounted(root), w.mounted("")...); got != nil {
 				t.Errorf("still mounted: %q", got)
@@ -113,7 +114,7 @@ func TestAPlainShmIsMountedNowhere(t *testing.T) {
 	w.start()
 	dirs, err := w.client.EnsureMPS(t.Context(), gpu.MPSDaemon{Name: "gpu-1b-00", Devices: []string{devices[0].UUID}})
 	if os.Geteuid() != 0 {
-		wantError(t, "error", err, gpu.ErrPermission)
+		require.Error(t, "error", err, gpu.ErrPermission)
 		return
 	}
 	must(t, err)

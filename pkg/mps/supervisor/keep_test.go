@@ -17,6 +17,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestADaemonThatDiesIsBackWithItsSettings(t *testing.T) {
@@ -28,9 +29,9 @@ func TestADaemonThatDiesIsBackWithItsSettings(t *testing.T) {
 	if s.Restarts != 1 {
 		t.Errorf("%d restarts, want 1", s.Restarts)
 	}
-	wantSame(t, "daemon", shareOfA, s.Daemon)
+	require.Same(t, "daemon", shareOfA, s.Daemon)
 	want := []string{"start -f on " + uuidA, "set_default_active_thread_percentage 25", "set_default_device_pinned_mem_limit 0 20480M"}
-	wantSame(t, "commands", want, w.commands("gpu-1a-00"))
+	require.Same(t, "commands", want, w.commands("gpu-1a-00"))
 }
 
 func TestServersOfADaemonThatDiedLiveOnUntilItIsStopped(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/supervisor"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // files returns the files in the run and log directories. It also returns the empty
@@ -47,7 +48,7 @@ func (w *world) files() []string {
 
 func (w *world) wantFiles(want ...string) {
 	w.t.Helper()
-	wantSame(w.t, "files", want, w.files())
+	require.Same(w.t, "files", want, w.files())
 }
 
 func TestASupervisorWithoutDaemonsLeavesAnEmptyRunDirectory(t *testing.T) {
@@ -148,7 +149,7 @@ func TestACallThatComesAfterTheEndMakesNothing(t *testing.T) {
 	w.start()
 	ended := w.supervisor
 	w.leave()
-	wantError(t, "a late call", errOf(ended.EnsureMPS(t.Context(), shareOfA)), gpu.ErrNotReady)
+	require.Error(t, "a late call", errOf(ended.EnsureMPS(t.Context(), shareOfA)), gpu.ErrNotReady)
 	w.wantFiles("run/")
 }
 

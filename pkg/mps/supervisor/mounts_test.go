@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // A container that runs as root can put links among the pipes while the daemon
@@ -29,7 +30,7 @@ func TestADaemonWritesThroughNoLink(t *testing.T) {
 			must(t, os.WriteFile(precious, []byte("of the node"), 0o600))
 			w.fault("planted")
 			w.start()
-			wantError(t, "error", errOf(w.client.EnsureMPS(t.Context(), shareOfA)), gpu.ErrNotReady, "too many levels of symbolic links")
+			require.Error(t, "error", errOf(w.client.EnsureMPS(t.Context(), shareOfA)), gpu.ErrNotReady, "too many levels of symbolic links")
 			if got, err := os.ReadFile(precious); err != nil || string(got) != "of the node" {
 				t.Errorf("the file holds %q (%v), want what it held before", got, err)
 			}
@@ -52,7 +53,7 @@ func TestACommandReachesNoOtherDaemonThroughALink(t *testing.T) {
 			must(t, errors.Join(os.Remove(socket), os.Symlink(filepath.Join(other.Pipe, "control"), socket)))
 			larger := shareOfA
 			larger.ThreadPercentage = 50
-			wantError(t, "error", errOf(w.client.EnsureMPS(t.Context(), larger)), gpu.ErrNotReady, "too many levels of symbolic links")
+			require.Error(t, "error", errOf(w.client.EnsureMPS(t.Context(), larger)), gpu.ErrNotReady, "too many levels of symbolic links")
 			if diff := cmp.Diff(before, w.commands("gpu-1b-00")); diff != "" {
 				t.Errorf("the other daemon received (-before +after):\n%s", diff)
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/mpssim"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // newNamespaceWorld is a world whose simulated driver has namespaces, and a daemon with
@@ -68,15 +69,15 @@ func TestClientsOfANamespaceHaveItsLimitsWhenTheCallReturns(t *testing.T) {
 	w, _, daemon := newNamespaceWorld(t)
 	w.start()
 	dirs := w.ensure(daemon)
-	wantSame(t, "folders", gpu.MPSDirs{Pipe: w.options.RunDir + "/daemons/gpu-1b-00/pipe/s", Shm: "/dev/shm"}, dirs)
+	require.Same(t, "folders", gpu.MPSDirs{Pipe: w.options.RunDir + "/daemons/gpu-1b-00/pipe/s", Shm: "/dev/shm"}, dirs)
 	want := map[string]gpu.MPSNamespace{
 		"one": daemon.Namespaces[0], "two": daemon.Namespaces[1],
 		// Nothing of ours uses it.
 		"default": {Name: "default", ThreadPercentage: 1, MemoryLimit: 1 << 20},
 	}
-	wantSame(t, "limits", want, limits(t, dirs, "one", "two", "default"))
+	require.Same(t, "limits", want, limits(t, dirs, "one", "two", "default"))
 	s := w.daemon()
-	wantSame(t, "daemon", daemon, s.Daemon)
+	require.Same(t, "daemon", daemon, s.Daemon)
 	if s.State != gpu.MPSReady || len(s.Servers) != 1 || s.Servers[0].State != "Ready" || s.Servers[0].Clients != 1 {
 		t.Errorf("status %+v, want one server with this process as its client", s)
 	}
@@ -106,11 +107,11 @@ func TestADaemonWithMountsHasNamespaces(t *testing.T) {
 	w.start()
 	dirs := w.ensure(daemon)
 	want := map[string]gpu.MPSNamespace{"one": daemon.Namespaces[0]}
-	wantSame(t, "limits", want, limits(t, dirs, "one"))
+	require.Same(t, "limits", want, limits(t, dirs, "one"))
 	pid := w.daemon().PID
 	must(t, syscall.Kill(pid, syscall.SIGKILL))
 	w.until("it is restarted", func() bool { s := w.daemon(); return s.State == gpu.MPSReady && s.PID != pid })
-	wantSame(t, "limits after a restart", want, limits(t, dirs, "one"))
+	require.Same(t, "limits after a restart", want, limits(t, dirs, "one"))
 }
 
 func TestNamespacesComeAndGoOnARunningDaemon(t *testing.T) {
@@ -121,8 +122,8 @@ func TestNamespacesComeAndGoOnARunningDaemon(t *testing.T) {
 	daemon.Namespaces = []gpu.MPSNamespace{{Name: "three", ThreadPercentage: 10}, {Name: "two", ThreadPercentage: 40, MemoryLimit: gib}}
 	w.ensure(daemon)
 	want := map[string]gpu.MPSNamespace{"three": daemon.Namespaces[0], "two": daemon.Namespaces[1]}
-	wantSame(t, "limits", want, limits(t, dirs, "two", "three"))
-	wantError(t, "the folder of a namespace that is no longer wanted", errOf(os.Stat(filepath.Join(dirs.Pipe, "one"))), os.ErrNotExist)
+	require.Same(t, "limits", want, limits(t, dirs, "two", "three"))
+	require.Error(t, "the folder of a namespace that is no longer wanted", errOf(os.Stat(filepath.Join(dirs.Pipe, "one"))), os.ErrNotExist)
 	if got := w.daemon().PID; got != pid {
 		t.Errorf("PID %d, want the same as before, %d", got, pid)
 	}
@@ -148,9 +149,9 @@ func TestADaemonThatDiesComesBackWithItsNamespacesInTheSameFolders(t *testing.T)
 	if err != nil || !os.SameFile(before, after) {
 		t.Errorf("containers have another folder than the daemon: %v", err)
 	}
-	wantError(t, "files of a container are left", errOf(os.Stat(filepath.Join(folder, "deep"))), os.ErrNotExist)
+	require.Error(t, "files of a container are left", errOf(os.Stat(filepath.Join(folder, "deep"))), os.ErrNotExist)
 	want := map[string]gpu.MPSNamespace{"one": daemon.Namespaces[0], "two": daemon.Namespaces[1]}
-	wantSame(t, "limits", want, limits(t, dirs, "one", "two"))
+	require.Same(t, "limits", want, limits(t, dirs, "one", "two"))
 }
 
 // A container is created with the folder of its namespace, and none starts without it.
@@ -189,7 +190,7 @@ func TestTheNextSupervisorAdoptsADaemonWithItsNamespaces(t *testing.T) {
 	if diff := cmp.Diff(before, w.daemon()); diff != "" {
 		t.Errorf("daemon (-before +after):\n%s", diff)
 	}
-	wantError(t, "the folder of an unknown namespace", errOf(os.Stat(filepath.Join(dirs.Pipe, "stray"))), os.ErrNotExist)
+	require.Error(t, "the folder of an unknown namespace", errOf(os.Stat(filepath.Join(dirs.Pipe, "stray"))), os.ErrNotExist)
 }
 
 func TestADaemonKeepsItsProtocolUntilItIsStopped(t *testing.T) {
@@ -199,7 +200,7 @@ func TestADaemonKeepsItsProtocolUntilItIsStopped(t *testing.T) {
 	for _, tc := range []struct{ runs, refused gpu.MPSDaemon }{{legacy, named}, {named, legacy}} {
 		w.ensure(tc.runs)
 		pid := w.daemon().PID
-		wantError(t, "error", errOf(w.client.EnsureMPS(t.Context(), tc.refused)), gpu.ErrInUse, "protocol")
+		require.Error(t, "error", errOf(w.client.EnsureMPS(t.Context(), tc.refused)), gpu.ErrInUse, "protocol")
 		if s := w.daemon(); s.PID != pid || s.State != gpu.MPSReady || !cmp.Equal(s.Daemon, tc.runs) {
 			t.Errorf("the running daemon has changed: %+v", s)
 		}
@@ -248,7 +249,7 @@ func TestADriverWithoutNamespacesIsReported(t *testing.T) {
 				return
 			}
 			_, err := w.client.EnsureMPS(t.Context(), daemon)
-			wantError(t, "error", err, gpu.ErrNotSupported, "driver of release 615")
+			require.Error(t, "error", err, gpu.ErrNotSupported, "driver of release 615")
 			if got := w.left(); got != nil {
 				t.Errorf("folders %q are left, want none", got)
 			}
@@ -322,7 +323,7 @@ func TestNamespacesThatAreRefused(t *testing.T) {
 			if d.Devices == nil {
 				d.Devices = []string{uuidA}
 			}
-			wantError(t, "error", errOf(w.client.EnsureMPS(t.Context(), d)), gpu.ErrInvalid)
+			require.Error(t, "error", errOf(w.client.EnsureMPS(t.Context(), d)), gpu.ErrInvalid)
 		})
 	}
 }
@@ -331,5 +332,5 @@ func TestAPathOfANamespaceThatIsTooLongForASocketIsRefused(t *testing.T) {
 	w, _, daemon := newNamespaceWorld(t)
 	w.start()
 	daemon.Namespaces = []gpu.MPSNamespace{{Name: strings.Repeat("a", 64), ThreadPercentage: 10}}
-	wantError(t, "error", errOf(w.client.EnsureMPS(t.Context(), daemon)), gpu.ErrInvalid, "--run-dir")
+	require.Error(t, "error", errOf(w.client.EnsureMPS(t.Context(), daemon)), gpu.ErrInvalid, "--run-dir")
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/supervisor"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 var shareOfA = gpu.MPSDaemon{Name: "gpu-1a-00", Devices: []string{uuidA}, ThreadPercentage: 25, MemoryLimits: []uint64{20 * gib}}
@@ -31,8 +32,8 @@ func TestADaemonHasItsDevicesAndCeilingsBeforeTheCallReturns(t *testing.T) {
 		"set_default_device_pinned_mem_limit 0 20480M",
 		"set_default_device_pinned_mem_limit 1 10240M",
 	}
-	wantSame(t, "commands", want, w.commands("gpu-1a-00"))
-	wantSame(t, "folders", gpu.MPSDirs{Pipe: w.options.RunDir + "/daemons/gpu-1a-00/pipe", Shm: "/dev/shm"}, dirs)
+	require.Same(t, "commands", want, w.commands("gpu-1a-00"))
+	require.Same(t, "folders", gpu.MPSDirs{Pipe: w.options.RunDir + "/daemons/gpu-1a-00/pipe", Shm: "/dev/shm"}, dirs)
 	if s := w.daemon(); s.State != gpu.MPSReady || s.PID == 0 || s.Problem != "" {
 		t.Errorf("daemon %+v, want it ready", s)
 	}
@@ -42,7 +43,7 @@ func TestADaemonWithoutCeilingsReceivesNone(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	w.ensure(gpu.MPSDaemon{Name: "gpu-1a-00", Devices: []string{uuidA}})
-	wantSame(t, "commands", []string{"start -f on " + uuidA}, w.commands("gpu-1a-00"))
+	require.Same(t, "commands", []string{"start -f on " + uuidA}, w.commands("gpu-1a-00"))
 }
 
 func TestOneServerForAllUsersIsTheAdministratorsChoice(t *testing.T) {
@@ -58,7 +59,7 @@ func TestOneServerForAllUsersIsTheAdministratorsChoice(t *testing.T) {
 		}
 	}
 	w.ensure(gpu.MPSDaemon{Name: "gpu-1a-00", Devices: []string{uuidA}})
-	wantSame(t, "commands", []string{"start -f -M on " + uuidA}, w.commands("gpu-1a-00"))
+	require.Same(t, "commands", []string{"start -f -M on " + uuidA}, w.commands("gpu-1a-00"))
 }
 
 func TestTheSameAgainSendsNoCommand(t *testing.T) {
@@ -98,12 +99,12 @@ func TestHigherCeilingsReachFutureServersAndNewClientsOfTheRunningOne(t *testing
 		"set_active_thread_percentage 4711 100",
 		"set_device_pinned_mem_limit 4711 0 1048576M",
 	}
-	wantSame(t, "commands", want, w.commands("gpu-1a-00")[3:])
+	require.Same(t, "commands", want, w.commands("gpu-1a-00")[3:])
 	s := w.daemon()
 	if s.PID != pid {
 		t.Errorf("PID %d, want the same as before, %d", s.PID, pid)
 	}
-	wantSame(t, "servers", []gpu.MPSServer{{PID: 4711, State: "ACTIVE", Clients: 2}}, s.Servers)
+	require.Same(t, "servers", []gpu.MPSServer{{PID: 4711, State: "ACTIVE", Clients: 2}}, s.Servers)
 }
 
 func TestADaemonIsRefused(t *testing.T) {
@@ -124,10 +125,10 @@ func TestADaemonIsRefused(t *testing.T) {
 		"with a limit of half a mebib": {Name: "gpu-1a-00", Devices: []string{uuidA}, MemoryLimits: []uint64{gib + 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			wantError(t, "error", errOf(w.client.EnsureMPS(t.Context(), d)), gpu.ErrInvalid)
+			require.Error(t, "error", errOf(w.client.EnsureMPS(t.Context(), d)), gpu.ErrInvalid)
 		})
 	}
-	wantError(t, "stop of a path", w.client.StopMPS(t.Context(), "../.."), gpu.ErrInvalid)
+	require.Error(t, "stop of a path", w.client.StopMPS(t.Context(), "../.."), gpu.ErrInvalid)
 	if got := w.left(); got != nil {
 		t.Errorf("folders %q are left, want none", got)
 	}
@@ -139,8 +140,8 @@ func TestADaemonDoesNotMoveToOtherDevices(t *testing.T) {
 	w.ensure(shareOfA)
 	moved := shareOfA
 	moved.Devices = []string{uuidB}
-	wantError(t, "error", errOf(w.client.EnsureMPS(t.Context(), moved)), gpu.ErrInUse)
-	wantSame(t, "daemon", shareOfA, w.daemon().Daemon)
+	require.Error(t, "error", errOf(w.client.EnsureMPS(t.Context(), moved)), gpu.ErrInUse)
+	require.Same(t, "daemon", shareOfA, w.daemon().Daemon)
 }
 
 func TestADaemonThatDoesNotComeUpSaysWhyAndLeavesNothing(t *testing.T) {
@@ -248,7 +249,7 @@ func TestAStoppedDaemonLeavesItsLogsOnly(t *testing.T) {
 func TestOneSupervisorHasARunDirectory(t *testing.T) {
 	w := newWorld(t)
 	w.start()
-	wantError(t, "second supervisor", errOf(supervisor.New(t.Context(), w.options)), gpu.ErrInUse)
+	require.Error(t, "second supervisor", errOf(supervisor.New(t.Context(), w.options)), gpu.ErrInUse)
 }
 
 func TestARunDirectoryThatIsTooLongForSocketsIsRefused(t *testing.T) {
@@ -259,7 +260,7 @@ func TestARunDirectoryThatIsTooLongForSocketsIsRefused(t *testing.T) {
 	s, err := supervisor.New(t.Context(), options)
 	must(t, err)
 	defer func() { _ = s.Close() }()
-	wantError(t, "error", errOf(s.EnsureMPS(t.Context(), shareOfA)), gpu.ErrInvalid, "--run-dir")
+	require.Error(t, "error", errOf(s.EnsureMPS(t.Context(), shareOfA)), gpu.ErrInvalid, "--run-dir")
 }
 
 func TestASupervisorThatIsAwayIsTransientAndFoundAgain(t *testing.T) {

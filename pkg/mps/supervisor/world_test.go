@@ -4,16 +4,12 @@ package supervisor_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/client"
@@ -195,26 +191,5 @@ func (w *world) until(what string, met func() bool) {
 
 var must = require.NoError
 
-// wantSame reports an error unless got is as wanted.
-func wantSame[T any](t testing.TB, what string, want, got T) {
-	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
-}
-
 // errOf returns the error of a call with two results.
 func errOf[T any](_ T, err error) error { return err }
-
-// wantError checks that the error of a call wraps another and says the texts.
-func wantError(t testing.TB, call string, err, want error, says ...string) {
-	t.Helper()
-	for _, text := range says {
-		if !strings.Contains(fmt.Sprint(err), text) {
-			t.Errorf("%s: %v, want an error that says %q", call, err, text)
-		}
-	}
-	if !errors.Is(err, want) {
-		t.Errorf("%s: %v, want %v", call, err, want)
-	}
-}

@@ -100,9 +100,7 @@ func TestReadingGoesOnAfterRecordsThatAreLost(t *testing.T) {
 	if err := follow(t.Context(), log, func(x gpu.LoggedXID) { got = append(got, x.Number) }); !errors.Is(err, unix.EIO) {
 		t.Errorf("error %v", err)
 	}
-	if diff := cmp.Diff([]uint64{31, 13}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	require.Same(t, "XIDs", []uint64{31, 13}, got)
 }
 
 func TestFollowStartsAtTheEndOfTheLog(t *testing.T) {
@@ -131,9 +129,7 @@ func TestFollowStartsAtTheEndOfTheLog(t *testing.T) {
 		<-time.After(2 * pollInterval)
 		cancel()
 		<-done
-		if diff := cmp.Diff([]uint64{31, 43}, got); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		require.Same(t, "XIDs", []uint64{31, 43}, got)
 	})
 }
 

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/test/require"
@@ -108,9 +106,7 @@ func TestFactsOfANode(t *testing.T) {
 		CRIOSpecDirs:         agentv1.Fact[[]string]{Value: []string{"/opt/cdi"}, Source: "/etc/crio/crio.conf.d/10-own.conf"},
 		CPUManager:           agentv1.Fact[string]{Value: "static", Source: "/var/lib/kubelet/cpu_manager_state"},
 	}
-	if diff := cmp.Diff(want, roots(r).Read(nil)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	require.Same(t, "facts", want, roots(r).Read(nil))
 }
 
 func TestAFileThatIsAbsentDiffersFromOneThatIsBroken(t *testing.T) {
@@ -184,9 +180,7 @@ func TestFactsOfAGPUBelowASwitch(t *testing.T) {
 		IOMMUType:    agentv1.Fact[string]{Value: "DMA-FQ", Source: folder + "iommu_group/type"},
 		ACSRedirect:  agentv1.Fact[[]string]{Value: []string{"0000:17:02.0"}, Source: folder + "../config"},
 	}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	require.Same(t, "facts", want, got)
 	// A process without rights reads the first 64 bytes only.
 	files[root+up+down+"/config"] = port(0)[:64]
 	if got := roots(link(tree(t, files))).Read([]gpu.PCIAddress{address}).GPUs[0].ACSRedirect; got.IsKnown() {

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // watched is a running Watch.
@@ -172,9 +172,7 @@ func TestWatchReportsAGPUThatNVMLCallsLost(t *testing.T) {
 	snapshot(t, l)
 	must(t, sim.FailCalls(nvmlsim.CallFault{Method: "EventSetWait", Return: gonvml.ERROR_GPU_IS_LOST, Count: 1}))
 	w := watch(t, l)
-	if diff := cmp.Diff(gpu.Event{Kind: gpu.EventLost}, <-w.events); diff != "" {
-		t.Errorf("event (-want +got):\n%s", diff)
-	}
+	require.Same(t, "event", gpu.Event{Kind: gpu.EventLost}, <-w.events)
 	// It goes on.
 	uuid := snapshot(t, l).GPUs[1].UUID
 	w.arrives(t, gpu.Event{Kind: gpu.EventXID, XID: 31, UUID: uuid}, func() error { return sim.ReportXID(1, 31) })

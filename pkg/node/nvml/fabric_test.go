@@ -8,12 +8,12 @@ import (
 	"testing"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/simerr"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // fabricOf is what a snapshot reports of a GPU's fabric.
@@ -40,9 +40,7 @@ func TestTheFabricOfEachModel(t *testing.T) {
 		// Behind NVSwitch before Hopper, bridged, linked without switches, alone.
 		"dgx-a100": {}, "a30-bridge": {}, "dgx1-v100": {}, "l40s": {}, "t4": {}, "rtx-pro-6000": {}, "mixed-a30-l40s": {},
 	} {
-		if diff := cmp.Diff(want, readFabric(t, nvml.New(simulate(t, model).NVML()), 0)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", model, diff)
-		}
+		require.Same(t, model, want, readFabric(t, nvml.New(simulate(t, model).NVML()), 0))
 	}
 }
 
@@ -53,20 +51,14 @@ func TestAFabricThatIsNotCompleted(t *testing.T) {
 			l := nvml.New(sim.NVML())
 			before := readFabric(t, l, 1)
 			must(t, sim.SetFabric(1, nvmlsim.FabricState(state)))
-			if diff := cmp.Diff(fabricOf{State: state}, readFabric(t, l, 1)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(before, readFabric(t, l, 0)); diff != "" {
-				t.Errorf("the other GPU (-want +got):\n%s", diff)
-			}
+			require.Same(t, "fabric", fabricOf{State: state}, readFabric(t, l, 1))
+			require.Same(t, "the other GPU", before, readFabric(t, l, 0))
 			err := sim.AddProcess(1, nvmlsim.Process{PID: 7})
 			if !errors.Is(err, simerr.ErrNotReady) || !strings.Contains(err.Error(), "802") {
 				t.Errorf("a CUDA process: %v, want error 802", err)
 			}
 			must(t, sim.SetFabric(1, nvmlsim.FabricCompleted))
-			if diff := cmp.Diff(before, readFabric(t, l, 1)); diff != "" {
-				t.Errorf("once it is completed (-want +got):\n%s", diff)
-			}
+			require.Same(t, "once it is completed", before, readFabric(t, l, 1))
 			must(t, sim.AddProcess(1, nvmlsim.Process{PID: 7}))
 		})
 	}
@@ -87,11 +79,7 @@ func TestACliqueThatChanges(t *testing.T) {
 func TestAFabricThatIsNotReportedIsAbsent(t *testing.T) {
 	sim := simulate(t, "gb200")
 	lib := withoutSymbol{sim.NVML(), "nvmlDeviceGetGpuFabricInfo"}
-	if diff := cmp.Diff(fabricOf{}, readFabric(t, nvml.New(lib), 0)); diff != "" {
-		t.Errorf("an old library (-want +got):\n%s", diff)
-	}
+	require.Same(t, "an old library", fabricOf{}, readFabric(t, nvml.New(lib), 0))
 	fail(t, sim, "DeviceGetGpuFabricInfo", 0, gonvml.ERROR_NOT_SUPPORTED)
-	if diff := cmp.Diff(fabricOf{}, readFabric(t, nvml.New(sim.NVML()), 0)); diff != "" {
-		t.Errorf("not supported (-want +got):\n%s", diff)
-	}
+	require.Same(t, "not supported", fabricOf{}, readFabric(t, nvml.New(sim.NVML()), 0))
 }

@@ -11,11 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
 	conformance "github.com/gpu-dra/gpu-dra-driver/test/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // driverRootVariable makes TestOpen read the driver installed there and print the
@@ -52,9 +51,7 @@ gpu-1b-00: 0000:1b:00.0, index 0, minor 0, GPU-8a56a4bc-e184-a047-2620-be19fdf91
 event lost, XID 79, on GPU-8a56a4bc-e184-a047-2620-be19fdf913d5
 `
 	got, _, _ := strings.Cut(string(out), "PASS\n")
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("GPUs and events (-want +got):\n%s", diff)
-	}
+	require.Same(t, "GPUs and events", want, got)
 }
 
 func describeDriver(t *testing.T, root string) {

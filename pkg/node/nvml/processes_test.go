@@ -7,11 +7,11 @@ import (
 	"testing"
 
 	vendor "github.com/NVIDIA/go-nvml/pkg/nvml"
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestProcesses(t *testing.T) {
@@ -23,9 +23,7 @@ func TestProcesses(t *testing.T) {
 	got, err := l.Processes(t.Context(), address)
 	must(t, err)
 	want := []gpu.Process{{PID: 42, MemoryBytes: 2 << 30}, {PID: 4711, MemoryBytes: 1 << 30}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("processes (-want +got):\n%s", diff)
-	}
+	require.Same(t, "processes", want, got)
 	if _, err := l.Processes(t.Context(), gpu.PCIAddress{Bus: 0xfe}); !errors.Is(err, gpu.ErrNotFound) {
 		t.Errorf("processes on an unknown GPU: error %v, want %v", err, gpu.ErrNotFound)
 	}
@@ -47,9 +45,7 @@ func TestProcessesOfMIGDevicesAreListedWithTheirGPUInstance(t *testing.T) {
 	}
 	got, err := l.Processes(t.Context(), address)
 	must(t, err)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("processes (-want +got):\n%s", diff)
-	}
+	require.Same(t, "processes", want, got)
 }
 
 // listing is a library whose GPUs have these processes.
@@ -106,9 +102,7 @@ func TestAProcessInSeveralListsIsListedOnce(t *testing.T) {
 			})
 			got, err := l.Processes(t.Context(), snapshot(t, l).GPUs[0].Address)
 			must(t, err)
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("processes (-want +got):\n%s", diff)
-			}
+			require.Same(t, "processes", c.want, got)
 		})
 	}
 }

@@ -12,10 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 var someGPU = gpu.PCIAddress{Bus: 0x1b}
@@ -72,9 +71,7 @@ func TestNvidiaSMIRunsWithTheLibrariesOfTheDriverRoot(t *testing.T) {
 	want := "compute-policy -i 0000:1b:00.0 --set-timeslice=3" + in +
 		"compute-policy -i 0000:1b:00.0 --set-timeslice=0" + in +
 		"--gpu-reset -i 0000:1b:00.0" + in
-	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	require.Same(t, "calls of nvidia-smi", want, string(got))
 	if err := smi.SetTimeSlice(t.Context(), someGPU, "Eternal"); !errors.Is(err, gpu.ErrInvalid) {
 		t.Errorf("got %v, want invalid", err)
 	}

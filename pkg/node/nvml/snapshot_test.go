@@ -188,13 +188,9 @@ func TestOneGPUOfEightIsUnreadable(t *testing.T) {
 			if got := u.Problem().Error(); !strings.HasPrefix(got, "GPU at 0000:0b:00.0: ") || strings.Count(got, "0000:0b:00.0") != 1 {
 				t.Errorf("the problem is %q, want it to name the GPU once", got)
 			}
-			if diff := cmp.Diff(&address, u.Address); diff != "" {
-				t.Errorf("its address was read before (-want +got):\n%s", diff)
-			}
+			require.Same(t, "its address was read before", &address, u.Address)
 			must(t, sim.ClearFaults())
-			if diff := cmp.Diff(before, snapshot(t, l)); diff != "" {
-				t.Errorf("the node once all is well again (-want +got):\n%s", diff)
-			}
+			require.Same(t, "the node once all is well again", before, snapshot(t, l))
 		})
 	}
 }
@@ -234,9 +230,7 @@ func TestFactsThatAreNotReportedAreAbsent(t *testing.T) {
 	} {
 		fail(t, sim, method, 0, ret)
 	}
-	if diff := cmp.Diff(want, snapshot(t, l).GPUs[0]); diff != "" {
-		t.Errorf("GPU (-want +got):\n%s", diff)
-	}
+	require.Same(t, "GPU", want, snapshot(t, l).GPUs[0])
 }
 
 func TestReservedMemoryIsPartOfTheTotal(t *testing.T) {
@@ -300,9 +294,7 @@ func TestMIGPartitions(t *testing.T) {
 		}
 		got[i].UUID, got[i].GPUInstanceID, got[i].ComputeInstanceID = "", 0, 0
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("partitions (-want +got):\n%s", diff)
-	}
+	require.Same(t, "partitions", want, got)
 
 	t.Run("that cannot be listed make the GPU unreadable", func(t *testing.T) {
 		fail(t, sim, "DeviceGetGpuInstances", 0, gonvml.ERROR_NO_PERMISSION)
@@ -395,9 +387,7 @@ func TestSnapshotsAtTheSameTime(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("snapshot (-want +got):\n%s", diff)
-			}
+			require.Same(t, "snapshot", want, got)
 		})
 	}
 	all.Wait()

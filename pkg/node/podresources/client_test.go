@@ -107,9 +107,7 @@ func TestExternalAllocationsAreTheDevicesThatDevicePluginsAllocated(t *testing.T
 			defer (&kubelet{pods: c.pods}).serve(t, socket)()
 			got, err := client.ExternalAllocations(t.Context())
 			must(t, err)
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			require.Same(t, "external allocations", c.want, got)
 		})
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -90,9 +89,7 @@ func TestTaskFindsThePodInTheCgroup(t *testing.T) {
 			got, err := procfs.Root(root).Task(4711)
 			must(t, err)
 			want := gpu.Task{Command: "py) (thon", Started: 4242, PodUID: c.pod, ContainerID: c.container}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("task (-want +got):\n%s", diff)
-			}
+			require.Same(t, "task", want, got)
 		})
 	}
 }

@@ -5,9 +5,8 @@ package sysfs_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/sysfs"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestGPUsListsTheGPUsOfTheKernelsDriver(t *testing.T) {
@@ -37,9 +36,7 @@ func TestGPUsListsTheGPUsOfTheKernelsDriver(t *testing.T) {
 	for _, a := range got {
 		names = append(names, a.String())
 	}
-	if diff := cmp.Diff([]string{"0000:1b:00.0", "0000:43:00.0"}, names); diff != "" {
-		t.Errorf("GPUs (-want +got):\n%s", diff)
-	}
+	require.Same(t, "GPUs", []string{"0000:1b:00.0", "0000:43:00.0"}, names)
 }
 
 func TestGPUsReturnsNoneWithoutAPCIBus(t *testing.T) {

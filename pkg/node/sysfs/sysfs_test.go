@@ -92,12 +92,8 @@ func TestLocate(t *testing.T) {
 			want := node(c.address)
 			want.GPUs[0].NUMANode, want.GPUs[0].PCIeRoot = c.numa, c.pcieRoot
 			want.GPUs[0].NearNUMANodes, want.GPUs[0].CPUs = c.near, c.cpus
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("located node (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(node(c.address), given); diff != "" {
-				t.Errorf("the given node was changed (-want +got):\n%s", diff)
-			}
+			require.Same(t, "located node", want, got)
+			require.Same(t, "the given node was changed", node(c.address), given)
 		})
 	}
 }
@@ -141,9 +137,7 @@ func TestLocateKeepsTheOtherGPUsOfABrokenOne(t *testing.T) {
 	zero := 0
 	want := node("0000:07:00.0", "0000:1b:00.0")
 	want.GPUs[1].NUMANode, want.GPUs[1].NearNUMANodes, want.GPUs[1].PCIeRoot = &zero, []int{0}, "pci0000:15"
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("located node (-want +got):\n%s", diff)
-	}
+	require.Same(t, "located node", want, got)
 }
 
 // The nodes 2 and 3 are the memory of GPUs. The firmware of the second machine has them
@@ -174,9 +168,7 @@ func TestNearNUMANodes(t *testing.T) {
 			}
 			got, err := tree(t, files, links).Locate(node("0000:1b:00.0"))
 			must(t, err)
-			if diff := cmp.Diff(c.want, got.GPUs[0].NearNUMANodes); diff != "" {
-				t.Errorf("near NUMA nodes (-want +got):\n%s", diff)
-			}
+			require.Same(t, "near NUMA nodes", c.want, got.GPUs[0].NearNUMANodes)
 		})
 	}
 }
@@ -200,9 +192,7 @@ func TestPCIeSwitches(t *testing.T) {
 			device(files, links, "pci0000:00", "0000:1b:00.0", "0")
 			links["sys/bus/pci/devices/0000:1b:00.0"] = "../../../devices/pci0000:00/" + c.bridges + "0000:1b:00.0"
 			got, _ := tree(t, files, links).Locate(node("0000:1b:00.0"))
-			if diff := cmp.Diff(c.want, got.GPUs[0].PCIeSwitch); diff != "" {
-				t.Errorf("switch (-want +got):\n%s", diff)
-			}
+			require.Same(t, "switch", c.want, got.GPUs[0].PCIeSwitch)
 		})
 	}
 }
@@ -245,9 +235,7 @@ func TestLocateOnModels(t *testing.T) {
 			got, err := sysfs.Root(sim.Root()).Locate(node(c.address))
 			must(t, err)
 			c.want.Address = got.GPUs[0].Address
-			if diff := cmp.Diff(c.want, got.GPUs[0]); diff != "" {
-				t.Errorf("located GPU (-want +got):\n%s", diff)
-			}
+			require.Same(t, "located GPU", c.want, got.GPUs[0])
 		})
 	}
 }
@@ -275,9 +263,7 @@ func TestNearestNetworkAdapters(t *testing.T) {
 	must(t, err)
 	onSwitch := gpu.NIC{Address: gpu.PCIAddress{Bus: 0x2c}, RDMADevices: []string{"mlx5_2"}}
 	want := [][]gpu.NIC{nil, {onSwitch}}
-	if diff := cmp.Diff(want, [][]gpu.NIC{got.GPUs[0].NICs, got.GPUs[1].NICs}); diff != "" {
-		t.Errorf("network adapters of each GPU (-want +got):\n%s", diff)
-	}
+	require.Same(t, "network adapters of each GPU", want, [][]gpu.NIC{got.GPUs[0].NICs, got.GPUs[1].NICs})
 }
 
 // deviceNode returns a device node as ls prints it.
@@ -340,9 +326,7 @@ func TestDeviceNodesOfLoadedModulesAreCreated(t *testing.T) {
 			for _, name := range []string{"nvidiactl", "nvidia3", "nvidia-uvm", "nvidia-uvm-tools"} {
 				got = append(got, deviceNode(t, filepath.Join(string(root), "dev", name)))
 			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("nodes (-want +got):\n%s", diff)
-			}
+			require.Same(t, "nodes", c.want, got)
 		})
 	}
 }
@@ -361,9 +345,7 @@ func TestCapabilityNodesAreCreated(t *testing.T) {
 	for i, node := range nodes {
 		nodes[i] = node + " " + deviceNode(t, string(root)+node)
 	}
-	if diff := cmp.Diff([]string{"/dev/nvidia-caps/nvidia-cap300 20444 0:0 235:300", "/dev/nvidia-caps/nvidia-cap301 20400 0:0 235:301"}, nodes); diff != "" {
-		t.Errorf("nodes (-want +got):\n%s", diff)
-	}
+	require.Same(t, "nodes", []string{"/dev/nvidia-caps/nvidia-cap300 20444 0:0 235:300", "/dev/nvidia-caps/nvidia-cap301 20400 0:0 235:301"}, nodes)
 }
 
 func TestBootID(t *testing.T) {
@@ -404,9 +386,7 @@ func TestMonitorNodes(t *testing.T) {
 			if !errors.Is(err, c.err) {
 				t.Errorf("error %v, want %v", err, c.err)
 			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("nodes (-want +got):\n%s", diff)
-			}
+			require.Same(t, "nodes", c.want, got)
 		})
 	}
 }
@@ -442,9 +422,7 @@ func TestCapabilityNodes(t *testing.T) {
 			if !errors.Is(err, c.err) {
 				t.Errorf("error %v, want %v", err, c.err)
 			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("nodes (-want +got):\n%s", diff)
-			}
+			require.Same(t, "nodes", c.want, got)
 		})
 	}
 }

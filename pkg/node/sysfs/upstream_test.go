@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // Kubernetes' helpers are what other drivers publish with, so a simulated node must hold for
@@ -46,9 +46,7 @@ func TestUpstreamHelpersReadTheSysTree(t *testing.T) {
 			}
 			near, err := deviceattribute.GetNUMANodeAttributeByPCIBusID(tc.address, deviceattribute.ListAttribute, at)
 			must(t, err)
-			if diff := cmp.Diff(tc.near, near.Value.IntValues); diff != "" {
-				t.Errorf("near NUMA nodes (-want +got):\n%s", diff)
-			}
+			require.Same(t, "near NUMA nodes", tc.near, near.Value.IntValues)
 		})
 	}
 }

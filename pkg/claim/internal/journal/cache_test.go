@@ -10,13 +10,13 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/internal/plan"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // noSpecs is a CDI folder without specs.
@@ -83,9 +83,7 @@ func TestAnAgentSeesTheRecordsOfAnother(t *testing.T) {
 				{"a claim that is gone", func() { _ = theirs.Delete("uid-b") }, "a [gpu-52-00]\nc [gpu-43-00]\n"},
 			} {
 				step.do()
-				if diff := cmp.Diff(step.want, held(t, ours)); diff != "" {
-					t.Errorf("%s: held (-want +got):\n%s", step.name, diff)
-				}
+				require.Same(t, step.name+": held", step.want, held(t, ours))
 				look(ours)
 			}
 		})
@@ -125,13 +123,5 @@ func TestHoldersStayAsTheyWereRead(t *testing.T) {
 	}
 	if len(before) != 1 || before[0].Names()[0] != kindtest.Name("gpu-1b-00") {
 		t.Errorf("the holders of before are %v", before)
-	}
-}
-
-// wantSame reports an error unless got is as wanted.
-func wantSame[T any](t testing.TB, what string, want, got T) {
-	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }

@@ -106,7 +106,7 @@ func TestRecordsOfEveryReleaseAreRead(t *testing.T) {
 			must(t, err)
 			got, err := decode(want.Claim.UID, payload)
 			must(t, err)
-			wantSame(t, "result", want, got)
+			require.Same(t, "result", want, got)
 			if phase := strings.ToLower(string(got.Phase(want.BootID))); phase != name[strings.LastIndex(name, "-")+1:] {
 				t.Errorf("phase %s", phase)
 			}

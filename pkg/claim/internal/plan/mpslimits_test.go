@@ -5,11 +5,11 @@ package plan
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/share"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 const gi, mi = 1 << 30, 1 << 20
@@ -33,9 +33,7 @@ func TestLimitsOfAShare(t *testing.T) {
 		"as much as the smallest can be": {shareSize{memory: 2 * mi, all: 80 * gi, processes: 2}, share.Client{Processes: 2, ThreadPercentage: 1, MemoryLimit: mi}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, limitsOf(c.size)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			require.Same(t, "limits", c.want, limitsOf(c.size))
 		})
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // needsAll is a plan that needs every step of the list. A new step that it does not
@@ -115,9 +116,7 @@ func (c *prepared) undo(e journal.Entry) {
 
 func (c *prepared) want(state string) {
 	c.t.Helper()
-	if diff := cmp.Diff(state, c.String()); diff != "" {
-		c.t.Errorf("the node (-want +got):\n%s", diff)
-	}
+	require.Same(c.t, "the node", state, c.String())
 }
 
 // share lets another claim hold the same devices, with the same steps done.
@@ -287,9 +286,7 @@ func TestContainersGetWhatTheStepsOfTheirDeviceAdd(t *testing.T) {
 		if d.Limit != nil {
 			want.Hooks = []gpu.Hook{{Path: "/hook", Args: []string{"hook", "uid-a-gpu-2b-00-ts_uid-a-share", "0000:2b:00.0", "1073741824", "2"}}}
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", d.Name, diff)
-		}
+		require.Same(t, d.Name.String(), want, got)
 	}
 	err := c.list.Inject(t.Context(), &journal.Record{}, c.w.Devices[0], &gpu.Injection{})
 	if !errors.Is(err, gpu.ErrNotFound) {
@@ -312,9 +309,7 @@ func TestAStepOfOtherSettingsRefusesToInjectIntoItsDevice(t *testing.T) {
 	if err := list.Inject(t.Context(), r, plan.Device{Name: slots}, &got); err != nil {
 		t.Errorf("%s: %v", slots, err)
 	}
-	if diff := cmp.Diff(gpu.Injection{}, got); diff != "" {
-		t.Errorf("injected (-want +got):\n%s", diff)
-	}
+	require.Same(t, "injected", gpu.Injection{}, got)
 }
 
 func TestEveryStepIsFoundByItsName(t *testing.T) {
