@@ -10,6 +10,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestTimeSlicesAndResetsByNvidiaSMI(t *testing.T) {
@@ -35,13 +36,8 @@ func TestTimeSlicesAndResetsByNvidiaSMI(t *testing.T) {
 
 	err = errors.Join(sim.LoseGPU(1), sim.AddProcess(0, nvmlsim.Process{PID: 7, MemoryBytes: 1 << 20}))
 	must(t, err)
-	if err := smi.SetTimeSlice(t.Context(), second, gpu.TimeSliceShort); !errors.Is(err, gpu.ErrLost) {
-		t.Errorf("a lost GPU: %v, want %v", err, gpu.ErrLost)
-	}
-	if _, err := smi.TimeSlice(t.Context(), gpu.PCIAddress{Bus: 0x44}); !errors.Is(err, gpu.ErrNotFound) {
-		t.Errorf("no GPU: %v, want %v", err, gpu.ErrNotFound)
-	}
-	if err := reset(t.Context(), first); !errors.Is(err, gpu.ErrInUse) {
-		t.Errorf("a reset of a busy GPU: %v, want %v", err, gpu.ErrInUse)
-	}
+	require.Error(t, "a lost GPU", smi.SetTimeSlice(t.Context(), second, gpu.TimeSliceShort), gpu.ErrLost)
+	_, err = smi.TimeSlice(t.Context(), gpu.PCIAddress{Bus: 0x44})
+	require.Error(t, "no GPU", err, gpu.ErrNotFound)
+	require.Error(t, "a reset of a busy GPU", reset(t.Context(), first), gpu.ErrInUse)
 }

@@ -95,9 +95,7 @@ func TestLayoutsThatAreRefused(t *testing.T) {
 	} {
 		t.Run(c.layout, func(t *testing.T) {
 			_, err := catalog.MIGOffer{Config: migConfig(t, "all "+c.layout)}.Layout(first(t, 1, c.model))
-			if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("%v, want %q", err, c.want)
-			}
+			require.Error(t, "Layout", err, gpu.ErrInvalid, c.want)
 		})
 	}
 }

@@ -4,7 +4,6 @@ package catalog_test
 
 import (
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,6 +11,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // standardConfig is the configuration of a release.
@@ -56,9 +56,8 @@ plain:
 	if err != nil || len(none.Invalid()) > 0 {
 		t.Errorf("an empty file has %v, %v", none, err)
 	}
-	if _, err := none.Config("training"); !errors.Is(err, gpu.ErrNotFound) || !strings.Contains(err.Error(), "known are: none") {
-		t.Errorf("a configuration of an empty file: %v", err)
-	}
+	_, err = none.Config("training")
+	require.Error(t, "a configuration of an empty file", err, gpu.ErrNotFound, "known are: none")
 }
 
 func TestConfigurationsThatAreRefused(t *testing.T) {
@@ -88,9 +87,7 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 	} {
 		configs, err := catalog.ParseNodeConfigs([]byte(content), standardConfig)
 		err = errors.Join(append(configs.Invalid(), err)...)
-		if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", content, err, want)
-		}
+		require.Error(t, content, err, gpu.ErrInvalid, want)
 	}
 }
 
@@ -101,9 +98,8 @@ func TestAConfigurationIsValidByItself(t *testing.T) {
 		t.Errorf("good: %+v, %v", good, err)
 	}
 	for _, name := range []string{"bad", "worse"} {
-		if _, err := configs.Config(name); !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), `configuration "`+name+`"`) {
-			t.Errorf("%s: %v, want that it is invalid", name, err)
-		}
+		_, err := configs.Config(name)
+		require.Error(t, name, err, gpu.ErrInvalid, `configuration "`+name+`"`)
 	}
 	if got := len(configs.Invalid()); got != 2 {
 		t.Errorf("%d errors, want that of each invalid one", got)

@@ -3,7 +3,6 @@
 package catalog_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -135,9 +134,8 @@ func TestRecordsThatAreRefused(t *testing.T) {
 		`{"version":1,"settings":{},"layout":{"name":"a","gpus":{"gpu-01-00":["gpu-02-00-mig-1g-10gb-0"]}}}`: `"gpu-02-00-mig-1g-10gb-0" is not the name of a MIG device of gpu-01-00`,
 		`{"version":1,"settings":{},"layout":{"name":"a","gpus":{"gpu-01-00":["gpu-01-00"]}}}`:               "is not the name of a MIG device",
 	} {
-		if _, err := catalog.DecodeNodeRecord([]byte(text), standardConfig); !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", text, err, want)
-		}
+		_, err := catalog.DecodeNodeRecord([]byte(text), standardConfig)
+		require.Error(t, text, err, gpu.ErrInvalid, want)
 	}
 }
 

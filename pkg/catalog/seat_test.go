@@ -3,7 +3,6 @@
 package catalog_test
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -95,9 +94,8 @@ func TestTheShareOfASeat(t *testing.T) {
 		}
 	}
 	for _, words := range []string{"", "seats=0", "seats=5", "seats=1500m", "seats=-1"} {
-		if _, err := (catalog.ShareOffer{}).Share(kind.Seat, all, consumed(words)); !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "from 1 to 4") {
-			t.Errorf("%q: error %v, want ErrInvalid", words, err)
-		}
+		_, err := (catalog.ShareOffer{}).Share(kind.Seat, all, consumed(words))
+		require.Error(t, "consumed "+words, err, gpu.ErrInvalid, "from 1 to 4")
 	}
 }
 

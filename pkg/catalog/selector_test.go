@@ -3,7 +3,6 @@
 package catalog_test
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // The scheduler fails a claim if a selector reads a capacity that a device lacks. The
@@ -54,9 +54,8 @@ func TestASelectorOnMemoryFailsOnNoDevice(t *testing.T) {
 				// More than any device has, so that the scheduler tries each of them.
 				request := claim("class=every cel=device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('1Ti')) >= 0")
 				node := allocator.NewNode(resources, allocator.Features(), slices.Concat(classes(t), []*resourceapi.DeviceClass{every})...)
-				if _, err := node.Allocate(t.Context(), "c", request); !errors.Is(err, allocator.ErrNoFit) {
-					t.Errorf("%s: error %v, want %v", name, err, allocator.ErrNoFit)
-				}
+				_, err := node.Allocate(t.Context(), "c", request)
+				require.Error(t, name, err, allocator.ErrNoFit)
 				request = claim("class=every cel=device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0")
 				if results, err := node.Allocate(t.Context(), "c", request); err != nil || results[0].Device != "gpu-1b-00" {
 					t.Errorf("%s: %v, error %v, want the first GPU", name, results, err)

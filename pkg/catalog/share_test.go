@@ -82,9 +82,8 @@ func TestAWholeGPUHasSharesBelowTheSmallest(t *testing.T) {
 	if diff := cmp.Diff(kind.Share{Memory: 1 << 20}, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	if _, err := offer.Share(kind.GPU, all, consumed("memory=0")); !errors.Is(err, gpu.ErrInvalid) {
-		t.Errorf("nothing: error %v, want ErrInvalid", err)
-	}
+	_, err = offer.Share(kind.GPU, all, consumed("memory=0"))
+	require.Error(t, "nothing", err, gpu.ErrInvalid)
 }
 
 func TestSlotsAndTheirMemory(t *testing.T) {
@@ -103,9 +102,8 @@ func TestSlotsAndTheirMemory(t *testing.T) {
 		"slots=1 memory=1023Mi": "the smallest share on this node has 1Gi", "slots=1 memory=81560Mi": "the device has 81559Mi",
 		"": "0 slots of a time-sliced GPU", "memory=1Gi": "0 slots", "slots=0": "0 slots", "slots=-1": "-1 slots", "slots=1500m": "1500m slots", "slots=100E": "100E slots",
 	} {
-		if _, err := offer.Share(kind.TimeSlice, all, consumed(words)); !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: error %v, want ErrInvalid with %q", words, err, want)
-		}
+		_, err := offer.Share(kind.TimeSlice, all, consumed(words))
+		require.Error(t, words, err, gpu.ErrInvalid, want)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // After a forced deletion the kubelet lists the pod no more, and later forgets its devices.
@@ -60,7 +61,6 @@ func TestADeviceOfAPluginIsInUseUntilItsPodHasEnded(t *testing.T) {
 	unread, listed = nil, nil
 	want("after the end of both, one of which lives", gpu.ExternalAllocation{Device: "GPU-2", Pod: "uid-b"})
 	e.List = func(context.Context) ([]gpu.ExternalAllocation, error) { return nil, gpu.ErrNotReady }
-	if _, err := e.ExternalAllocations(t.Context()); !errors.Is(err, gpu.ErrNotReady) {
-		t.Errorf("%v, want %v", err, gpu.ErrNotReady)
-	}
+	_, err := e.ExternalAllocations(t.Context())
+	require.Error(t, "ExternalAllocations", err, gpu.ErrNotReady)
 }

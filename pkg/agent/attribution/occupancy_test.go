@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/containerlimits"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // limiting is a driver with the limits of cgroups. It does not answer about others.
@@ -64,9 +65,8 @@ func TestTheContainersThatTheHookHasAdmitted(t *testing.T) {
 				t.Errorf("%q, %v after the driver has lost the limit, want none", got, err)
 			}
 			delete(driver, "/sys/fs/cgroup"+group)
-			if _, err := admitted(folder, driver)(t.Context(), "a"); !errors.Is(err, gpu.ErrTimeout) {
-				t.Errorf("%v of a driver that does not answer, want %v", err, gpu.ErrTimeout)
-			}
+			_, err = admitted(folder, driver)(t.Context(), "a")
+			require.Error(t, "a driver that does not answer", err, gpu.ErrTimeout)
 		})
 	}
 }

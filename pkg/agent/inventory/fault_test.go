@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // computer is a node on which one inventory runs after the other.
@@ -475,9 +476,8 @@ func TestAGPUThatHangsFromTheStartDelaysTheOthersByTwoSeconds(t *testing.T) {
 		if _, err := r.GPU(t.Context(), address(4)); err != nil {
 			t.Errorf("a claim on another GPU: %v", err)
 		}
-		if _, err := r.GPU(t.Context(), address(3)); !errors.Is(err, gpu.ErrTimeout) {
-			t.Errorf("a claim on the GPU that hangs: %v, want ErrTimeout", err)
-		}
+		_, err := r.GPU(t.Context(), address(3))
+		require.Error(t, "a claim on the GPU that hangs", err, gpu.ErrTimeout)
 		m.hw.hang()
 		r.send(gpu.Event{Kind: gpu.EventAnswer})
 		r.wantTaints("gpu-04-00 xid-119")
@@ -536,9 +536,8 @@ func TestAGPUThatDoesNotTellItsAddressIsNotLost(t *testing.T) {
 		r.RequestScan()
 		r.pass(time.Minute)
 		r.wantTaints("gpu-02-00 xid-119")
-		if _, err := r.GPU(t.Context(), address(1)); !errors.Is(err, gpu.ErrTimeout) {
-			t.Errorf("the GPU: %v, want ErrTimeout", err)
-		}
+		_, err := r.GPU(t.Context(), address(1))
+		require.Error(t, "the GPU", err, gpu.ErrTimeout)
 		m.hw.change(func(h *hardware) { h.node = gpus(2) })
 		r.pass(time.Hour)
 		r.wantTaints("gpu-02-00 xid-119")

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,6 +17,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestAHealthyNodeIsScannedRarely(t *testing.T) {
@@ -60,9 +60,8 @@ func TestAGPUThatDoesNotAnswerAtFirst(t *testing.T) {
 		hw.silence(1, fmt.Errorf("read GPU 1: %w", gpu.ErrLost))
 		r := start(t, hw)
 		r.want("2 of 2 GPUs answer; GPU at 0000:02:00.0: read GPU 1: GPU lost")
-		if _, err := r.GPU(t.Context(), address(1)); !errors.Is(err, gpu.ErrLost) {
-			t.Errorf("the GPU that does not answer: %v, want ErrLost", err)
-		}
+		_, err := r.GPU(t.Context(), address(1))
+		require.Error(t, "the GPU that does not answer", err, gpu.ErrLost)
 		hw.change(func(h *hardware) { h.node = gpus(3) })
 		r.pass(time.Minute)
 		r.want("3 of 3 GPUs answer")
@@ -91,9 +90,8 @@ func TestAGPUThatStopsAnsweringKeepsItsPlace(t *testing.T) {
 				r.send(gpu.Event{Kind: gpu.EventLost, UUID: "GPU-1"})
 				r.wantTaints(tc.taints)
 				r.want(tc.state)
-				if _, err := r.GPU(t.Context(), address(1)); !errors.Is(err, tc.is) {
-					t.Errorf("the GPU that does not answer: %v, want %v", err, tc.is)
-				}
+				_, err := r.GPU(t.Context(), address(1))
+				require.Error(t, "the GPU that does not answer", err, tc.is)
 				hw.change(func(h *hardware) { h.err, h.node = nil, gpus(3) })
 				r.pass(time.Minute)
 				r.want("3 of 3 GPUs answer")
@@ -159,9 +157,7 @@ func TestGPUWaitsForTheFirstScan(t *testing.T) {
 		brief, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		_, err := r.GPU(brief, address(0))
-		if !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), "NoDriver") {
-			t.Errorf("without a driver: %v; want ErrNotReady and the state", err)
-		}
+		require.Error(t, "without a driver", err, gpu.ErrNotReady, "NoDriver")
 
 		found := make(chan error, 1)
 		go func() {
@@ -176,9 +172,8 @@ func TestGPUWaitsForTheFirstScan(t *testing.T) {
 		if err := <-found; err != nil {
 			t.Errorf("when the driver has come: %v", err)
 		}
-		if _, err := r.GPU(t.Context(), address(7)); !errors.Is(err, gpu.ErrNotFound) {
-			t.Errorf("a GPU that the node does not have: %v, want ErrNotFound", err)
-		}
+		_, err = r.GPU(t.Context(), address(7))
+		require.Error(t, "a GPU that the node does not have", err, gpu.ErrNotFound)
 	})
 }
 

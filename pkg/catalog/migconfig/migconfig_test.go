@@ -161,9 +161,7 @@ func TestFilesThatAreNotValid(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file, err := migconfig.Parse([]byte(c.text))
 			err = errors.Join(append(file.Invalid(), err)...)
-			if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("%v, want %q", err, c.want)
-			}
+			require.Error(t, "Parse", err, gpu.ErrInvalid, c.want)
 		})
 	}
 }
@@ -175,9 +173,8 @@ func TestAConfigurationIsValidByItself(t *testing.T) {
 		t.Error(err)
 	}
 	for _, name := range []string{"b", "c", "d"} {
-		if _, err := file.Config(name); !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), `MIG configuration "`+name+`"`) {
-			t.Errorf("%s: %v, want that it is invalid", name, err)
-		}
+		_, err := file.Config(name)
+		require.Error(t, name, err, gpu.ErrInvalid, `MIG configuration "`+name+`"`)
 	}
 	if got := len(file.Invalid()); got != 3 {
 		t.Errorf("%d errors, want that of each invalid one", got)
@@ -187,9 +184,8 @@ func TestAConfigurationIsValidByItself(t *testing.T) {
 func TestAConfigurationThatIsNotThere(t *testing.T) {
 	file, err := migconfig.Parse([]byte(config(entry("devices: all", "mig-enabled: false"))))
 	must(t, err)
-	if _, err := file.Config("b"); !errors.Is(err, gpu.ErrNotFound) || !strings.Contains(err.Error(), "known are: a") {
-		t.Errorf("%v, want the known ones", err)
-	}
+	_, err = file.Config("b")
+	require.Error(t, "Config", err, gpu.ErrNotFound, "known are: a")
 }
 
 func TestConfigurationsThatAreNotValidOnANode(t *testing.T) {
@@ -248,9 +244,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		file, err := migconfig.Parse(text)
 		if err != nil {
-			if !errors.Is(err, gpu.ErrInvalid) {
-				t.Errorf("the error %v is not of invalid data", err)
-			}
+			require.Error(t, "Parse", err, gpu.ErrInvalid)
 			return
 		}
 		for _, name := range file.Names() {

@@ -3,7 +3,7 @@
 package folder
 
 import (
-	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -26,9 +26,7 @@ func TestAFolderThatIsRemovedBeforeItIsLockedIsNotTaken(t *testing.T) {
 				must(t, os.Mkdir(path, 0o750))
 			}
 			for _, how := range []int{unix.LOCK_SH, unix.LOCK_EX} {
-				if err := l.lock(how); !errors.Is(err, errReplaced) {
-					t.Errorf("lock %d: %v, want %v", how, err, errReplaced)
-				}
+				require.Error(t, fmt.Sprintf("lock %d", how), l.lock(how), errReplaced)
 			}
 			if err := l.Close(); err != nil {
 				t.Error(err)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/folder"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func share(t *testing.T, path string) *folder.Lock {
@@ -96,9 +97,8 @@ func TestAPathToAFileIsRefused(t *testing.T) {
 	}
 	// No folder can be created in /proc, and the error is the same as for a removed
 	// parent.
-	if _, err := folder.Share(t.Context(), "/proc/none", 0o750); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("sharing /proc/none: %v, want %v", err, fs.ErrNotExist)
-	}
+	_, err := folder.Share(t.Context(), "/proc/none", 0o750)
+	require.Error(t, "sharing /proc/none", err, fs.ErrNotExist)
 	if _, ok, err := folder.Own("/proc/none", 0o750); ok || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("having /proc/none alone: %v, %v, want %v", ok, err, fs.ErrNotExist)
 	}
@@ -149,9 +149,8 @@ func TestAFolderExistsWhileItIsLocked(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if _, err := os.Stat(parent); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the last one has left %s: %v", parent, err)
-	}
+	_, err := os.Stat(parent)
+	require.Error(t, "the folder that the last one has left", err, fs.ErrNotExist)
 	if removed.Load() < 2 {
 		t.Errorf("the folder was removed %d times, so nothing was tried", removed.Load())
 	}

@@ -202,9 +202,7 @@ func TestEverythingStaysIfTheHeldDevicesAreUnknown(t *testing.T) {
 	driver := t.TempDir()
 	h := enter(t, driver)
 	broken := errors.New("the disk is broken")
-	if err := h.Leave(func() (bool, error) { return false, broken }); !errors.Is(err, broken) {
-		t.Errorf("error %v, want %v", err, broken)
-	}
+	require.Error(t, "Leave", h.Leave(func() (bool, error) { return false, broken }), broken)
 	wantLeft(t, driver, "agent/lock", "agent/claims/quarantine/", "agent/compute-modes/quarantine/", "agent/events/quarantine/", "agent/faults/quarantine/", "agent/mig-devices/quarantine/", "agent/mig-modes/quarantine/", "agent/node-config/quarantine/", "agent/time-slices/quarantine/")
 }
 
@@ -300,9 +298,7 @@ func TestAHomeThatCannotBeRemovedIsAnErrorThatNamesIt(t *testing.T) {
 		}
 	}()
 	must(t, unix.Mount("", driver, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
-	if err := h.Leave(nothingElse); !errors.Is(err, unix.EROFS) || !strings.Contains(err.Error(), filepath.Join(driver, "agent/lock")) {
-		t.Errorf("error %v, want %v and what could not be removed", err, unix.EROFS)
-	}
+	require.Error(t, "Leave", h.Leave(nothingElse), unix.EROFS, filepath.Join(driver, "agent/lock"))
 }
 
 // Agents start while others leave. Each agent writes a record and installs the hook.

@@ -3,19 +3,17 @@
 package store_test
 
 import (
-	"errors"
 	"syscall"
 	"testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // A device file takes data and refuses to sync them, with EINVAL.
 func TestARecordThatTheDiskDoesNotSyncIsAnErrorIfItMustOutliveTheBoot(t *testing.T) {
 	const device = "/dev/null"
-	if err := (store.Disk{}).WriteNew(device, []byte("data")); !errors.Is(err, syscall.EINVAL) {
-		t.Errorf("synced: %v, want %v", err, syscall.EINVAL)
-	}
+	require.Error(t, "synced", (store.Disk{}).WriteNew(device, []byte("data")), syscall.EINVAL)
 	if err := (store.Unsynced{}).WriteNew(device, []byte("data")); err != nil {
 		t.Errorf("unsynced: %v, want no error, because it does not sync", err)
 	}

@@ -78,9 +78,8 @@ func TestWhatAStoreHolds(t *testing.T) {
 				t.Error(err)
 			}
 			if len(tc.left) == 0 {
-				if _, err := os.Stat(s.dir); !errors.Is(err, fs.ErrNotExist) {
-					t.Errorf("the directory is still there: %v", err)
-				}
+				_, err := os.Stat(s.dir)
+				require.Error(t, "the directory", err, fs.ErrNotExist)
 				return
 			}
 			require.Same(t, "left", tc.left, tree(t, s.dir))

@@ -3,7 +3,6 @@
 package store_test
 
 import (
-	"errors"
 	"io/fs"
 	"testing"
 
@@ -14,9 +13,8 @@ import (
 func TestVersionsHaveDifferentStamps(t *testing.T) {
 	s, err := store.Open(t.TempDir(), store.Disk{})
 	must(t, err)
-	if _, err := s.Stamp("key"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a record that is not there: %v, want %v", err, fs.ErrNotExist)
-	}
+	_, err = s.Stamp("key")
+	require.Error(t, "a record that is not there", err, fs.ErrNotExist)
 	var last store.Stamp
 	for _, payload := range []string{"one", "two", "three"} {
 		must(t, s.Write("key", []byte(payload)))

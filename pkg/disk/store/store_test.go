@@ -4,7 +4,6 @@ package store
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -72,9 +71,8 @@ func recordsComeBack(t *testing.T, fsys FS) {
 	if err := other.Delete("b"); err != nil {
 		t.Errorf("deleting it again: %v", err)
 	}
-	if _, err := s.Read("b"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("reading a deleted record: %v, want %v", err, fs.ErrNotExist)
-	}
+	_, err = s.Read("b")
+	require.Error(t, "reading a deleted record", err, fs.ErrNotExist)
 }
 
 func TestFilesAreForTheOwnerOnly(t *testing.T) {
@@ -123,9 +121,8 @@ func TestEveryDamageIsNoticed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, t.TempDir())
 			must(t, os.WriteFile(filepath.Join(s.dir, "a.record"), []byte(c.data), 0o600))
-			if _, err := s.Read("a"); !errors.Is(err, c.want) {
-				t.Errorf("got %v, want %v", err, c.want)
-			}
+			_, err := s.Read("a")
+			require.Error(t, "Read", err, c.want)
 			keys, err := s.Keys()
 			if diff := cmp.Diff([]string{"a"}, keys); diff != "" || err != nil {
 				t.Errorf("an unreadable record must still be listed: %v (-want +got):\n%s", err, diff)
@@ -149,9 +146,8 @@ func TestQuarantineKeepsTheRecordAndTheReason(t *testing.T) {
 	if diff := cmp.Diff("because of the second\n", string(reason)); diff != "" || err != nil {
 		t.Errorf("reason: %v (-want +got):\n%s", err, diff)
 	}
-	if _, err := s.Read("a"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("after quarantine: %v, want %v", err, fs.ErrNotExist)
-	}
+	_, err = s.Read("a")
+	require.Error(t, "after quarantine", err, fs.ErrNotExist)
 }
 
 func TestOpenRemovesWhatCrashedWritesLeft(t *testing.T) {
@@ -246,9 +242,7 @@ func aFullDisk(t *testing.T, fsys FS) {
 			must(t, s.Write("a", []byte("old")))
 			s.fs = failing{FS: fsys, op: op, err: syscall.ENOSPC}
 			err := s.Write("a", []byte("new"))
-			if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(fmt.Sprint(err), "write record a: no space left on device") {
-				t.Errorf("got %v, want what and where", err)
-			}
+			require.Error(t, "Write", err, syscall.ENOSPC, "write record a: no space left on device")
 			got, err := s.Read("a")
 			if diff := cmp.Diff("old", string(got)); diff != "" || err != nil {
 				t.Errorf("the old record: %v (-want +got):\n%s", err, diff)
@@ -277,20 +271,6 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%q comes back as %q, %v", data, got, err)
 		}
 	})
-}
-
-func BenchmarkWriteAndDelete(b *testing.B) {
-	for name, fsys := range fileSystems() {
-		b.Run(name, func(b *testing.B) {
-			s, err := Open(b.TempDir(), fsys)
-			must(b, err)
-			payload := make([]byte, 2000)
-			for b.Loop() {
-				must(b, s.Write("a", payload))
-				must(b, s.Delete("a"))
-			}
-		})
-	}
 }
 
 var must = require.NoError

@@ -4,7 +4,6 @@ package kind_test
 
 import (
 	"encoding/json"
-	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -62,9 +61,8 @@ func TestParseRefuses(t *testing.T) {
 		"a line break":                         "gpu-1a-00\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			if n, err := kind.Parse(s); !errors.Is(err, gpu.ErrInvalid) {
-				t.Errorf("Parse(%q) = %+v, %v; want an error that is ErrInvalid", s, n, err)
-			}
+			_, err := kind.Parse(s)
+			require.Error(t, "Parse", err, gpu.ErrInvalid)
 		})
 	}
 }
@@ -85,9 +83,7 @@ func TestNamesInJSON(t *testing.T) {
 			t.Errorf("%+v is written as %s, %v; want %s", got, again, err, text)
 		}
 	}
-	if err := json.Unmarshal([]byte(`{"name":""}`), &device{}); !errors.Is(err, gpu.ErrInvalid) {
-		t.Errorf("an empty name: %v, want %v", err, gpu.ErrInvalid)
-	}
+	require.Error(t, "an empty name", json.Unmarshal([]byte(`{"name":""}`), &device{}), gpu.ErrInvalid)
 }
 
 func TestTheMPSDaemonOfADevice(t *testing.T) {
@@ -153,9 +149,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		n, err := kind.Parse(s)
 		if err != nil {
-			if !errors.Is(err, gpu.ErrInvalid) {
-				t.Errorf("%q: error %v is not ErrInvalid", s, err)
-			}
+			require.Error(t, "Parse", err, gpu.ErrInvalid)
 			return
 		}
 		if n.String() != s {

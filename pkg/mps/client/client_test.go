@@ -112,9 +112,7 @@ func TestASupervisorThatHangsIsNamed(t *testing.T) {
 	} {
 		check := func(t *testing.T, err error) {
 			t.Helper()
-			if !errors.Is(err, gpu.ErrTimeout) || !strings.Contains(err.Error(), "gpu-mps-supervisor has not answered in time on "+socket) {
-				t.Errorf("error %v, want one that is ErrTimeout and names the supervisor's socket %s", err, socket)
-			}
+			require.Error(t, "a call", err, gpu.ErrTimeout, "gpu-mps-supervisor has not answered in time on "+socket)
 			<-ended // the supervisor learns that the client has gone
 		}
 		t.Run(name+" until a deadline", func(t *testing.T) {

@@ -8,12 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // A container can do this to its /dev/shm, and its pod must go away all the same.
@@ -73,9 +73,7 @@ func TestAStopIsNotHeldUpByAContainerThatGoesOnMakingFiles(t *testing.T) {
 	s, d := supervise(t, Double(t))
 	// The record goes first, so there are files left.
 	err := s.StopMPS(endsWith{context.Background(), d.folders.record()}, shareOfOne.Name)
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), d.folders.dir) || !strings.Contains(err.Error(), "end the pods") {
-		t.Errorf("error %v, want one that is DeadlineExceeded, names the folder and says what to do", err)
-	}
+	require.Error(t, "StopMPS", err, context.DeadlineExceeded, d.folders.dir, "end the pods")
 }
 
 func TestAFolderIsEmptiedWhileFilesAreMade(t *testing.T) {
@@ -108,9 +106,7 @@ func TestNoFolderIsEmptiedAfterTheEnd(t *testing.T) {
 		top := t.TempDir()
 		file := filepath.Join(top, inner)
 		must(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, nil, 0o600)))
-		if err := emptyFolder(ended, top); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), top) {
-			t.Errorf("%s: error %v, want one that is Canceled and names the folder", inner, err)
-		}
+		require.Error(t, inner, emptyFolder(ended, top), context.Canceled, top)
 		if _, err := os.Stat(file); err != nil {
 			t.Error(err)
 		}
@@ -125,7 +121,5 @@ func TestAStartIsNotHeldUpByAContainerThatGoesOnMakingFiles(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(f.pipe, "file"), nil, 0o600))
 	ended, cancel := context.WithCancelCause(t.Context())
 	cancel(gpu.ErrTimeout)
-	if err := o.makeFolders(ended, f, gpu.MPSDaemon{}); !errors.Is(err, gpu.ErrTimeout) || !strings.Contains(err.Error(), f.pipe) {
-		t.Errorf("error: %v, want %v", err, gpu.ErrTimeout)
-	}
+	require.Error(t, "makeFolders", o.makeFolders(ended, f, gpu.MPSDaemon{}), gpu.ErrTimeout, f.pipe)
 }

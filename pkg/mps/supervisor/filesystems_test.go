@@ -224,9 +224,7 @@ func TestAContainerThatFillsThePipesHarmsItsOwnDaemonOnly(t *testing.T) {
 				}
 				// There is room for a file now, and none for that number of bytes.
 				full := filepath.Join(dir, "0")
-				if err := os.WriteFile(full, make([]byte, 2*shmSize), 0o600); !errors.Is(err, unix.ENOSPC) {
-					t.Errorf("writing %d bytes to %s: %v, want no space", 2*shmSize, full, err)
-				}
+				require.Error(t, fmt.Sprintf("writing %d bytes to %s", 2*shmSize, full), os.WriteFile(full, make([]byte, 2*shmSize), 0o600), unix.ENOSPC)
 			}
 			larger := shareOfA
 			larger.ThreadPercentage = 50

@@ -4,16 +4,17 @@ package supervisor
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // refusing is pidfd_open but for other processes than this one, whose numbers it
@@ -36,9 +37,7 @@ func TestADaemonThatCannotBeFollowedIsEnded(t *testing.T) {
 	must(t, err)
 	defer func() { _ = s.Close() }()
 	_, err = s.EnsureMPS(t.Context(), shareOfOne)
-	if !errors.Is(err, unix.EMFILE) {
-		t.Errorf("error: %v, want %v", err, unix.EMFILE)
-	}
+	require.Error(t, "EnsureMPS", err, unix.EMFILE)
 	if len(started) == 0 {
 		t.Fatal("nothing was started, so nothing was tried")
 	}
@@ -61,9 +60,7 @@ func TestAProcessThatCannotBeFollowedIsNotPassedOver(t *testing.T) {
 	} {
 		var refused []int
 		o := Options{openProcess: refusing(tc.refused, &refused)}.withDefaults()
-		if err := o.killProcesses(t.Context(), "/of/mine"); !errors.Is(err, tc.want) {
-			t.Errorf("pidfd_open says %v: error %v, want %v", tc.refused, err, tc.want)
-		}
+		require.Error(t, fmt.Sprintf("pidfd_open says %v", tc.refused), o.killProcesses(t.Context(), "/of/mine"), tc.want)
 		if len(refused) != 1 || refused[0] != server.Process.Pid {
 			t.Errorf("tried to follow %v, want %d", refused, server.Process.Pid)
 		}
@@ -73,9 +70,7 @@ func TestAProcessThatCannotBeFollowedIsNotPassedOver(t *testing.T) {
 func TestASupervisorThatCannotFollowProcessesDoesNotStart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	_, err := New(t.Context(), Options{RunDir: dir, LogDir: dir, openProcess: func(int, int) (int, error) { return -1, unix.ENOSYS }})
-	if !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "Linux 5.3") {
-		t.Errorf("error: %v, want %v", err, gpu.ErrNotSupported)
-	}
+	require.Error(t, "New", err, gpu.ErrNotSupported, "Linux 5.3")
 	if _, err := os.Stat(dir); err == nil {
 		t.Errorf("it has made %s", dir)
 	}

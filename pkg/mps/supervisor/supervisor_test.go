@@ -5,6 +5,7 @@ package supervisor_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -166,9 +167,7 @@ func TestADaemonThatDoesNotComeUpSaysWhyAndLeavesNothing(t *testing.T) {
 			}
 			w.start()
 			_, err := w.client.EnsureMPS(t.Context(), shareOfA)
-			if !errors.Is(err, tc.is) || !strings.Contains(err.Error(), tc.says) {
-				t.Errorf("error %v, want one that is %v and says %q", err, tc.is, tc.says)
-			}
+			require.Error(t, "EnsureMPS", err, tc.is, tc.says)
 			if got := w.left(); got != nil {
 				t.Errorf("folders %q are left, want none", got)
 			}
@@ -233,9 +232,7 @@ func TestAStoppedDaemonLeavesItsLogsOnly(t *testing.T) {
 			if got := w.left(); got != nil {
 				t.Errorf("folders %q are left, want none", got)
 			}
-			if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-				t.Errorf("process %d: %v, want it to be gone", pid, err)
-			}
+			require.Error(t, fmt.Sprintf("process %d", pid), syscall.Kill(pid, 0), syscall.ESRCH)
 			if _, err := os.Stat(filepath.Join(w.options.LogDir, "gpu-1a-00", "output.log")); err != nil {
 				t.Error(err)
 			}

@@ -3,7 +3,6 @@
 package cgroup_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -28,9 +27,8 @@ func TestACgroupThatIsMadeAnewHasAnotherID(t *testing.T) {
 	before, err := cgroup.Lookup(folder)
 	must(t, err)
 	must(t, os.Remove(folder))
-	if _, err := cgroup.Lookup(folder); !errors.Is(err, gpu.ErrNotFound) {
-		t.Errorf("a cgroup that is gone: %v, want %v", err, gpu.ErrNotFound)
-	}
+	_, err = cgroup.Lookup(folder)
+	require.Error(t, "a cgroup that is gone", err, gpu.ErrNotFound)
 	must(t, os.Mkdir(folder, 0o755))
 	if after, err := cgroup.Lookup(folder); err != nil || after == before {
 		t.Errorf("ID %d before and %d after, %v", before, after, err)
@@ -38,28 +36,24 @@ func TestACgroupThatIsMadeAnewHasAnotherID(t *testing.T) {
 }
 
 func TestOtherFoldersAreRefused(t *testing.T) {
-	if _, err := cgroup.Lookup(t.TempDir()); !errors.Is(err, gpu.ErrNotSupported) {
-		t.Errorf("a folder on a disk: %v, want %v", err, gpu.ErrNotSupported)
-	}
-	if _, err := cgroup.Lookup(filepath.Join(cgrouptest.New(t), "cgroup.procs")); !errors.Is(err, gpu.ErrInvalid) {
-		t.Errorf("a file of a cgroup: %v, want %v", err, gpu.ErrInvalid)
-	}
+	_, err := cgroup.Lookup(t.TempDir())
+	require.Error(t, "a folder on a disk", err, gpu.ErrNotSupported)
+	_, err = cgroup.Lookup(filepath.Join(cgrouptest.New(t), "cgroup.procs"))
+	require.Error(t, "a file of a cgroup", err, gpu.ErrInvalid)
 }
 
 func TestAProcessThatDoesNotExist(t *testing.T) {
 	if _, err := cgroup.Root(); err != nil {
 		t.Skip(err)
 	}
-	if _, err := cgroup.OfProcess(1 << 30); !errors.Is(err, gpu.ErrNotFound) {
-		t.Errorf("%v, want %v", err, gpu.ErrNotFound)
-	}
+	_, err := cgroup.OfProcess(1 << 30)
+	require.Error(t, "OfProcess", err, gpu.ErrNotFound)
 }
 
 func TestAProcessOfACgroupMayBeInOneBelowIt(t *testing.T) {
 	parent := cgrouptest.New(t)
-	if pid, err := cgroup.Process(parent); !errors.Is(err, gpu.ErrNotFound) {
-		t.Errorf("of an empty cgroup: %d, %v; want %v", pid, err, gpu.ErrNotFound)
-	}
+	_, err := cgroup.Process(parent)
+	require.Error(t, "of an empty cgroup", err, gpu.ErrNotFound)
 	cgrouptest.Child(t, parent, "empty")
 	child := cgrouptest.Child(t, cgrouptest.Child(t, parent, "container"), "below")
 	want := cgrouptest.Process(t, child)
@@ -68,9 +62,8 @@ func TestAProcessOfACgroupMayBeInOneBelowIt(t *testing.T) {
 			t.Errorf("of %s: %d, %v; want %d", folder, pid, err, want)
 		}
 	}
-	if pid, err := cgroup.Process(filepath.Join(parent, "none")); !errors.Is(err, gpu.ErrNotFound) {
-		t.Errorf("of a cgroup that does not exist: %d, %v; want %v", pid, err, gpu.ErrNotFound)
-	}
+	_, err = cgroup.Process(filepath.Join(parent, "none"))
+	require.Error(t, "of a cgroup that does not exist", err, gpu.ErrNotFound)
 }
 
 var must = require.NoError

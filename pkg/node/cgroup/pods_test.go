@@ -4,7 +4,6 @@ package cgroup_test
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,6 +15,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup/cgrouptest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 const (
@@ -214,9 +214,7 @@ func TestTheHierarchyOfPods(t *testing.T) {
 			write(t, filepath.Join(machine, "proc/1/root", cmp.Or(c.want, "sys/fs/cgroup"), "kubepods/pod"+podUID, "cgroup.procs"), "7\n")
 			pods, err := cgroup.FindPods(machine)
 			if c.want == "" {
-				if !errors.Is(err, gpu.ErrNotSupported) {
-					t.Errorf("%v, want %v", err, gpu.ErrNotSupported)
-				}
+				require.Error(t, "FindPods", err, gpu.ErrNotSupported)
 				return
 			}
 			must(t, err)

@@ -4,6 +4,7 @@ package containerlimits_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -154,9 +155,7 @@ func TestNoOtherProcessCountsContainersMeanwhile(t *testing.T) {
 	folder, err := os.Open(string(f))
 	must(t, err)
 	defer folder.Close() //nolint:errcheck // nothing was written
-	if err := unix.Flock(int(folder.Fd()), unix.LOCK_SH|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
-		t.Errorf("another process can read the containers meanwhile: %v, want %v", err, unix.EWOULDBLOCK)
-	}
+	require.Error(t, "another process that reads the containers meanwhile", unix.Flock(int(folder.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
 	_, err = pipe.WriteString("{}")
 	must(t, err)
 	must(t, pipe.Close())
@@ -172,16 +171,12 @@ func TestOnlyPreparedDevicesAdmitContainers(t *testing.T) {
 	if err := f.Close("a"); err != nil {
 		t.Errorf("close again: %v", err)
 	}
-	if _, err := f.Admit("a", l, 1); !errors.Is(err, gpu.ErrNotFound) {
-		t.Errorf("a closed device: %v, want %v", err, gpu.ErrNotFound)
-	}
+	_, err := f.Admit("a", l, 1)
+	require.Error(t, "a closed device", err, gpu.ErrNotFound)
 	for _, name := range []string{"", "..", "../b", "b/../a", ".hidden"} {
-		if _, err := f.Admit(name, l, 1); !errors.Is(err, gpu.ErrInvalid) {
-			t.Errorf("device %q: %v, want %v", name, err, gpu.ErrInvalid)
-		}
-		if err := f.Close(name); !errors.Is(err, gpu.ErrInvalid) {
-			t.Errorf("close %q: %v, want %v", name, err, gpu.ErrInvalid)
-		}
+		_, err := f.Admit(name, l, 1)
+		require.Error(t, fmt.Sprintf("device %q", name), err, gpu.ErrInvalid)
+		require.Error(t, fmt.Sprintf("close %q", name), f.Close(name), gpu.ErrInvalid)
 	}
 	devices, err := f.Devices()
 	if diff := cmp.Diff([]string{"b"}, devices); err != nil || diff != "" {
@@ -217,9 +212,8 @@ func TestAnUnreadableFileHidesNoOtherContainer(t *testing.T) {
 func TestAnUnreadableFileAdmitsNoContainer(t *testing.T) {
 	f := newFolder(t, "a")
 	must(t, os.WriteFile(filepath.Join(string(f), "a", "1"), []byte("{"), 0o600))
-	if _, err := f.Admit("a", container(t, first, gibi), 1); !errors.Is(err, gpu.ErrCorrupt) {
-		t.Errorf("%v, want %v", err, gpu.ErrCorrupt)
-	}
+	_, err := f.Admit("a", container(t, first, gibi), 1)
+	require.Error(t, "Admit", err, gpu.ErrCorrupt)
 	if got, err := f.Containers("a"); len(got) > 0 || !errors.Is(err, gpu.ErrCorrupt) {
 		t.Errorf("the device has %v, %v; want no container and %v", got, err, gpu.ErrCorrupt)
 	}
@@ -237,9 +231,8 @@ func TestAdmittedContainersAreListedWithoutTheirCgroups(t *testing.T) {
 	if all, err := f.Admitted("a"); err != nil || len(all) != 1 || all[0] != l {
 		t.Errorf("%v, %v are admitted, want %v", all, err, l)
 	}
-	if _, err := f.Admitted("b"); !errors.Is(err, gpu.ErrNotFound) {
-		t.Errorf("%v for a device without a folder", err)
-	}
+	_, err = f.Admitted("b")
+	require.Error(t, "a device without a folder", err, gpu.ErrNotFound)
 }
 
 var must = require.NoError

@@ -97,9 +97,7 @@ func TestReadingGoesOnAfterRecordsThatAreLost(t *testing.T) {
 		strings.Replace(xid, "%s", "31", 1), unix.EPIPE, strings.Repeat("x", maxRecord), "\n", strings.Replace(xid, "%s", "13", 1),
 	}
 	var got []uint64
-	if err := follow(t.Context(), log, func(x gpu.LoggedXID) { got = append(got, x.Number) }); !errors.Is(err, unix.EIO) {
-		t.Errorf("error %v", err)
-	}
+	require.Error(t, "follow", follow(t.Context(), log, func(x gpu.LoggedXID) { got = append(got, x.Number) }), unix.EIO)
 	require.Same(t, "XIDs", []uint64{31, 13}, got)
 }
 
@@ -151,7 +149,5 @@ func TestFollowEndsWithItsContext(t *testing.T) {
 }
 
 func TestALogThatIsAbsentIsAnError(t *testing.T) {
-	if err := Log(filepath.Join(t.TempDir(), "kmsg")).Check(); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("error %v", err)
-	}
+	require.Error(t, "Check", Log(filepath.Join(t.TempDir(), "kmsg")).Check(), fs.ErrNotExist)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/memoryhook"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup/cgrouptest"
 	"github.com/gpu-dra/gpu-dra-driver/test/files/mountns"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // asked is a container on a node with an agent.
@@ -153,9 +154,7 @@ func TestWhileTheDriverHangsTheHookOfThatCallFails(t *testing.T) {
 		return ctx.Err()
 	}})
 	a.program = "/a/second/call/would/fail/to/start"
-	if err := a.run("--timeout", "1s"); !errors.Is(err, gpu.ErrTimeout) {
-		t.Errorf("error: %v, want %v", err, gpu.ErrTimeout)
-	}
+	require.Error(t, "run", a.run("--timeout", "1s"), gpu.ErrTimeout)
 	a.program = "/bin/sh"
 	<-begun
 	if all, err := a.limits.Containers(device); err != nil || len(all) > 0 {
@@ -252,9 +251,7 @@ func TestRequestsThatTheAgentRefuses(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
-			if err := <-results; !errors.Is(err, c.want) {
-				t.Errorf("error: %v, want %v", err, c.want)
-			}
+			require.Error(t, "the agent's answer", <-results, c.want)
 			end()
 			if len(d.set) > 0 || strings.Contains(string(out), "limited") {
 				t.Errorf("set %q, answered %q", d.set, out)

@@ -21,9 +21,8 @@ func TestOneProcessAtATimeCallsTheDriver(t *testing.T) {
 	must(t, err)
 	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := lockCalls(soon, path, time.Minute); !errors.Is(err, gpu.ErrTimeout) {
-		t.Errorf("while a call runs: %v, want %v", err, gpu.ErrTimeout)
-	}
+	_, err = lockCalls(soon, path, time.Minute)
+	require.Error(t, "while a call runs", err, gpu.ErrTimeout)
 	waited := make(chan error, 1)
 	go func() {
 		second, err := lockCalls(t.Context(), path, time.Minute)

@@ -47,9 +47,7 @@ func TestTheRootOfTheCgroupsGetsNoLimit(t *testing.T) {
 		t.Error("a limit was set")
 		return nil
 	})
-	if err := h.Run(t.Context(), strings.NewReader(state)); !errors.Is(err, gpu.ErrNotSupported) {
-		t.Errorf("error: %v, want %v", err, gpu.ErrNotSupported)
-	}
+	require.Error(t, "Run", h.Run(t.Context(), strings.NewReader(state)), gpu.ErrNotSupported)
 }
 
 var must = require.NoError

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // hanging is a call that blocks until it is released, and counts its runs.
@@ -51,9 +52,8 @@ func TestACallThatHangs(t *testing.T) {
 			defer close(h.release)
 			for range 3 {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-				if _, err := do(ctx, g, "read GPU 3", h.call); !errors.Is(err, gpu.ErrTimeout) {
-					t.Errorf("error %v, want %v", err, gpu.ErrTimeout)
-				}
+				_, err := do(ctx, g, "read GPU 3", h.call)
+				require.Error(t, "do", err, gpu.ErrTimeout)
 				cancel()
 			}
 			if n := h.calls.Load(); n != 1 {
@@ -69,9 +69,8 @@ func TestACallThatHangs(t *testing.T) {
 			defer cancel()
 			_, _ = do(ctx, g, "read GPU 3", h.call)
 			before := time.Now()
-			if _, err := do(t.Context(), g, "read GPU 3", answer); !errors.Is(err, gpu.ErrTimeout) {
-				t.Errorf("error %v, want %v", err, gpu.ErrTimeout)
-			}
+			_, err := do(t.Context(), g, "read GPU 3", answer)
+			require.Error(t, "do", err, gpu.ErrTimeout)
 			if waited := time.Since(before); waited != 0 {
 				t.Errorf("waited %v", waited)
 			}
@@ -97,9 +96,8 @@ func TestACancelledCallerDoesNotMarkTheCallAsStuck(t *testing.T) {
 		h, g := newHanging(), newGuard(nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
-		if _, err := do(ctx, g, "read GPU 3", h.call); !errors.Is(err, context.Canceled) {
-			t.Errorf("error %v, want %v", err, context.Canceled)
-		}
+		_, err := do(ctx, g, "read GPU 3", h.call)
+		require.Error(t, "do", err, context.Canceled)
 		// The next caller waits for its turn.
 		time.AfterFunc(time.Second, func() { close(h.release) })
 		if got, err := do(t.Context(), g, "read GPU 3", answer); got != 42 || err != nil {
@@ -112,9 +110,8 @@ func TestACancelledCallerDoesNotCall(t *testing.T) {
 	h := newHanging()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := do(ctx, newGuard(nil), "read GPU 3", h.call); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v, want %v", err, context.Canceled)
-	}
+	_, err := do(ctx, newGuard(nil), "read GPU 3", h.call)
+	require.Error(t, "do", err, context.Canceled)
 	if n := h.calls.Load(); n != 0 {
 		t.Errorf("%d calls, want none", n)
 	}
@@ -131,12 +128,9 @@ func TestACallExceedsItsLimitWithoutADeadline(t *testing.T) {
 			_, err := do(t.Context(), g, "read GPU 3", answer)
 			second <- err
 		})
-		if _, err := do(t.Context(), g, "read GPU 3", h.call); !errors.Is(err, gpu.ErrTimeout) {
-			t.Errorf("error %v, want %v", err, gpu.ErrTimeout)
-		}
-		if err := <-second; !errors.Is(err, gpu.ErrTimeout) {
-			t.Errorf("the caller behind it: error %v, want %v", err, gpu.ErrTimeout)
-		}
+		_, err := do(t.Context(), g, "read GPU 3", h.call)
+		require.Error(t, "do", err, gpu.ErrTimeout)
+		require.Error(t, "the caller behind it", <-second, gpu.ErrTimeout)
 		synctest.Wait()
 		if n := notified.Load(); n != 1 {
 			t.Errorf("notified %d times that it hangs, want once", n)

@@ -3,7 +3,6 @@
 package nvml_test
 
 import (
-	"errors"
 	"testing"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -11,6 +10,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestComputeModesAreSetAndRead(t *testing.T) {
@@ -45,9 +45,7 @@ func TestComputeModesThatCannotBeSet(t *testing.T) {
 			l := nvml.New(sim.NVML())
 			snapshot(t, l)
 			tc.given(t, sim, l)
-			if err := l.SetComputeMode(t.Context(), secondH100, tc.mode); !errors.Is(err, tc.want) {
-				t.Errorf("error %v, want %v", err, tc.want)
-			}
+			require.Error(t, "SetComputeMode", l.SetComputeMode(t.Context(), secondH100, tc.mode), tc.want)
 		})
 	}
 }
@@ -55,7 +53,6 @@ func TestComputeModesThatCannotBeSet(t *testing.T) {
 func TestAComputeModeThatIsNotReported(t *testing.T) {
 	sim := simulate(t, "dgx-h100")
 	fail(t, sim, "DeviceGetComputeMode", 1, gonvml.ERROR_NOT_SUPPORTED)
-	if mode, err := nvml.New(sim.NVML()).ComputeMode(t.Context(), secondH100); !errors.Is(err, gpu.ErrNotSupported) {
-		t.Errorf("it is %q, %v, want %v", mode, err, gpu.ErrNotSupported)
-	}
+	_, err := nvml.New(sim.NVML()).ComputeMode(t.Context(), secondH100)
+	require.Error(t, "ComputeMode", err, gpu.ErrNotSupported)
 }

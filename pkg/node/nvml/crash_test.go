@@ -13,6 +13,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // died is how a simulated process ends in the middle of an operation.
@@ -94,9 +95,7 @@ func TestAPendingMIGModeIsTakenBack(t *testing.T) {
 		sim := simulate(t, "dgx-a100")
 		l, a := first(t, sim)
 		must(t, sim.LoseGPU(0))
-		if err := l.CancelPendingMIGMode(t.Context(), a); !errors.Is(err, gpu.ErrLost) {
-			t.Errorf("error %v, want %v", err, gpu.ErrLost)
-		}
+		require.Error(t, "CancelPendingMIGMode", l.CancelPendingMIGMode(t.Context(), a), gpu.ErrLost)
 	})
 }
 
@@ -117,9 +116,7 @@ func (stubbornDevice) SetMigMode(int) (gonvml.Return, gonvml.Return) {
 func TestAPendingMIGModeThatStaysIsAnError(t *testing.T) {
 	sim := simulate(t, "dgx-a100")
 	_, a := diesBeforeTheReset(t, sim)
-	if err := nvml.New(stubborn{sim.NVML()}).CancelPendingMIGMode(t.Context(), a); !errors.Is(err, gpu.ErrNotSupported) {
-		t.Errorf("error %v, want %v", err, gpu.ErrNotSupported)
-	}
+	require.Error(t, "CancelPendingMIGMode", nvml.New(stubborn{sim.NVML()}).CancelPendingMIGMode(t.Context(), a), gpu.ErrNotSupported)
 }
 
 func TestAMIGModeWhoseCallerHasGivenUpDoesNotStayPending(t *testing.T) {
@@ -132,9 +129,7 @@ func TestAMIGModeWhoseCallerHasGivenUpDoesNotStayPending(t *testing.T) {
 		must(t, sim.FailCalls(nvmlsim.CallFault{Method: "DeviceSetMigMode", Count: 1, Hang: nvmlsim.Duration(time.Hour)}))
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if err := l.SetMIGMode(ctx, a, true); !errors.Is(err, gpu.ErrTimeout) {
-			t.Errorf("error %v, want %v", err, gpu.ErrTimeout)
-		}
+		require.Error(t, "SetMIGMode", l.SetMIGMode(ctx, a, true), gpu.ErrTimeout)
 		must(t, sim.ClearFaults())
 		eventually(t, "the call to return", func() bool {
 			_, err := l.MIG(t.Context(), a)
@@ -148,9 +143,7 @@ func TestAMIGModeWhoseCallerHasGivenUpDoesNotStayPending(t *testing.T) {
 		sim := simulate(t, "dgx-a100")
 		ctx, cancel := context.WithCancel(t.Context())
 		l, a := first(t, sim, nvml.AllowReset(func(context.Context, gpu.PCIAddress) error { cancel(); return gpu.ErrTimeout }))
-		if err := l.SetMIGMode(ctx, a, true); !errors.Is(err, gpu.ErrTimeout) {
-			t.Errorf("error %v, want %v", err, gpu.ErrTimeout)
-		}
+		require.Error(t, "SetMIGMode", l.SetMIGMode(ctx, a, true), gpu.ErrTimeout)
 		if got := partitions(t, l, a); got != "off" {
 			t.Errorf("MIG %s, want off", got)
 		}
@@ -163,9 +156,7 @@ func TestAMIGModeWhoseCallerHasGivenUpDoesNotStayPending(t *testing.T) {
 			return errors.Join(gpu.ErrTimeout, sim.HangGPU(0))
 		}))
 		// It returns at all, long before the hang ends.
-		if err := l.SetMIGMode(ctx, a, true); !errors.Is(err, gpu.ErrTimeout) {
-			t.Errorf("error %v, want %v", err, gpu.ErrTimeout)
-		}
+		require.Error(t, "SetMIGMode", l.SetMIGMode(ctx, a, true), gpu.ErrTimeout)
 		// What hangs writes to the simulated node until it has returned.
 		must(t, sim.ClearFaults())
 		eventually(t, "the call to return", func() bool {
@@ -185,9 +176,8 @@ func TestAHalfMadePartitionIsFoundAndCanBeDestroyedOrFinished(t *testing.T) {
 		// Neither the second step nor the undo of the first succeeds.
 		fail(t, sim, "GpuInstanceCreateComputeInstance", 0, gonvml.ERROR_INSUFFICIENT_RESOURCES)
 		fail(t, sim, "GpuInstanceDestroy", 0, gonvml.ERROR_UNKNOWN)
-		if _, err := l.CreatePartition(t.Context(), a, p, 2); !errors.Is(err, gpu.ErrNoCapacity) {
-			t.Errorf("error %v, want %v", err, gpu.ErrNoCapacity)
-		}
+		_, err := l.CreatePartition(t.Context(), a, p, 2)
+		require.Error(t, "CreatePartition", err, gpu.ErrNoCapacity)
 		must(t, sim.ClearFaults())
 		if got := partitions(t, l, a); got != "on 2g.20gb@2 (empty)" {
 			t.Errorf("left behind: %s", got)

@@ -9,6 +9,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // The meaning of each code is documented in nvml.h.
@@ -48,9 +49,7 @@ func TestReturnCodesMeanSentinels(t *testing.T) {
 	} {
 		t.Run(ret.Error(), func(t *testing.T) {
 			err := check("read", ret)
-			if !errors.Is(err, want) {
-				t.Errorf("error %v, want %v", err, want)
-			}
+			require.Error(t, "check", err, want)
 			if (err == nil) != (ret == nvml.SUCCESS) {
 				t.Errorf("error %v for %v", err, ret)
 			}

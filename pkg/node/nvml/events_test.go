@@ -203,12 +203,8 @@ func TestWatchOfADriverThatHangsEndsWithItsContext(t *testing.T) {
 		return len(state.CallFaults) == 0
 	})
 	w.stop()
-	if err := <-w.done; !errors.Is(err, gpu.ErrTimeout) {
-		t.Errorf("Watch ends with %v, want %v", err, gpu.ErrTimeout)
-	}
-	if err := l.Close(); !errors.Is(err, gpu.ErrInUse) {
-		t.Errorf("Close below a Watch that hangs: error %v, want %v", err, gpu.ErrInUse)
-	}
+	require.Error(t, "Watch", <-w.done, gpu.ErrTimeout)
+	require.Error(t, "Close below a Watch that hangs", l.Close(), gpu.ErrInUse)
 	must(t, sim.ClearFaults())
 	eventually(t, "the Library closes", func() bool { return l.Close() == nil })
 }
@@ -263,13 +259,9 @@ func TestAGPUThatHangsInRegistrationIsUnreadable(t *testing.T) {
 	hang(t, sim, "DeviceRegisterEvents", 3)
 	w := watch(t, l)
 	w.expect(t, gpu.EventAnswer)
-	if u := others(t, snapshot(t, l)); !errors.Is(u.Err, gpu.ErrTimeout) {
-		t.Errorf("unreadable for %v, want %v", u.Err, gpu.ErrTimeout)
-	}
+	require.Error(t, "the unreadable GPU", others(t, snapshot(t, l)).Err, gpu.ErrTimeout)
 	w.stop()
-	if err := <-w.done; !errors.Is(err, gpu.ErrTimeout) {
-		t.Errorf("Watch ends with %v while a call hangs, want %v", err, gpu.ErrTimeout)
-	}
+	require.Error(t, "Watch while a call hangs", <-w.done, gpu.ErrTimeout)
 }
 
 func TestAWatchOfGPUsWithoutEventsWaits(t *testing.T) {

@@ -3,8 +3,6 @@
 package nvml_test
 
 import (
-	"errors"
-	"strings"
 	"testing"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -54,9 +52,7 @@ func TestAFabricThatIsNotCompleted(t *testing.T) {
 			require.Same(t, "fabric", fabricOf{State: state}, readFabric(t, l, 1))
 			require.Same(t, "the other GPU", before, readFabric(t, l, 0))
 			err := sim.AddProcess(1, nvmlsim.Process{PID: 7})
-			if !errors.Is(err, simerr.ErrNotReady) || !strings.Contains(err.Error(), "802") {
-				t.Errorf("a CUDA process: %v, want error 802", err)
-			}
+			require.Error(t, "a CUDA process", err, simerr.ErrNotReady, "802")
 			must(t, sim.SetFabric(1, nvmlsim.FabricCompleted))
 			require.Same(t, "once it is completed", before, readFabric(t, l, 1))
 			must(t, sim.AddProcess(1, nvmlsim.Process{PID: 7}))
@@ -71,9 +67,7 @@ func TestACliqueThatChanges(t *testing.T) {
 	if got := readFabric(t, l, 2).Fabric.CliqueID; got != 5 {
 		t.Errorf("clique %d, want 5", got)
 	}
-	if err := simulate(t, "dgx-h100").SetClique(2, 5); !errors.Is(err, simerr.ErrNotSupported) {
-		t.Errorf("a clique within one machine: %v, want %v", err, simerr.ErrNotSupported)
-	}
+	require.Error(t, "a clique within one machine", simulate(t, "dgx-h100").SetClique(2, 5), simerr.ErrNotSupported)
 }
 
 func TestAFabricThatIsNotReportedIsAbsent(t *testing.T) {

@@ -3,7 +3,6 @@
 package nvml
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -54,13 +53,11 @@ func mkdir(t *testing.T, root, file string) {
 
 func TestADriverRootWithoutADriverIsNotReady(t *testing.T) {
 	root := t.TempDir()
-	if _, err := FindLibrary(root); !errors.Is(err, gpu.ErrNotReady) {
-		t.Errorf("error %v, want %v", err, gpu.ErrNotReady)
-	}
+	_, err := FindLibrary(root)
+	require.Error(t, "FindLibrary", err, gpu.ErrNotReady)
 	l := Open(root)
-	if _, err := l.Snapshot(t.Context()); !errors.Is(err, gpu.ErrNotReady) {
-		t.Errorf("Snapshot fails with %v, want %v", err, gpu.ErrNotReady)
-	}
+	_, err = l.Snapshot(t.Context())
+	require.Error(t, "Snapshot", err, gpu.ErrNotReady)
 	if err := l.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}
@@ -71,9 +68,8 @@ func TestADamagedLibraryIsNotReady(t *testing.T) {
 	file := "usr/lib64/" + libraryName
 	mkdir(t, root, file)
 	must(t, os.WriteFile(filepath.Join(root, file), []byte("not an ELF file"), 0o644))
-	if _, err := Open(root).Snapshot(t.Context()); !errors.Is(err, gpu.ErrNotReady) {
-		t.Errorf("Snapshot fails with %v, want %v", err, gpu.ErrNotReady)
-	}
+	_, err := Open(root).Snapshot(t.Context())
+	require.Error(t, "Snapshot", err, gpu.ErrNotReady)
 }
 
 var must = require.NoError

@@ -3,7 +3,6 @@
 package nvml_test
 
 import (
-	"errors"
 	"testing"
 
 	vendor "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -12,6 +11,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestGaugesOfAGPU(t *testing.T) {
@@ -52,8 +52,7 @@ func TestALostGPUHasNoGauges(t *testing.T) {
 	for _, method := range gaugeMethods {
 		sim := simulate(t, "dgx-h100")
 		fail(t, sim, method, 1, vendor.ERROR_GPU_IS_LOST)
-		if _, err := nvml.New(sim.NVML()).Gauges(t.Context(), secondH100); !errors.Is(err, gpu.ErrLost) {
-			t.Errorf("%s says that the GPU is lost: %v", method, err)
-		}
+		_, err := nvml.New(sim.NVML()).Gauges(t.Context(), secondH100)
+		require.Error(t, method, err, gpu.ErrLost)
 	}
 }

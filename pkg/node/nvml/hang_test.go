@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 	conformance "github.com/gpu-dra/gpu-dra-driver/test/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // forever is longer than any test.
@@ -53,9 +54,7 @@ func TestAGPUThatHangsFromTheStart(t *testing.T) {
 			l := nvml.New(sim.NVML())
 			// No deadline: the bound is the Library's own.
 			u := others(t, snapshot(t, l))
-			if !errors.Is(u.Err, gpu.ErrTimeout) {
-				t.Errorf("unreadable for %v, want %v", u.Err, gpu.ErrTimeout)
-			}
+			require.Error(t, "the unreadable GPU", u.Err, gpu.ErrTimeout)
 			must(t, l.Check(t.Context(), snapshot(t, l).GPUs[0].Address))
 
 			w := watch(t, l)
@@ -134,9 +133,7 @@ func TestAGPUThatStopsAnsweringInAnOperationIsReported(t *testing.T) {
 	address := snapshot(t, l).GPUs[3].Address
 	w := watch(t, l)
 	hang(t, sim, "DeviceGetMemoryInfo", 3)
-	if err := l.Check(t.Context(), address); !errors.Is(err, gpu.ErrTimeout) {
-		t.Errorf("check: %v, want %v", err, gpu.ErrTimeout)
-	}
+	require.Error(t, "check", l.Check(t.Context(), address), gpu.ErrTimeout)
 	w.expect(t, gpu.EventAnswer)
 	others(t, snapshot(t, l))
 	must(t, sim.ClearFaults())
@@ -164,9 +161,7 @@ func TestCheck(t *testing.T) {
 			l := nvml.New(sim.NVML())
 			address := snapshot(t, l).GPUs[3].Address
 			c.happens(t, sim)
-			if err := l.Check(t.Context(), address); !errors.Is(err, c.want) {
-				t.Errorf("error %v, want %v", err, c.want)
-			}
+			require.Error(t, "Check", l.Check(t.Context(), address), c.want)
 		})
 	}
 	t.Run("an answer that means nothing", func(t *testing.T) {
@@ -180,9 +175,7 @@ func TestCheck(t *testing.T) {
 	t.Run("before a scan", func(t *testing.T) {
 		l := nvml.New(simulate(t, "dgx1-v100").NVML())
 		must(t, l.Check(t.Context(), gpu.PCIAddress{Bus: 0x0b}))
-		if err := l.Check(t.Context(), gpu.PCIAddress{Bus: 0xee}); !errors.Is(err, gpu.ErrNotFound) {
-			t.Errorf("a GPU that the node does not have: error %v, want %v", err, gpu.ErrNotFound)
-		}
+		require.Error(t, "a GPU that the node does not have", l.Check(t.Context(), gpu.PCIAddress{Bus: 0xee}), gpu.ErrNotFound)
 	})
 }
 

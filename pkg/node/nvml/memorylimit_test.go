@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/simulator/cgroup/cgrouptest"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/simerr"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 const gib = 1 << 30
@@ -49,9 +50,7 @@ func TestAMemoryLimitIsOfAllProcessesInTheCgroup(t *testing.T) {
 	must(t, sim.AddProcess(0, inCgroup(t, container, 6*gib)))
 	must(t, sim.AddProcess(0, inCgroup(t, nested, 3*gib)))
 	for _, folder := range []string{container, nested} {
-		if err := sim.AddProcess(0, inCgroup(t, folder, 2*gib)); !errors.Is(err, simerr.ErrNoCapacity) {
-			t.Errorf("2 GiB more in %s: %v, want %v", folder, err, simerr.ErrNoCapacity)
-		}
+		require.Error(t, "2 GiB more in "+folder, sim.AddProcess(0, inCgroup(t, folder, 2*gib)), simerr.ErrNoCapacity)
 	}
 	must(t, sim.AddProcess(0, inCgroup(t, other, 20*gib)))
 	must(t, sim.AddProcess(1, inCgroup(t, container, 20*gib)))
@@ -130,11 +129,8 @@ func TestMemoryLimitsThatTheDriverRefuses(t *testing.T) {
 		"a GPU that does not exist":    {l, gpu.PCIAddress{Bus: 0xff}, folder, gib, gpu.ErrNotFound},
 		"a driver without limits":      {old, firstH100, folder, gib, gpu.ErrNotSupported},
 	} {
-		if err := tc.library.SetMemoryLimit(t.Context(), tc.address, tc.folder, tc.bytes); !errors.Is(err, tc.want) {
-			t.Errorf("%s: %v, want %v", name, err, tc.want)
-		}
+		require.Error(t, name, tc.library.SetMemoryLimit(t.Context(), tc.address, tc.folder, tc.bytes), tc.want)
 	}
-	if _, err := old.MemoryLimit(t.Context(), firstH100, folder); !errors.Is(err, gpu.ErrNotSupported) {
-		t.Errorf("read from a driver without limits: %v, want %v", err, gpu.ErrNotSupported)
-	}
+	_, err := old.MemoryLimit(t.Context(), firstH100, folder)
+	require.Error(t, "read from a driver without limits", err, gpu.ErrNotSupported)
 }

@@ -3,10 +3,8 @@
 package nvml
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -14,6 +12,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // The most reported error of the driver names both releases, and a remedy that works.
@@ -40,7 +39,6 @@ func TestALibraryOfAnotherReleaseThanTheModule(t *testing.T) {
 	must(t, sim.FailCalls(nvmlsim.CallFault{Method: "Init", Return: gonvml.ERROR_LIB_RM_VERSION_MISMATCH}))
 	l := New(sim.NVML())
 	l.path = library
-	if _, err := l.Snapshot(t.Context()); !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), "of 580.65.06, the kernel module of") {
-		t.Errorf("got %v", err)
-	}
+	_, err = l.Snapshot(t.Context())
+	require.Error(t, "Snapshot", err, gpu.ErrNotReady, "of 580.65.06, the kernel module of")
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // first returns a library that has read the node, and the address of the first
@@ -95,9 +96,8 @@ func TestAFailedComputeInstanceLeavesNoGPUInstance(t *testing.T) {
 			l, a := first(t, sim)
 			must(t, l.SetMIGMode(t.Context(), a, true))
 			fail(t, sim, method, 0, gonvml.ERROR_INSUFFICIENT_RESOURCES)
-			if _, err := l.CreatePartition(t.Context(), a, profile(t, "2g.20gb"), 2); !errors.Is(err, gpu.ErrNoCapacity) {
-				t.Errorf("error %v, want %v", err, gpu.ErrNoCapacity)
-			}
+			_, err := l.CreatePartition(t.Context(), a, profile(t, "2g.20gb"), 2)
+			require.Error(t, "CreatePartition", err, gpu.ErrNoCapacity)
 			must(t, sim.ClearFaults())
 			if got := partitions(t, l, a); got != "on" {
 				t.Errorf("left behind: %s", got)
@@ -143,21 +143,16 @@ func TestPartitionsThatCannotBeMade(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := l.CreatePartition(t.Context(), a, profile(t, c.profile), c.start)
-			if !errors.Is(err, c.want) || !strings.Contains(fmt.Sprint(err), fmt.Sprintf("create %s@%d on GPU at 0000:1b:00.0", c.profile, c.start)) {
-				t.Errorf("error %v, want %v that names partition and GPU", err, c.want)
-			}
+			require.Error(t, "CreatePartition", err, c.want, fmt.Sprintf("create %s@%d on GPU at 0000:1b:00.0", c.profile, c.start))
 		})
 	}
 	t.Run("destroyed while in use", func(t *testing.T) {
 		must(t, sim.AddProcess(0, nvmlsim.Process{PID: 7, Device: made.UUID}))
-		if err := l.DestroyPartition(t.Context(), a, profile(t, "3g.40gb"), 4); !errors.Is(err, gpu.ErrInUse) {
-			t.Errorf("error %v, want %v", err, gpu.ErrInUse)
-		}
+		require.Error(t, "DestroyPartition", l.DestroyPartition(t.Context(), a, profile(t, "3g.40gb"), 4), gpu.ErrInUse)
 	})
 	t.Run("a GPU that was never read", func(t *testing.T) {
-		if _, err := l.MIG(t.Context(), gpu.PCIAddress{Bus: 0xee}); !errors.Is(err, gpu.ErrNotFound) {
-			t.Errorf("error %v, want %v", err, gpu.ErrNotFound)
-		}
+		_, err := l.MIG(t.Context(), gpu.PCIAddress{Bus: 0xee})
+		require.Error(t, "MIG", err, gpu.ErrNotFound)
 	})
 }
 
@@ -167,9 +162,7 @@ func TestMIGModeThatCannotBeSwitched(t *testing.T) {
 		l, a := first(t, sim)
 		must(t, sim.AddProcess(0, nvmlsim.Process{PID: 4711}))
 		err := l.SetMIGMode(t.Context(), a, true)
-		if !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "switch on the MIG mode of GPU at 0000:1b:00.0") || !strings.Contains(err.Error(), "stop what uses the GPU: process 4711") {
-			t.Errorf("error %v, want %v that says which", err, gpu.ErrInUse)
-		}
+		require.Error(t, "SetMIGMode", err, gpu.ErrInUse, "switch on the MIG mode of GPU at 0000:1b:00.0", "stop what uses the GPU: process 4711")
 		if got := partitions(t, l, a); got != "off" {
 			t.Errorf("left behind: %s", got)
 		}
@@ -181,9 +174,7 @@ func TestMIGModeThatCannotBeSwitched(t *testing.T) {
 		must(t, l.SetMIGMode(t.Context(), a, true))
 		_, err := l.CreatePartition(t.Context(), a, profile(t, "1g.10gb"), 0)
 		must(t, err)
-		if err := l.SetMIGMode(t.Context(), a, false); !errors.Is(err, gpu.ErrInUse) {
-			t.Errorf("error %v, want %v", err, gpu.ErrInUse)
-		}
+		require.Error(t, "SetMIGMode", l.SetMIGMode(t.Context(), a, false), gpu.ErrInUse)
 		if got := partitions(t, l, a); got != "on 1g.10gb@0" {
 			t.Errorf("left behind: %s", got)
 		}
@@ -191,9 +182,7 @@ func TestMIGModeThatCannotBeSwitched(t *testing.T) {
 	t.Run("it takes a reset that is not allowed", func(t *testing.T) {
 		l, a := first(t, simulate(t, "dgx-a100"))
 		err := l.SetMIGMode(t.Context(), a, true)
-		if !errors.Is(err, gpu.ErrNotSupported) || !strings.Contains(err.Error(), "--mig-allow-reset") {
-			t.Errorf("error %v, want %v that says what to do", err, gpu.ErrNotSupported)
-		}
+		require.Error(t, "SetMIGMode", err, gpu.ErrNotSupported, "--mig-allow-reset")
 		if got := partitions(t, l, a); got != "off" {
 			t.Errorf("left behind: %s", got)
 		}
@@ -202,26 +191,20 @@ func TestMIGModeThatCannotBeSwitched(t *testing.T) {
 		sim := simulate(t, "dgx-a100")
 		l, a := first(t, sim, nvml.AllowReset(func(context.Context, gpu.PCIAddress) error { t.Error("reset a GPU in use"); return nil }))
 		must(t, sim.AddProcess(0, nvmlsim.Process{PID: 4711}))
-		if err := l.SetMIGMode(t.Context(), a, true); !errors.Is(err, gpu.ErrInUse) {
-			t.Errorf("error %v, want %v", err, gpu.ErrInUse)
-		}
+		require.Error(t, "SetMIGMode", l.SetMIGMode(t.Context(), a, true), gpu.ErrInUse)
 		if got := partitions(t, l, a); got != "off" {
 			t.Errorf("left behind: %s", got)
 		}
 	})
 	t.Run("the reset fails", func(t *testing.T) {
 		l, a := first(t, simulate(t, "dgx-a100"), nvml.AllowReset(func(context.Context, gpu.PCIAddress) error { return gpu.ErrInUse }))
-		if err := l.SetMIGMode(t.Context(), a, true); !errors.Is(err, gpu.ErrInUse) {
-			t.Errorf("error %v, want %v", err, gpu.ErrInUse)
-		}
+		require.Error(t, "SetMIGMode", l.SetMIGMode(t.Context(), a, true), gpu.ErrInUse)
 		if got := partitions(t, l, a); got != "off" {
 			t.Errorf("left behind: %s", got)
 		}
 	})
 	t.Run("the GPU has no MIG", func(t *testing.T) {
 		l, a := first(t, simulate(t, "t4"))
-		if err := l.SetMIGMode(t.Context(), a, true); !errors.Is(err, gpu.ErrNotSupported) {
-			t.Errorf("error %v, want %v", err, gpu.ErrNotSupported)
-		}
+		require.Error(t, "SetMIGMode", l.SetMIGMode(t.Context(), a, true), gpu.ErrNotSupported)
 	})
 }

@@ -3,7 +3,6 @@
 package nvml_test
 
 import (
-	"errors"
 	"slices"
 	"testing"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestPowerHasTheEnergyAndTheReasonForSlowClocks(t *testing.T) {
@@ -30,9 +30,8 @@ func TestPowerHasTheEnergyAndTheReasonForSlowClocks(t *testing.T) {
 		t.Errorf("hot: %+v, %v, want the reason %s", second, err, gpu.ClockHWThermal)
 	}
 	must(t, sim.LoseGPU(1))
-	if _, err := l.Power(t.Context(), secondH100); !errors.Is(err, gpu.ErrLost) {
-		t.Errorf("a GPU off the bus: %v, want %v", err, gpu.ErrLost)
-	}
+	_, err = l.Power(t.Context(), secondH100)
+	require.Error(t, "a GPU off the bus", err, gpu.ErrLost)
 }
 
 func TestPowerLacksWhatTheDriverDoesNotReport(t *testing.T) {

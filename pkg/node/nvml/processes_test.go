@@ -3,7 +3,6 @@
 package nvml_test
 
 import (
-	"errors"
 	"testing"
 
 	vendor "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -24,9 +23,8 @@ func TestProcesses(t *testing.T) {
 	must(t, err)
 	want := []gpu.Process{{PID: 42, MemoryBytes: 2 << 30}, {PID: 4711, MemoryBytes: 1 << 30}}
 	require.Same(t, "processes", want, got)
-	if _, err := l.Processes(t.Context(), gpu.PCIAddress{Bus: 0xfe}); !errors.Is(err, gpu.ErrNotFound) {
-		t.Errorf("processes on an unknown GPU: error %v, want %v", err, gpu.ErrNotFound)
-	}
+	_, err = l.Processes(t.Context(), gpu.PCIAddress{Bus: 0xfe})
+	require.Error(t, "processes on an unknown GPU", err, gpu.ErrNotFound)
 }
 
 func TestProcessesOfMIGDevicesAreListedWithTheirGPUInstance(t *testing.T) {

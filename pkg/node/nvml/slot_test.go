@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // slowGPU takes its time to answer. Its answers are numbered.
@@ -42,9 +43,7 @@ func TestALateAnswerIsReturnedOnceByTheNextReading(t *testing.T) {
 			t.Fatalf("first: %v, want %v", r.err, gpu.ErrTimeout)
 		}
 		before := time.Now()
-		if r := s.readGPU(t.Context(), "read", g.read); !errors.Is(r.err, gpu.ErrTimeout) {
-			t.Errorf("while it is still asked: %v, want %v", r.err, gpu.ErrTimeout)
-		}
+		require.Error(t, "while it is still asked", s.readGPU(t.Context(), "read", g.read).err, gpu.ErrTimeout)
 		if waited := time.Since(before); waited != 0 {
 			t.Errorf("waited %v for a GPU that is known to be late", waited)
 		}
@@ -97,9 +96,7 @@ func TestAGPUThatIsAlwaysSlowStaysReadable(t *testing.T) {
 		if notified.Load() == 0 {
 			t.Error("no notification that it hangs")
 		}
-		if r := s.readGPU(t.Context(), "read", g.read); !errors.Is(r.err, gpu.ErrTimeout) {
-			t.Errorf("while it hangs: %v, want %v", r.err, gpu.ErrTimeout)
-		}
+		require.Error(t, "while it hangs", s.readGPU(t.Context(), "read", g.read).err, gpu.ErrTimeout)
 		pass(time.Hour)
 	})
 }
@@ -159,9 +156,7 @@ func TestAGPUThatHangsInAnOperationIsReadWhenItGoesOn(t *testing.T) {
 		if n := notified.Load(); n != 1 {
 			t.Errorf("notified %d times that it hangs, want once", n)
 		}
-		if r := s.readGPU(t.Context(), "read", g.read); !errors.Is(r.err, gpu.ErrTimeout) {
-			t.Errorf("while it hangs: %v, want %v", r.err, gpu.ErrTimeout)
-		}
+		require.Error(t, "while it hangs", s.readGPU(t.Context(), "read", g.read).err, gpu.ErrTimeout)
 		close(h.release)
 		synctest.Wait()
 		if n := notified.Load(); n != 2 {

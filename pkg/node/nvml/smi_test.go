@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -51,9 +50,8 @@ func TestATimeSliceIsFoundInWhateverTableThereIs(t *testing.T) {
 		"nothing":          "",
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, err := nvml.NewSMI(smiScript(t, "cat <<'EOT'\n"+table+"\nEOT")).TimeSlice(t.Context(), someGPU); !errors.Is(err, gpu.ErrNotSupported) {
-				t.Errorf("got %q, %v; want not supported", got, err)
-			}
+			_, err := nvml.NewSMI(smiScript(t, "cat <<'EOT'\n"+table+"\nEOT")).TimeSlice(t.Context(), someGPU)
+			require.Error(t, "TimeSlice", err, gpu.ErrNotSupported)
 		})
 	}
 }
@@ -72,31 +70,23 @@ func TestNvidiaSMIRunsWithTheLibrariesOfTheDriverRoot(t *testing.T) {
 		"compute-policy -i 0000:1b:00.0 --set-timeslice=0" + in +
 		"--gpu-reset -i 0000:1b:00.0" + in
 	require.Same(t, "calls of nvidia-smi", want, string(got))
-	if err := smi.SetTimeSlice(t.Context(), someGPU, "Eternal"); !errors.Is(err, gpu.ErrInvalid) {
-		t.Errorf("got %v, want invalid", err)
-	}
+	require.Error(t, "SetTimeSlice", smi.SetTimeSlice(t.Context(), someGPU, "Eternal"), gpu.ErrInvalid)
 }
 
 func TestTheExitStatusOfNvidiaSMIBecomesASentinel(t *testing.T) {
 	for status, want := range map[int]error{2: gpu.ErrInvalid, 3: gpu.ErrNotSupported, 4: gpu.ErrPermission, 6: gpu.ErrNotFound, 9: gpu.ErrNotReady, 15: gpu.ErrLost} {
 		root := smiScript(t, fmt.Sprintf("echo 'the reason'; exit %d", status))
 		err := nvml.NewSMI(root).SetTimeSlice(t.Context(), someGPU, gpu.TimeSliceLong)
-		if !errors.Is(err, want) || !strings.Contains(err.Error(), "the reason") {
-			t.Errorf("status %d: got %v, want %v and nvidia-smi's words", status, err, want)
-		}
+		require.Error(t, fmt.Sprintf("status %d", status), err, want, "the reason")
 		if err := nvml.ResetWith(root)(t.Context(), someGPU); !errors.Is(err, want) || errors.Is(err, gpu.ErrInUse) {
 			t.Errorf("status %d of a reset: got %v, want %v", status, err, want)
 		}
 	}
 	// nvidia-smi does not name a daemon that has the GPU open, and no command that ends it.
 	err := nvml.ResetWith(smiScript(t, "exit 255"))(t.Context(), someGPU)
-	if !errors.Is(err, gpu.ErrInUse) || !strings.Contains(err.Error(), "fuser --verbose") || !strings.Contains(err.Error(), "#reset-a-gpu") {
-		t.Errorf("a reset that fails for no stated reason: got %v, want in use and a command", err)
-	}
+	require.Error(t, "a reset that fails for no stated reason", err, gpu.ErrInUse, "fuser --verbose", "#reset-a-gpu")
 	_, err = nvml.NewSMI(gpu.DriverRoot(t.TempDir())).TimeSlice(t.Context(), someGPU)
-	if !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), "install the NVIDIA driver") {
-		t.Errorf("without nvidia-smi: got %v", err)
-	}
+	require.Error(t, "without nvidia-smi", err, gpu.ErrNotReady, "install the NVIDIA driver")
 }
 
 func TestAnNvidiaSMIThatHangsIsGivenUp(t *testing.T) {
@@ -104,9 +94,8 @@ func TestAnNvidiaSMIThatHangsIsGivenUp(t *testing.T) {
 	smi := nvml.NewSMI(smiScript(t, "sleep 1000 & wait"))
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := smi.TimeSlice(ctx, someGPU); !errors.Is(err, gpu.ErrTimeout) {
-		t.Errorf("got %v, want a timeout", err)
-	}
+	_, err := smi.TimeSlice(ctx, someGPU)
+	require.Error(t, "TimeSlice", err, gpu.ErrTimeout)
 }
 
 func TestNvidiaSMIIsFoundInARootThatHoldsNothingButTheDriver(t *testing.T) {

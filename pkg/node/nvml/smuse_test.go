@@ -13,6 +13,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestSMUseOfProcesses(t *testing.T) {
@@ -31,9 +32,8 @@ func TestSMUseOfProcesses(t *testing.T) {
 		t.Errorf("samples of the future: %v, %v; want none", got, err)
 	}
 	must(t, l.SetMIGMode(t.Context(), gpus[1].Address, true))
-	if _, err := l.SMUse(t.Context(), gpus[1].Address, time.Time{}); !errors.Is(err, gpu.ErrNotSupported) {
-		t.Errorf("in MIG mode: %v, want %v", err, gpu.ErrNotSupported)
-	}
+	_, err := l.SMUse(t.Context(), gpus[1].Address, time.Time{})
+	require.Error(t, "in MIG mode", err, gpu.ErrNotSupported)
 }
 
 // sampling is a library whose GPUs have these samples.

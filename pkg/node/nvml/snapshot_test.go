@@ -83,13 +83,11 @@ func TestADriverThatIsLoadedLaterIsFound(t *testing.T) {
 	must(t, sim.UnloadDriver())
 	l := nvml.New(sim.NVML())
 	for range 2 {
-		if _, err := l.Snapshot(t.Context()); !errors.Is(err, gpu.ErrNotReady) {
-			t.Errorf("without the driver: error %v, want %v", err, gpu.ErrNotReady)
-		}
+		_, err := l.Snapshot(t.Context())
+		require.Error(t, "without the driver", err, gpu.ErrNotReady)
 	}
-	if _, err := l.DriverVersion(t.Context()); !errors.Is(err, gpu.ErrNotReady) {
-		t.Errorf("the version without the driver: error %v, want %v", err, gpu.ErrNotReady)
-	}
+	_, err := l.DriverVersion(t.Context())
+	require.Error(t, "the version without the driver", err, gpu.ErrNotReady)
 	must(t, sim.ClearFaults())
 	if node := snapshot(t, l); len(node.GPUs) != 4 {
 		t.Errorf("%d GPUs once the driver is loaded, want 4", len(node.GPUs))
@@ -101,12 +99,10 @@ func TestADriverThatIsUnloadedIsNotReady(t *testing.T) {
 	l := nvml.New(sim.NVML())
 	snapshot(t, l)
 	must(t, sim.UnloadDriver())
-	if _, err := l.Snapshot(t.Context()); !errors.Is(err, gpu.ErrNotReady) {
-		t.Errorf("error %v, want %v", err, gpu.ErrNotReady)
-	}
-	if _, err := l.DriverVersion(t.Context()); !errors.Is(err, gpu.ErrNotReady) {
-		t.Errorf("the version: error %v, want %v", err, gpu.ErrNotReady)
-	}
+	_, err := l.Snapshot(t.Context())
+	require.Error(t, "Snapshot", err, gpu.ErrNotReady)
+	_, err = l.DriverVersion(t.Context())
+	require.Error(t, "the version", err, gpu.ErrNotReady)
 	must(t, sim.ClearFaults())
 	if node := snapshot(t, l); len(node.GPUs) != 4 {
 		t.Errorf("%d GPUs once the driver is loaded again, want 4", len(node.GPUs))
@@ -242,9 +238,7 @@ func TestReservedMemoryIsPartOfTheTotal(t *testing.T) {
 	}
 	// No process can use the reserved memory.
 	usable := g.MemoryBytes - g.ReservedBytes
-	if err := sim.AddProcess(0, nvmlsim.Process{PID: 1, MemoryBytes: usable + 1}); !errors.Is(err, simerr.ErrNoCapacity) {
-		t.Errorf("more than the usable memory: error %v, want %v", err, gpu.ErrNoCapacity)
-	}
+	require.Error(t, "more than the usable memory", sim.AddProcess(0, nvmlsim.Process{PID: 1, MemoryBytes: usable + 1}), simerr.ErrNoCapacity)
 	must(t, sim.AddProcess(0, nvmlsim.Process{PID: 1, MemoryBytes: usable}))
 
 	old := snapshot(t, nvml.New(withoutSymbol{lib, "nvmlDeviceGetMemoryInfo_v2"})).GPUs[0]
@@ -328,12 +322,8 @@ func TestAGPUThatHangs(t *testing.T) {
 		t.Errorf("unreadable at %v for %v, want its address and %v", u.Address, u.Err, gpu.ErrTimeout)
 	}
 	// The next snapshot needs no deadline: the GPU is known to hang.
-	if u := others(t, snapshot(t, l)); !errors.Is(u.Err, gpu.ErrTimeout) {
-		t.Errorf("unreadable for %v, want %v", u.Err, gpu.ErrTimeout)
-	}
-	if err := l.Close(); !errors.Is(err, gpu.ErrInUse) {
-		t.Errorf("Close below a call that hangs: error %v, want %v", err, gpu.ErrInUse)
-	}
+	require.Error(t, "the unreadable GPU", others(t, snapshot(t, l)).Err, gpu.ErrTimeout)
+	require.Error(t, "Close below a call that hangs", l.Close(), gpu.ErrInUse)
 
 	must(t, sim.ClearFaults())
 	eventually(t, "the GPU is read again", func() bool { return len(snapshot(t, l).GPUs) == 8 })
@@ -350,9 +340,8 @@ func TestADriverThatHangs(t *testing.T) {
 			l := nvml.New(sim.NVML())
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
-			if _, err := l.Snapshot(ctx); !errors.Is(err, gpu.ErrTimeout) {
-				t.Errorf("error %v, want %v", err, gpu.ErrTimeout)
-			}
+			_, err := l.Snapshot(ctx)
+			require.Error(t, "Snapshot", err, gpu.ErrTimeout)
 			must(t, sim.ClearFaults())
 			eventually(t, "the driver answers again", func() bool {
 				node, err := l.Snapshot(t.Context())

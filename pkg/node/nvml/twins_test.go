@@ -5,12 +5,12 @@ package nvml
 import (
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // Claims name a GPU by its UUID, so neither of two with one UUID may be published as healthy.
@@ -44,7 +44,5 @@ func (emptyDevice) GetMemoryInfo() (nvml.Memory, nvml.Return) { return nvml.Memo
 // With 0 bytes it would be published as a GPU without memory of its own.
 func TestAGPUWithZeroBytesIsUnreadable(t *testing.T) {
 	err := readMemory(nil, emptyDevice{}, &gpu.GPU{})
-	if !errors.Is(err, gpu.ErrCorrupt) || !strings.Contains(err.Error(), "0 bytes") {
-		t.Errorf("error %v, want one that wraps %v", err, gpu.ErrCorrupt)
-	}
+	require.Error(t, "readMemory", err, gpu.ErrCorrupt, "0 bytes")
 }

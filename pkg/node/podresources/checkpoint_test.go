@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/podresources"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestThePodsThatTheKubeletHasForClaims(t *testing.T) {
@@ -62,9 +63,8 @@ func TestThePodsThatHaveDevicesOfPlugins(t *testing.T) {
 		`{"PodUID":"pod-4","ContainerName":"main","ResourceName":"example.com/gpu","DeviceIDs":{"-1":["GPU-4"]},"AllocResp":null}],` +
 		`"RegisteredDevices":{"nvidia.com/gpu":["GPU-1"]}},"Checksum":1}`
 	path := filepath.Join(t.TempDir(), podresources.DeviceCheckpointName)
-	if _, err := podresources.DeviceCheckpoint(path).Pods(); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("without a file: %v, want %v", err, fs.ErrNotExist)
-	}
+	_, err := podresources.DeviceCheckpoint(path).Pods()
+	require.Error(t, "without a file", err, fs.ErrNotExist)
 	for _, c := range []struct {
 		text string
 		want map[string][]types.UID

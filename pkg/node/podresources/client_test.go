@@ -142,12 +142,10 @@ func TestClaimsOfContainers(t *testing.T) {
 		t.Errorf("containers, %v (-want +got):\n%s", err, diff)
 	}
 	stop()
-	if _, err := client.Containers(t.Context()); !errors.Is(err, gpu.ErrNotReady) {
-		t.Errorf("containers without a kubelet: %v, want %v", err, gpu.ErrNotReady)
-	}
-	if _, err := client.Claims(t.Context()); !errors.Is(err, gpu.ErrNotReady) {
-		t.Errorf("without a kubelet: %v, want %v", err, gpu.ErrNotReady)
-	}
+	_, err = client.Containers(t.Context())
+	require.Error(t, "containers without a kubelet", err, gpu.ErrNotReady)
+	_, err = client.Claims(t.Context())
+	require.Error(t, "without a kubelet", err, gpu.ErrNotReady)
 }
 
 func TestExternalAllocationsReturnWhyTheKubeletDoesNotAnswer(t *testing.T) {
@@ -163,17 +161,15 @@ func TestExternalAllocationsReturnWhyTheKubeletDoesNotAnswer(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			client, socket := newClient(t)
 			defer (&kubelet{err: c.err}).serve(t, socket)()
-			if _, err := client.ExternalAllocations(t.Context()); !errors.Is(err, c.want) {
-				t.Errorf("error %v, want one that wraps %v", err, c.want)
-			}
+			_, err := client.ExternalAllocations(t.Context())
+			require.Error(t, "ExternalAllocations", err, c.want)
 		})
 	}
 	t.Run("after a restart", func(t *testing.T) {
 		client, socket := newClient(t)
 		k := &kubelet{pods: []*podresourcesv1.PodResources{pod("a", of("nvidia.com/gpu", "GPU-1"))}}
-		if _, err := client.ExternalAllocations(t.Context()); !errors.Is(err, gpu.ErrNotReady) {
-			t.Errorf("error %v before the kubelet is there, want one that wraps %v", err, gpu.ErrNotReady)
-		}
+		_, err := client.ExternalAllocations(t.Context())
+		require.Error(t, "before the kubelet is there", err, gpu.ErrNotReady)
 		for range 2 {
 			stop := k.serve(t, socket)
 			var allocations []gpu.ExternalAllocation
@@ -213,9 +209,8 @@ func TestExternalAllocationsGiveUpOnAKubeletThatHangs(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if _, err := client.ExternalAllocations(t.Context()); !errors.Is(err, gpu.ErrTimeout) {
-		t.Errorf("a kubelet that does not answer: %v, want %v", err, gpu.ErrTimeout)
-	}
+	_, err = client.ExternalAllocations(t.Context())
+	require.Error(t, "a kubelet that does not answer", err, gpu.ErrTimeout)
 }
 
 var must = require.NoError

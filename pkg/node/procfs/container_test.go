@@ -3,13 +3,13 @@
 package procfs_test
 
 import (
-	"errors"
 	"io/fs"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/procfs"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestContainersAreTheNamesInTheMountsOfTheirLastMessages(t *testing.T) {
@@ -47,7 +47,6 @@ func TestContainersAreTheNamesInTheMountsOfTheirLastMessages(t *testing.T) {
 			}
 		})
 	}
-	if _, err := procfs.Root(t.TempDir()).Containers(4711, podUID); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("of a process that has ended: %v, want %v", err, fs.ErrNotExist)
-	}
+	_, err := procfs.Root(t.TempDir()).Containers(4711, podUID)
+	require.Error(t, "of a process that has ended", err, fs.ErrNotExist)
 }

@@ -3,7 +3,6 @@
 package procfs_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/procfs"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // mountTable returns lines of proc/PID/mountinfo from "device root mountpoint".
@@ -107,7 +107,6 @@ func TestAFileMountedOfAFolderWithABlank(t *testing.T) {
 func TestSourceOfAFolderThatNoMountHas(t *testing.T) {
 	root := t.TempDir()
 	self(t, root, "8:1 / /somewhere")
-	if _, err := procfs.Root(root).Source("/else"); !errors.Is(err, gpu.ErrNotFound) {
-		t.Errorf("error %v, want %v", err, gpu.ErrNotFound)
-	}
+	_, err := procfs.Root(root).Source("/else")
+	require.Error(t, "Source", err, gpu.ErrNotFound)
 }

@@ -108,10 +108,8 @@ func TestAProcessWhosePIDPassesToAnotherHasEnded(t *testing.T) {
 		}
 		written <- err
 	}()
-	task, err := procfs.Root(root).Task(4711)
-	if !errors.Is(err, gpu.ErrNotFound) {
-		t.Errorf("%+v, %v; want %v", task, err, gpu.ErrNotFound)
-	}
+	_, err := procfs.Root(root).Task(4711)
+	require.Error(t, "Task", err, gpu.ErrNotFound)
 	must(t, <-written)
 }
 
@@ -135,9 +133,8 @@ func TestTaskOfAnEndedProcessIsNotFound(t *testing.T) {
 	process(t, root, 7, map[string]string{"stat": stat("ends", 7)}) // it ended before its other files were read
 	process(t, root, 8, map[string]string{"stat": "8 (odd)", "status": "", "cgroup": ""})
 	for pid, want := range map[int]error{6: gpu.ErrNotFound, 7: gpu.ErrNotFound, 8: gpu.ErrCorrupt} {
-		if _, err := procfs.Root(root).Task(pid); !errors.Is(err, want) {
-			t.Errorf("process %d: %v, want %v", pid, err, want)
-		}
+		_, err := procfs.Root(root).Task(pid)
+		require.Error(t, fmt.Sprintf("process %d", pid), err, want)
 	}
 }
 

@@ -86,9 +86,7 @@ func TestLocate(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			given := node(c.address)
 			got, err := root.Locate(given)
-			if !errors.Is(err, c.err) {
-				t.Errorf("error %v, want %v", err, c.err)
-			}
+			require.Error(t, "Locate", err, c.err)
 			want := node(c.address)
 			want.GPUs[0].NUMANode, want.GPUs[0].PCIeRoot = c.numa, c.pcieRoot
 			want.GPUs[0].NearNUMANodes, want.GPUs[0].CPUs = c.near, c.cpus
@@ -131,9 +129,7 @@ func TestLocateKeepsTheOtherGPUsOfABrokenOne(t *testing.T) {
 	files, links := map[string]string{}, map[string]string{}
 	device(files, links, "pci0000:15", "0000:1b:00.0", "0")
 	got, err := tree(t, files, links).Locate(node("0000:07:00.0", "0000:1b:00.0"))
-	if !errors.Is(err, gpu.ErrNotFound) {
-		t.Errorf("error %v, want %v", err, gpu.ErrNotFound)
-	}
+	require.Error(t, "Locate", err, gpu.ErrNotFound)
 	zero := 0
 	want := node("0000:07:00.0", "0000:1b:00.0")
 	want.GPUs[1].NUMANode, want.GPUs[1].NearNUMANodes, want.GPUs[1].PCIeRoot = &zero, []int{0}, "pci0000:15"
@@ -354,12 +350,10 @@ func TestBootID(t *testing.T) {
 	if err != nil || got != id {
 		t.Errorf("boot ID %q and error %v, want %q", got, err, id)
 	}
-	if _, err := tree(t, map[string]string{path: "\n"}, nil).BootID(); !errors.Is(err, gpu.ErrCorrupt) {
-		t.Errorf("an empty boot ID: error %v, want %v", err, gpu.ErrCorrupt)
-	}
-	if _, err := tree(t, nil, nil).BootID(); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a missing boot ID: error %v, want %v", err, os.ErrNotExist)
-	}
+	_, err = tree(t, map[string]string{path: "\n"}, nil).BootID()
+	require.Error(t, "an empty boot ID", err, gpu.ErrCorrupt)
+	_, err = tree(t, nil, nil).BootID()
+	require.Error(t, "a missing boot ID", err, os.ErrNotExist)
 }
 
 func TestMonitorNodes(t *testing.T) {
@@ -383,9 +377,7 @@ func TestMonitorNodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := tree(t, c.files, nil).MonitorNodes()
-			if !errors.Is(err, c.err) {
-				t.Errorf("error %v, want %v", err, c.err)
-			}
+			require.Error(t, "MonitorNodes", err, c.err)
 			require.Same(t, "nodes", c.want, got)
 		})
 	}
@@ -419,9 +411,7 @@ func TestCapabilityNodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := tree(t, c.files, nil).CapabilityNodes(gpu.GPU{Minor: 2}, 5, 0)
-			if !errors.Is(err, c.err) {
-				t.Errorf("error %v, want %v", err, c.err)
-			}
+			require.Error(t, "CapabilityNodes", err, c.err)
 			require.Same(t, "nodes", c.want, got)
 		})
 	}
@@ -440,9 +430,8 @@ func TestAnotherLoadOfTheDriverHasAnotherID(t *testing.T) {
 	}
 	// The old folder stays elsewhere, so that its inode is not given to the new one.
 	must(t, os.Rename(module, module+"-unloaded"))
-	if _, err := root.DriverLoad(); !errors.Is(err, gpu.ErrNotReady) {
-		t.Errorf("without the module: %v, want ErrNotReady", err)
-	}
+	_, err = root.DriverLoad()
+	require.Error(t, "without the module", err, gpu.ErrNotReady)
 	must(t, os.Mkdir(module, 0o755))
 	if second, err := root.DriverLoad(); second == first || err != nil {
 		t.Errorf("load %q, %v of a module that was loaded anew", second, err)

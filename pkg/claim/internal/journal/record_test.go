@@ -145,9 +145,8 @@ func TestRecordsThatCannotBeTrusted(t *testing.T) {
 			c.change(r)
 			payload, err := json.Marshal(r)
 			must(t, err)
-			if _, err := decode(claim, payload); !errors.Is(err, c.want) {
-				t.Errorf("got %v, want %v", err, c.want)
-			}
+			_, err = decode(claim, payload)
+			require.Error(t, "decode", err, c.want)
 		})
 	}
 }
@@ -169,9 +168,7 @@ func TestARecordWithStrangeNames(t *testing.T) {
 
 func TestARecordOfANewerShapeIsNotTakenForDamaged(t *testing.T) {
 	_, err := decode("a", fmt.Appendf(nil, `{"version":%d,"claim":"team-a/a","devices":{"gpu":1}}`, Version+1))
-	if !errors.Is(err, gpu.ErrNotSupported) {
-		t.Errorf("got %v, want %v", err, gpu.ErrNotSupported)
-	}
+	require.Error(t, "decode", err, gpu.ErrNotSupported)
 }
 
 func FuzzDecodeRecord(f *testing.F) {

@@ -4,7 +4,6 @@ package step
 
 import (
 	"encoding/json"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -289,9 +288,7 @@ func TestContainersGetWhatTheStepsOfTheirDeviceAdd(t *testing.T) {
 		require.Same(t, d.Name.String(), want, got)
 	}
 	err := c.list.Inject(t.Context(), &journal.Record{}, c.w.Devices[0], &gpu.Injection{})
-	if !errors.Is(err, gpu.ErrNotFound) {
-		t.Errorf("before its steps are done: %v, want %v", err, gpu.ErrNotFound)
-	}
+	require.Error(t, "before its steps are done", err, gpu.ErrNotFound)
 }
 
 // A CDI spec without the device nodes of a MIG device would replace one that has them.
@@ -303,9 +300,7 @@ func TestAStepOfOtherSettingsRefusesToInjectIntoItsDevice(t *testing.T) {
 		{Step: setTimeSlice{}.Name(), Device: slots, State: journal.Done},
 	}}}
 	var got gpu.Injection
-	if err := list.Inject(t.Context(), r, plan.Device{Name: part}, &got); !errors.Is(err, gpu.ErrNotSupported) {
-		t.Errorf("%s: %v, want %v", part, err, gpu.ErrNotSupported)
-	}
+	require.Error(t, part.String(), list.Inject(t.Context(), r, plan.Device{Name: part}, &got), gpu.ErrNotSupported)
 	if err := list.Inject(t.Context(), r, plan.Device{Name: slots}, &got); err != nil {
 		t.Errorf("%s: %v", slots, err)
 	}
