@@ -156,31 +156,14 @@ func checkSlices(c *Cluster) []Finding {
 	return orOK(findings, fleet.Number(len(published), "node")+" with an agent and devices")
 }
 
-// fleet returns the devices of the cluster and their holders.
-func (c *Cluster) fleet() *fleet.Fleet {
-	if c.view == nil {
-		c.view = fleet.New(c.Objects, fleet.Options{Driver: c.Driver, Features: fleet.FeaturesOf(c.Objects)})
-	}
-	return c.view
-}
-
-// fleetNodes returns the nodes with devices of the driver.
-func (c *Cluster) fleetNodes() []fleet.Node {
-	if c.nodes == nil {
-		c.nodes = c.fleet().Nodes()
-	}
-	return c.nodes
-}
-
 func checkPools(c *Cluster) []Finding {
 	var findings []Finding
-	nodes := c.fleetNodes()
-	for _, node := range nodes {
+	for _, node := range c.nodes {
 		if node.Incomplete {
 			findings = append(findings, newFinding("pool-incomplete", onNode(node.Name), "some slices of its pool are missing",
 				"the scheduler allocates none of its devices until the pool is complete, which takes seconds",
 				"if it lasts, restart the node's agent, which publishes the pool again"))
 		}
 	}
-	return orOK(findings, fleet.Number(len(nodes), "pool")+" complete")
+	return orOK(findings, fleet.Number(len(c.nodes), "pool")+" complete")
 }

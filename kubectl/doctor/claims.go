@@ -64,14 +64,9 @@ func allocated(claim *resourceapi.ResourceClaim) time.Time {
 // for its pods, and then for its finalizers.
 func (c *Cluster) notDeleted(claim *resourceapi.ResourceClaim) Finding {
 	found := fmt.Sprintf("its deletion began at %s, and it has the finalizers %s", claim.DeletionTimestamp.UTC().Format(time.RFC3339), strings.Join(claim.Finalizers, ", "))
-	var users []string
-	for _, pod := range fleet.Consumers(claim, c.Pods) {
-		if !fleet.Ends(pod) {
-			users = append(users, pod.Name)
-		}
-	}
+	users := slices.DeleteFunc(fleet.Consumers(claim, c.Pods), fleet.Ends)
 	if c.Unread[Pods] == "" && len(users) > 0 {
-		return newFinding("claim-deleted-in-use", nameOf(claim), found+", and is used by pod "+list(users),
+		return newFinding("claim-deleted-in-use", nameOf(claim), found+", and is used by pod "+list(fleet.Each(users, (*corev1.Pod).GetName)),
 			"it goes when its pods have ended, and no other pod can use it", "end the pods; if the deletion was a mistake, they can run on until then")
 	}
 	return newFinding("claim-not-deleted", nameOf(claim), found, "its devices stay allocated",

@@ -39,7 +39,7 @@ func checkMissingClasses(c *Cluster) []Finding {
 	var findings []Finding
 	examine := func(object string, spec resourceapi.DeviceClaim) {
 		for _, name := range ClassesOf(spec) {
-			if !IsOwnClass(name) || c.fleet().HasClass(name) {
+			if !IsOwnClass(name) || c.view.HasClass(name) {
 				continue
 			}
 			findings = append(findings, newFinding("class-of-chart-missing", object, fmt.Sprintf("it names the DeviceClass %s of the chart, which does not exist", name),

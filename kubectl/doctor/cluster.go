@@ -40,12 +40,8 @@ func checkServer(c *Cluster) []Finding {
 }
 
 func checkResources(c *Cluster) []Finding {
-	var missing []string
-	for _, name := range []string{"deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"} {
-		if !slices.Contains(c.Resources, name) {
-			missing = append(missing, name)
-		}
-	}
+	missing := slices.DeleteFunc([]string{"deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"},
+		func(name string) bool { return slices.Contains(c.Resources, name) })
 	if len(missing) > 0 {
 		return ofCluster("resources-missing", "resource.k8s.io/v1 lacks "+list(missing), "claims for devices cannot be created or scheduled",
 			"enable resource.k8s.io/v1 in the API server (--runtime-config) and the feature gate DynamicResourceAllocation in all components")
@@ -79,15 +75,10 @@ func checkShares(c *Cluster) []Finding {
 
 // ownClasses returns the classes that select devices of the driver.
 func (c *Cluster) ownClasses() []*resourceapi.DeviceClass {
-	var own []*resourceapi.DeviceClass
-	for _, class := range c.Classes {
-		if slices.ContainsFunc(class.Spec.Selectors, func(s resourceapi.DeviceSelector) bool {
-			return s.CEL != nil && (strings.Contains(s.CEL.Expression, "'"+c.Driver+"'") || strings.Contains(s.CEL.Expression, `"`+c.Driver+`"`))
-		}) {
-			own = append(own, class)
-		}
+	selects := func(s resourceapi.DeviceSelector) bool {
+		return s.CEL != nil && (strings.Contains(s.CEL.Expression, "'"+c.Driver+"'") || strings.Contains(s.CEL.Expression, `"`+c.Driver+`"`))
 	}
-	return own
+	return slices.DeleteFunc(slices.Clone(c.Classes), func(class *resourceapi.DeviceClass) bool { return !slices.ContainsFunc(class.Spec.Selectors, selects) })
 }
 
 func checkClasses(c *Cluster) []Finding {

@@ -3,7 +3,6 @@
 package doctor_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -34,9 +33,9 @@ func TestCodes(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
 	for _, file := range files {
-		if text, err := os.ReadFile(file); err != nil {
-			t.Fatal(err)
-		} else if !strings.HasSuffix(file, "_test.go") {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		if !strings.HasSuffix(file, "_test.go") {
 			sources.Write(text)
 		}
 	}
@@ -70,9 +69,7 @@ func TestFindingsOfACodeAreMuted(t *testing.T) {
 			t.Errorf("muted: %t, want %t: %+v", f.Muted, want, f)
 		}
 	}
-	if err := doctor.Mute(findings, []string{"swap"}); !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), `"swap"`) {
-		t.Errorf("a code that does not exist: %v", err)
-	}
+	require.Error(t, "a code that does not exist", doctor.Mute(findings, []string{"swap"}), gpu.ErrInvalid, `"swap"`)
 }
 
 // The driver may report an XID that this release does not know.

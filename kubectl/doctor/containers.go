@@ -3,7 +3,6 @@
 package doctor
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -66,15 +65,6 @@ func (c *Cluster) isOurs(claim *resourceapi.ResourceClaim, classes map[string]bo
 	return slices.ContainsFunc(ClassesOf(claim.Spec.Devices), func(name string) bool { return classes[name] })
 }
 
-// containersOf returns the names and the claims of all containers of a pod.
-func containersOf(pod *corev1.Pod) map[string][]corev1.ResourceClaim {
-	all := map[string][]corev1.ResourceClaim{}
-	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		all[container.Name] = container.Resources.Claims
-	}
-	return all
-}
-
 // notNamed returns a finding for each claim of the pod that no container names.
 func notNamed(pod *corev1.Pod, own map[string]*resourceapi.ResourceClaim) []Finding {
 	var findings []Finding
@@ -91,10 +81,9 @@ func notNamed(pod *corev1.Pod, own map[string]*resourceapi.ResourceClaim) []Find
 // twoShares returns a finding for each container that has several shares limited by MPS.
 func (c *Cluster) twoShares(pod *corev1.Pod, own map[string]*resourceapi.ResourceClaim) []Finding {
 	var findings []Finding
-	containers := containersOf(pod)
-	for _, name := range slices.Sorted(maps.Keys(containers)) {
+	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		shares := map[string]bool{}
-		for _, use := range containers[name] {
+		for _, use := range container.Resources.Claims {
 			claim := own[use.Name]
 			if claim == nil {
 				continue
@@ -109,49 +98,33 @@ func (c *Cluster) twoShares(pod *corev1.Pod, own map[string]*resourceapi.Resourc
 		}
 		if len(shares) > 1 {
 			findings = append(findings, newFinding("two-shares-in-container", "pod "+fleet.FullName(pod),
-				fmt.Sprintf("its container %s names %d shares: %s", name, len(shares), list(slices.Sorted(maps.Keys(shares)))),
+				fmt.Sprintf("its container %s names %d shares: %s", container.Name, len(shares), list(slices.Sorted(maps.Keys(shares)))),
 				"the container uses one MPS daemon, and gets the limits of one share", "name one share in each container, or request whole GPUs or MIG devices"))
 		}
 	}
 	return findings
 }
 
+// wholeMebibyte is the step of memory. A request is rounded up to it without a loss.
+const wholeMebibyte = 1 << 20
+
 // rounded returns a finding for each amount of which a claim holds more than it requests.
 func (c *Cluster) rounded(claim *resourceapi.ResourceClaim) []Finding {
 	var findings []Finding
 	for _, result := range fleet.Results(claim, c.Driver) {
-		for _, r := range roundedUp(claim, result) {
+		requested := requestedAmounts(claim, result.Request)
+		for _, capacity := range slices.Sorted(maps.Keys(requested)) {
+			want, have := requested[capacity], result.ConsumedCapacity[capacity]
+			if have.Cmp(want) <= 0 || capacity == v1alpha1.CapacityMemory && have.Value()-want.Value() < wholeMebibyte {
+				continue
+			}
 			findings = append(findings, newFinding("share-rounded-up", nameOf(claim),
-				fmt.Sprintf("request %s has %s of %s, and holds %s", result.Request, r.requested.String(), r.capacity, r.held.String()),
+				fmt.Sprintf("request %s has %s of %s, and holds %s", result.Request, want.String(), capacity, have.String()),
 				"the scheduler rounds up to the least share and the step of the device; quotas and other claims count what it holds",
-				fmt.Sprintf("request %s of %s, or a larger part of the GPU", r.held.String(), r.capacity)))
+				fmt.Sprintf("request %s of %s, or a larger part of the GPU", have.String(), capacity)))
 		}
 	}
 	return findings
-}
-
-// roundedAmount is an amount of which a claim holds more than it requests.
-type roundedAmount struct {
-	capacity        resourceapi.QualifiedName
-	requested, held resource.Quantity
-}
-
-// wholeMebibyte is the step of memory. A request is rounded up to it without a loss.
-const wholeMebibyte = 1 << 20
-
-// roundedUp returns the amounts of a result that the scheduler has rounded up. They are in the
-// order of the capacities. It leaves out memory that is rounded to whole Mi only.
-func roundedUp(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) []roundedAmount {
-	var all []roundedAmount
-	for capacity, want := range requestedAmounts(claim, result.Request) {
-		have, found := result.ConsumedCapacity[capacity]
-		if !found || have.Cmp(want) <= 0 || capacity == v1alpha1.CapacityMemory && have.Value()-want.Value() < wholeMebibyte {
-			continue
-		}
-		all = append(all, roundedAmount{capacity, want, have})
-	}
-	slices.SortFunc(all, func(a, b roundedAmount) int { return cmp.Compare(a.capacity, b.capacity) })
-	return all
 }
 
 // requestedAmounts returns the amounts of a request, which for an alternative is "request/alternative".

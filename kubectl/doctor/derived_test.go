@@ -3,8 +3,10 @@
 package doctor
 
 import (
-	"slices"
 	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestACauseHidesWhatFollowsFromItOnItsNode(t *testing.T) {
@@ -27,13 +29,8 @@ func TestACauseHidesWhatFollowsFromItOnItsNode(t *testing.T) {
 		"devices are published":    {[]Finding{{Object: "claim a/b", Code: "selector-matches-nothing"}}, true, []string{"selector-matches-nothing"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var got []string
-			for _, f := range withoutDerived(tc.found, tc.published) {
-				got = append(got, f.Code)
-			}
-			if !slices.Equal(got, tc.want) {
-				t.Errorf("got %v, want %v", got, tc.want)
-			}
+			left := withoutDerived(tc.found, tc.published)
+			require.Same(t, "codes", tc.want, fleet.Each(left, func(f Finding) string { return f.Code }))
 		})
 	}
 }

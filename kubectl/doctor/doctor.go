@@ -30,7 +30,8 @@ const (
 	OK      State = "ok"
 )
 
-func states() []State { return []State{Problem, Warning, Unknown, OK} }
+// urgency orders findings by their states.
+func urgency(f Finding) int { return slices.Index([]State{Problem, Warning, Unknown, OK}, f.State) }
 
 // Finding is the result of a check of an object.
 type Finding struct {
@@ -102,7 +103,7 @@ type Cluster struct {
 	// Facts are the answers of the agents, by the node.
 	Facts map[string]Answer[agentv1.Node]
 
-	// view and nodes are what checks have made of the objects; nil before the first check.
+	// view and nodes are the devices of the driver and their holders. [Examine] makes them of the objects.
 	view  *fleet.Fleet
 	nodes []fleet.Node
 }
@@ -123,7 +124,7 @@ type check struct {
 
 // checks returns all checks, in the order in which findings of one state are printed.
 func checks() []check {
-	all := []check{
+	return []check{
 		{"server", []List{Server}, checkServer},
 		{"resources", []List{Server}, checkResources},
 		{"shares", []List{Slices}, checkShares},
@@ -153,18 +154,30 @@ func checks() []check {
 		{"facts", nil, checkFacts},
 		{"node-config", nil, checkNodeConfig},
 		{"cpu-manager", nil, checkCPUManager},
+		{"driver", nil, eachNode(judgeDriver)},
+		{"persistence", nil, eachNode(judgePersistence)},
+		{"ecc", nil, eachNode(judgeECC)},
+		{"fabric", nil, eachNode(judgeFabric)},
+		{"clocks", nil, eachNode(judgeClocks)},
+		{"pcie", nil, eachNode(judgePCIe)},
+		{"acs", nil, eachNode(judgeACS)},
+		{"iommu", nil, eachNode(judgeIOMMU)},
+		{"peermem", nil, eachNode(judgePeermem)},
+		{"memlock", nil, eachNode(judgeMemlock)},
+		{"cgroup", nil, eachNode(judgeCgroup)},
+		{"transparent-huge-pages", nil, eachNode(judgeTHP)},
+		{"swap", nil, eachNode(judgeSwap)},
+		{"governor", nil, eachNode(judgeGovernor)},
+		{"kernel-log", nil, eachNode(judgeKernelLog)},
 	}
-	for _, n := range nodeChecks() {
-		all = append(all, check{n.name, nil, n.onAllNodes})
-	}
-	return all
 }
 
 // Examine returns the findings of all checks: first the most urgent ones, then in the order
 // of the checks and the objects.
 func Examine(c *Cluster) []Finding {
 	own := *c
-	own.view, own.nodes = nil, nil
+	own.view = fleet.New(c.Objects, fleet.Options{Driver: c.Driver, Features: fleet.FeaturesOf(c.Objects)})
+	own.nodes = own.view.Nodes()
 	c = &own
 	findings := []Finding{}
 	order := map[string]int{}
@@ -182,10 +195,10 @@ func Examine(c *Cluster) []Finding {
 			findings = append(findings, f)
 		}
 	}
-	findings = withoutDerived(findings, len(c.fleetNodes()) > 0 || c.Unread[Slices] != "")
+	findings = withoutDerived(findings, len(c.nodes) > 0 || c.Unread[Slices] != "")
 	slices.SortStableFunc(findings, func(a, b Finding) int {
 		return cmp.Or(
-			cmp.Compare(slices.Index(states(), a.State), slices.Index(states(), b.State)),
+			cmp.Compare(urgency(a), urgency(b)),
 			cmp.Compare(order[a.Check], order[b.Check]), cmp.Compare(a.Object, b.Object), cmp.Compare(a.Found, b.Found),
 		)
 	})

@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -15,33 +16,37 @@ import (
 // eachGPU returns the most urgent finding about the GPUs of a node. It names
 // the GPUs with a finding of that state, and has the meaning and the remedy of the first.
 func eachGPU(n agentv1.Node, judge func(agentv1.GPU) Finding) Finding {
-	worst := fine("the agent lists no GPU")
-	var all []string
+	if len(n.GPUs) == 0 {
+		return fine("the agent lists no GPU")
+	}
+	findings := fleet.Each(n.GPUs, judge)
+	worst := slices.MinFunc(findings, func(a, b Finding) int { return cmp.Compare(urgency(a), urgency(b)) })
+	var texts []string
 	names := map[string][]string{}
-	for i, g := range n.GPUs {
-		f := judge(g)
-		if i == 0 || slices.Index(states(), f.State) < slices.Index(states(), worst.State) {
-			worst, all = f, nil
-			clear(names)
+	for i, f := range findings {
+		if f.State != worst.State {
+			continue
 		}
-		if f.State == worst.State {
-			if names[f.Found] == nil {
-				all = append(all, f.Found)
-			}
-			names[f.Found] = append(names[f.Found], deviceName(g))
+		if names[f.Found] == nil {
+			texts = append(texts, f.Found)
 		}
+		names[f.Found] = append(names[f.Found], deviceName(n.GPUs[i]))
 	}
-	for i, found := range all {
-		if gpus := names[found]; len(gpus) == len(n.GPUs) {
-			all[i] += " (" + fleet.Number(len(gpus), "GPU") + ")"
-		} else {
-			all[i] += " (" + list(gpus) + ")"
+	for i, text := range texts {
+		gpus := list(names[text])
+		if len(names[text]) == len(n.GPUs) {
+			gpus = fleet.Number(len(n.GPUs), "GPU")
 		}
+		texts[i] += " (" + gpus + ")"
 	}
-	if all != nil {
-		worst.Found = strings.Join(all, "; ")
-	}
+	worst.Found = strings.Join(texts, "; ")
 	return worst
+}
+
+// eachFact returns the most urgent finding about a fact of the GPUs of a node, or that the fact is
+// unknown.
+func eachFact[T any](n agentv1.Node, fact func(agentv1.GPU) agentv1.Fact[T], judge func(T) Finding) Finding {
+	return eachGPU(n, func(g agentv1.GPU) Finding { return known(fact(g), judge) })
 }
 
 // deviceName returns the name of the GPU's device.

@@ -16,7 +16,7 @@ import (
 func checkHealth(c *Cluster) []Finding {
 	var findings []Finding
 	gpus := 0
-	for _, node := range c.fleetNodes() {
+	for _, node := range c.nodes {
 		taints, tainted := map[string]resourceapi.DeviceTaint{}, map[string][]fleet.GPU{}
 		for _, g := range node.GPUs {
 			gpus++
@@ -61,8 +61,8 @@ func (c *Cluster) tainted(node string, gpus []fleet.GPU, text string, taint reso
 			}
 		}
 		slices.Sort(rules)
-		if rules = slices.Compact(rules); rules != nil {
-			f.Remedy = "if the device is in order again, run kubectl delete devicetaintrule " + strings.Join(rules, " ")
+		if rules != nil {
+			f.Remedy = "if the device is in order again, run kubectl delete devicetaintrule " + strings.Join(slices.Compact(rules), " ")
 		}
 		return f
 	}

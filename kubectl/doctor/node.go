@@ -13,35 +13,11 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// nodeCheck judges the facts about one node. Its finding has no object yet.
-type nodeCheck struct {
-	name  string
-	judge func(agentv1.Node) Finding
-}
-
-// nodeChecks returns the checks of each node whose agent has answered.
-func nodeChecks() []nodeCheck {
-	return []nodeCheck{
-		{"driver", judgeDriver},
-		{"persistence", judgePersistence},
-		{"ecc", judgeECC},
-		{"fabric", judgeFabric},
-		{"clocks", judgeClocks},
-		{"pcie", judgePCIe},
-		{"acs", judgeACS},
-		{"iommu", judgeIOMMU},
-		{"peermem", judgePeermem},
-		{"memlock", judgeMemlock},
-		{"cgroup", judgeCgroup},
-		{"transparent-huge-pages", judgeTHP},
-		{"swap", judgeSwap},
-		{"governor", judgeGovernor},
-		{"kernel-log", judgeKernelLog},
+// eachNode returns a check of the facts about each node.
+func eachNode(judge func(agentv1.Node) Finding) func(*Cluster) []Finding {
+	return func(c *Cluster) []Finding {
+		return c.onAllNodes(func(_ string, facts agentv1.Node) Finding { return judge(facts) })
 	}
-}
-
-func (n nodeCheck) onAllNodes(c *Cluster) []Finding {
-	return c.onAllNodes(func(_ string, facts agentv1.Node) Finding { return n.judge(facts) })
 }
 
 // onAllNodes returns the finding about each node whose agent has answered.
@@ -121,30 +97,26 @@ func judgeDriver(n agentv1.Node) Finding {
 }
 
 func judgeECC(n agentv1.Node) Finding {
-	return eachGPU(n, func(g agentv1.GPU) Finding {
-		return known(g.ECC, func(mode string) Finding {
-			switch mode {
-			case "off":
-				return nodeFinding("ecc-off", "error correction (ECC) is off", "memory errors are neither corrected nor reported: programs may get wrong results",
-					"once the node's claims have ended, run nvidia-smi --ecc-config=1 and restart the node; if ECC is off on purpose, mute the finding")
-			case "on":
-				return fine("error correction (ECC) is on")
-			default:
-				return fine("the GPU has no ECC, or the agent does not report it")
-			}
-		})
+	return eachFact(n, func(g agentv1.GPU) agentv1.Fact[string] { return g.ECC }, func(mode string) Finding {
+		switch mode {
+		case "off":
+			return nodeFinding("ecc-off", "error correction (ECC) is off", "memory errors are neither corrected nor reported: programs may get wrong results",
+				"once the node's claims have ended, run nvidia-smi --ecc-config=1 and restart the node; if ECC is off on purpose, mute the finding")
+		case "on":
+			return fine("error correction (ECC) is on")
+		default:
+			return fine("the GPU has no ECC, or the agent does not report it")
+		}
 	})
 }
 
 func judgePersistence(n agentv1.Node) Finding {
-	return eachGPU(n, func(g agentv1.GPU) Finding {
-		return known(g.Persistence, func(mode string) Finding {
-			if mode == "off" && !n.Persistenced.Value {
-				return nodeFinding("persistence-off", "persistence mode is off", "the driver may reset an idle GPU's settings, and the next program waits for it to start",
-					"run nvidia-persistenced at boot (systemctl enable --now nvidia-persistenced)")
-			}
-			return fine("persistence mode or nvidia-persistenced is on, or not needed")
-		})
+	return eachFact(n, func(g agentv1.GPU) agentv1.Fact[string] { return g.Persistence }, func(mode string) Finding {
+		if mode == "off" && !n.Persistenced.Value {
+			return nodeFinding("persistence-off", "persistence mode is off", "the driver may reset an idle GPU's settings, and the next program waits for it to start",
+				"run nvidia-persistenced at boot (systemctl enable --now nvidia-persistenced)")
+		}
+		return fine("persistence mode or nvidia-persistenced is on, or not needed")
 	})
 }
 
@@ -190,27 +162,20 @@ func otherRelease(n agentv1.Node) bool {
 var slowdowns = []gpu.ClockReason{gpu.ClockHWSlowdown, gpu.ClockThermal, gpu.ClockHWThermal, gpu.ClockPowerBrake, gpu.ClockReliabilityLimit}
 
 func judgeClocks(n agentv1.Node) Finding {
-	return eachGPU(n, func(g agentv1.GPU) Finding {
-		return known(g.Clocks, func(c agentv1.Clocks) Finding {
-			var reasons []string
-			for _, r := range c.Reasons {
-				if slices.Contains(slowdowns, gpu.ClockReason(r)) {
-					reasons = append(reasons, r)
-				}
-			}
-			found := fmt.Sprintf("%d of %d MHz", c.SMMHz, c.MaxSMMHz)
-			switch {
-			case len(reasons) > 0:
-				return nodeFinding("clock-slowdown", found+" because of "+strings.Join(reasons, ", "), "programs run slower than the GPU could",
-					"check cooling and power supply of the machine (nvidia-smi --query --display=PERFORMANCE,TEMPERATURE,POWER)")
-			case slices.Contains(c.Reasons, string(gpu.ClockApplications)):
-				return nodeFinding("clock-limited", found+" because of application clocks",
-					"an administrator has limited the clocks, and programs run slower than the GPU could",
-					"if that is not intended: nvidia-smi --reset-applications-clocks, or --reset-gpu-clocks")
-			default:
-				return fine("no slowdown")
-			}
-		})
+	return eachFact(n, func(g agentv1.GPU) agentv1.Fact[agentv1.Clocks] { return g.Clocks }, func(c agentv1.Clocks) Finding {
+		reasons := slices.DeleteFunc(slices.Clone(c.Reasons), func(r string) bool { return !slices.Contains(slowdowns, gpu.ClockReason(r)) })
+		found := fmt.Sprintf("%d of %d MHz", c.SMMHz, c.MaxSMMHz)
+		switch {
+		case len(reasons) > 0:
+			return nodeFinding("clock-slowdown", found+" because of "+strings.Join(reasons, ", "), "programs run slower than the GPU could",
+				"check cooling and power supply of the machine (nvidia-smi --query --display=PERFORMANCE,TEMPERATURE,POWER)")
+		case slices.Contains(c.Reasons, string(gpu.ClockApplications)):
+			return nodeFinding("clock-limited", found+" because of application clocks",
+				"an administrator has limited the clocks, and programs run slower than the GPU could",
+				"if that is not intended: nvidia-smi --reset-applications-clocks, or --reset-gpu-clocks")
+		default:
+			return fine("no slowdown")
+		}
 	})
 }
 
@@ -229,33 +194,29 @@ func judgePCIe(n agentv1.Node) Finding {
 }
 
 func judgeACS(n agentv1.Node) Finding {
-	return eachGPU(n, func(g agentv1.GPU) Finding {
-		return known(g.ACSRedirect, func(ports []string) Finding {
-			if len(ports) > 0 {
-				return nodeFinding("acs-redirects", "ACS redirects peer requests at "+list(ports),
-					"transfers between GPUs, and between GPU and network adapter, of one PCIe switch go through the root complex, which is slower or hangs",
-					"on bare metal, switch ACS off in the firmware or by setpci; a virtual machine with passed-through GPUs needs ACS")
-			}
-			return fine("no PCIe switch redirects peer requests")
-		})
+	return eachFact(n, func(g agentv1.GPU) agentv1.Fact[[]string] { return g.ACSRedirect }, func(ports []string) Finding {
+		if len(ports) > 0 {
+			return nodeFinding("acs-redirects", "ACS redirects peer requests at "+list(ports),
+				"transfers between GPUs, and between GPU and network adapter, of one PCIe switch go through the root complex, which is slower or hangs",
+				"on bare metal, switch ACS off in the firmware or by setpci; a virtual machine with passed-through GPUs needs ACS")
+		}
+		return fine("no PCIe switch redirects peer requests")
 	})
 }
 
 func judgeIOMMU(n agentv1.Node) Finding {
 	return known(n.IOMMU, func(on bool) Finding {
-		return eachGPU(n, func(g agentv1.GPU) Finding {
-			return known(g.IOMMUType, func(kind string) Finding {
-				switch {
-				case !on || kind == "":
-					return fine("the kernel uses no IOMMU for the GPUs")
-				case strings.HasPrefix(kind, "DMA"):
-					return nodeFinding("iommu-translates", "the IOMMU translates its addresses (type "+kind+")",
-						"transfers between GPUs over PCIe, and with network adapters, are slower or fail",
-						"on bare metal boot with iommu=pt, or switch the IOMMU off; leave it if the node passes GPUs to virtual machines")
-				default:
-					return fine("IOMMU of type %s", kind)
-				}
-			})
+		return eachFact(n, func(g agentv1.GPU) agentv1.Fact[string] { return g.IOMMUType }, func(kind string) Finding {
+			switch {
+			case !on || kind == "":
+				return fine("the kernel uses no IOMMU for the GPUs")
+			case strings.HasPrefix(kind, "DMA"):
+				return nodeFinding("iommu-translates", "the IOMMU translates its addresses (type "+kind+")",
+					"transfers between GPUs over PCIe, and with network adapters, are slower or fail",
+					"on bare metal boot with iommu=pt, or switch the IOMMU off; leave it if the node passes GPUs to virtual machines")
+			default:
+				return fine("IOMMU of type %s", kind)
+			}
 		})
 	})
 }

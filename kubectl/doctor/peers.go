@@ -21,7 +21,7 @@ type peer struct{ model, machine string }
 // checkPeers reports nodes that publish fewer GPUs of a product than most of their peers.
 func checkPeers(c *Cluster) []Finding {
 	numbers := map[peer]map[string]int{}
-	for _, node := range c.fleetNodes() {
+	for _, node := range c.nodes {
 		for _, g := range node.GPUs {
 			if g.Model == "" {
 				continue
@@ -79,7 +79,7 @@ func others(nodes int) string {
 // checkDriverReleases reports products whose nodes have different releases of the NVIDIA driver.
 func checkDriverReleases(c *Cluster) []Finding {
 	releases := map[string]map[string][]string{}
-	for _, node := range c.fleetNodes() {
+	for _, node := range c.nodes {
 		release := c.driverRelease(node)
 		for _, g := range node.GPUs {
 			if g.Model == "" || release == "" {

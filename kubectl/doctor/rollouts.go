@@ -133,12 +133,6 @@ var notCreated = []string{"ErrImageNeverPull", "InvalidImageName", "ErrImagePull
 
 // notReadyOf returns the names of the pods of a DaemonSet that are not ready, sorted.
 func (c *Cluster) notReadyOf(set *appsv1.DaemonSet) []string {
-	var names []string
-	for _, pod := range c.podsOf(set) {
-		if !fleet.IsReady(pod) {
-			names = append(names, pod.Name)
-		}
-	}
-	slices.Sort(names)
-	return names
+	blocking := slices.DeleteFunc(c.podsOf(set), fleet.IsReady)
+	return slices.Sorted(slices.Values(fleet.Each(blocking, (*corev1.Pod).GetName)))
 }

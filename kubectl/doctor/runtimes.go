@@ -95,7 +95,8 @@ func (c *Cluster) unreadSpecs(node *corev1.Node, facts *agentv1.Node) []Finding 
 // samePath reports whether two paths are of one folder. /var/run is a link to /run.
 func samePath(a, b string) bool {
 	clean := func(p string) string {
-		if p = path.Clean(p); strings.HasPrefix(p, "/var/run/") {
+		p = path.Clean(p)
+		if strings.HasPrefix(p, "/var/run/") {
 			return strings.TrimPrefix(p, "/var")
 		}
 		return p

@@ -14,7 +14,7 @@ import (
 // which devices lack. Claims with devices are left out: nothing evaluates them again.
 func checkSelectors(c *Cluster) []Finding {
 	ctx := context.Background() // the search has its own bounds
-	names := c.fleet().NewSearch(0).Names()
+	names := c.view.NewSearch(0).Names()
 	var findings []Finding
 	for _, class := range c.Classes {
 		findings = append(findings, nameFindings("class "+class.Name, names.Selectors(ctx, fleet.Expressions(class.Spec.Selectors)), true)...)
