@@ -137,11 +137,13 @@ func (c *Cluster) gpusOf(node fleet.Node, used Uses, health func(string, Health)
 		if !g.isPublished() {
 			g.Mode, g.Compute, g.Units = ModeUnknown, 0, nil
 		}
-		if g.Health = health(g.Node, g.Health); g.Health.State == HealthUnknown && g.Mode == fleet.ModeFree {
+		g.Health = health(g.Node, g.Health)
+		if g.Health.State == HealthUnknown && g.Mode == fleet.ModeFree {
 			g.Mode = ModeUnknown
 		}
 		// A claim that has the GPU alone leaves nothing to others.
-		if g.Partial = c.Refused[doctor.Claims] != "" && g.isPublished() && g.Mode != fleet.ModeWhole; g.Partial && g.Mode == fleet.ModeFree {
+		g.Partial = c.Refused[doctor.Claims] != "" && g.isPublished() && g.Mode != fleet.ModeWhole
+		if g.Partial && g.Mode == fleet.ModeFree {
 			g.Mode = ModeNotYours
 		}
 		if s := of.Stranded; !g.Partial {

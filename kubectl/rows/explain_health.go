@@ -160,16 +160,8 @@ func (e *explaining) groupHealth() {
 			groups[i].Devices = append(groups[i].Devices, h.Devices[0])
 		}
 	}
-	slices.SortStableFunc(groups, func(a, b DeviceHealth) int {
-		switch {
-		case a.failed == b.failed:
-			return 0
-		case a.failed:
-			return -1
-		default:
-			return 1
-		}
-	})
+	rank := map[bool]int{true: 0, false: 1}
+	slices.SortStableFunc(groups, func(a, b DeviceHealth) int { return cmp.Compare(rank[a.failed], rank[b.failed]) })
 	e.Health = groups
 }
 

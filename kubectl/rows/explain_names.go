@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
@@ -23,27 +24,18 @@ const classesPage = "docs/user/claim-reference.md#deviceclasses-and-extended-res
 // name in another namespace, or the nearest names.
 func (c *Cluster) notFound(q Question) error {
 	err := fmt.Errorf("%s: %w: no pod and no claim of the namespace %s has this name", q.Name, gpu.ErrNotFound, q.Namespace)
-	claim, isClaim := strings.CutPrefix(q.Name, "claim/")
-	name, prefix := strings.TrimPrefix(q.Name, "pod/"), ""
-	if isClaim {
-		name, prefix = claim, "claim/"
+	name, isClaim := strings.CutPrefix(q.Name, "claim/")
+	prefix, all := "claim/", fleet.Each(c.Objects.Claims, func(c *resourceapi.ResourceClaim) metav1.Object { return c })
+	if !isClaim {
+		name, prefix, all = strings.TrimPrefix(name, "pod/"), "", fleet.Each(c.Objects.Pods, func(p *corev1.Pod) metav1.Object { return p })
 	}
 	var elsewhere, here []string
-	add := func(namespace, found string) {
+	for _, o := range all {
 		switch {
-		case namespace == q.Namespace:
-			here = append(here, found)
-		case found == name:
-			fleet.AddOnce(&elsewhere, fmt.Sprintf("kubectl gpu explain %s%s --namespace %s", prefix, name, namespace))
-		}
-	}
-	if isClaim {
-		for _, claim := range c.Objects.Claims {
-			add(claim.Namespace, claim.Name)
-		}
-	} else {
-		for _, pod := range c.Objects.Pods {
-			add(pod.Namespace, pod.Name)
+		case o.GetNamespace() == q.Namespace:
+			here = append(here, o.GetName())
+		case o.GetName() == name:
+			fleet.AddOnce(&elsewhere, fmt.Sprintf("kubectl gpu explain %s%s --namespace %s", prefix, name, o.GetNamespace()))
 		}
 	}
 	slices.Sort(elsewhere)

@@ -54,19 +54,20 @@ func (e *explaining) addRefusals(node string, claims []*resourceapi.ResourceClai
 	for _, claim := range claims {
 		for _, status := range claim.Status.Devices {
 			for _, c := range status.Conditions {
-				prefix, concerns := fmt.Sprintf("the agent of node %s refuses claim %s: ", OrDash(node), claim.Name), e.State == StateCreating
-				switch {
-				case c.Reason == v1alpha1.ReasonUnprepareRetried:
-					prefix, concerns = fmt.Sprintf("the agent of node %s cannot release claim %s: ", OrDash(node), claim.Name), concerns || e.State == StateTerminating
-				case runs:
-					prefix, concerns = fmt.Sprintf("no container of the pod starts again: the agent of node %s cannot prepare claim %s again: ", OrDash(node), claim.Name), true
-				}
-				if !concerns || c.Type != v1alpha1.ConditionReady || c.Status != metav1.ConditionFalse {
+				if c.Type != v1alpha1.ConditionReady || c.Status != metav1.ConditionFalse {
 					continue
 				}
-				e.addRefusal(prefix, c.Message)
-				if runs {
+				agent := "the agent of node " + OrDash(node)
+				switch {
+				case c.Reason == v1alpha1.ReasonUnprepareRetried:
+					if e.State == StateCreating || e.State == StateTerminating {
+						e.addRefusal(fmt.Sprintf("%s cannot release claim %s: ", agent, claim.Name), c.Message)
+					}
+				case runs:
+					e.addRefusal(fmt.Sprintf("no container of the pod starts again: %s cannot prepare claim %s again: ", agent, claim.Name), c.Message)
 					e.Outcome = OutcomeFault
+				case e.State == StateCreating:
+					e.addRefusal(fmt.Sprintf("%s refuses claim %s: ", agent, claim.Name), c.Message)
 				}
 			}
 		}
@@ -208,11 +209,16 @@ func core(message string) string {
 // addRefusal adds a refusal as a cause, once, and whether waiting helps.
 func (e *explaining) addRefusal(prefix, message string) {
 	message = core(message)
-	if slices.ContainsFunc(e.Causes, func(c string) bool { return strings.HasSuffix(c, message) }) {
-		return
+	if !e.isCause(message) {
+		e.Causes = append(e.Causes, prefix+message)
+		e.advise(waiting(message))
 	}
-	e.Causes = append(e.Causes, prefix+message)
-	e.advise(waiting(message))
+}
+
+// isCause reports whether a cause ends with a message. Other words precede it there, also a part of
+// it: the event "Error: no such image" repeats the cause "CreateContainerError: no such image".
+func (e *explaining) isCause(message string) bool {
+	return slices.ContainsFunc(e.Causes, func(c string) bool { return strings.HasSuffix(c, message) })
 }
 
 // waiting returns whether it helps to wait after a refusal, by the term of its sentinel error:
@@ -276,7 +282,7 @@ func (e *explaining) addWarnings(pod *corev1.Pod, missing []string) {
 			e.advise(refusalAdvice(pod.Namespace, event.Message))
 		}
 		// A cause is not printed again among the facts.
-		if !slices.ContainsFunc(e.Causes, func(c string) bool { return strings.HasSuffix(c, message) }) {
+		if !e.isCause(message) {
 			e.Facts = append(e.Facts, fmt.Sprintf("event %s, %s: %s", event.Reason, e.eventAge(event, pod), message))
 		}
 	}
@@ -286,7 +292,8 @@ func (e *explaining) addWarnings(pod *corev1.Pod, missing []string) {
 func (e *explaining) addProgramFault(message, age string) {
 	what, remedy, _ := strings.Cut(message, ". What to do: ")
 	e.Causes = slices.Insert(e.Causes, 0, fmt.Sprintf("%s (%s ago)", what, age))
-	if remedy = strings.TrimSuffix(remedy, "."); remedy != "" {
+	remedy = strings.TrimSuffix(remedy, ".")
+	if remedy != "" {
 		e.Advice = []string{remedy}
 	}
 }

@@ -40,14 +40,18 @@ type GPU struct {
 }
 
 // ClaimsText returns the number of claims that hold the GPU, as far as the user may read them.
-func (g GPU) ClaimsText() string {
+func (g GPU) ClaimsText() string { return g.bounded(g.Claims == 0, fmt.Sprint(g.Claims)) }
+
+// bounded returns an amount that claims hold, or the least that it can be: claims that the user may
+// not read can hold more.
+func (g GPU) bounded(isZero bool, text string) string {
 	switch {
-	case g.Partial && g.Claims == 0:
+	case g.Partial && isZero:
 		return "?"
 	case g.Partial:
-		return fmt.Sprintf("≥%d", g.Claims)
+		return "≥" + text
 	default:
-		return fmt.Sprint(g.Claims)
+		return text
 	}
 }
 

@@ -157,16 +157,10 @@ func (g GPU) isPublished() bool { return g.Health.State != HealthNotPublished }
 
 // MemoryText returns the promised memory and all memory of the GPU, or a dash.
 func (g GPU) MemoryText() string {
-	promised := Gibibytes(g.MemoryPromised)
-	switch {
-	case !g.isPublished():
+	if !g.isPublished() {
 		return "-"
-	case g.Partial && g.MemoryPromised.IsZero():
-		promised = "?"
-	case g.Partial:
-		promised = "≥" + promised
 	}
-	return promised + "/" + Gibibytes(g.Memory)
+	return g.bounded(g.MemoryPromised.IsZero(), Gibibytes(g.MemoryPromised)) + "/" + Gibibytes(g.Memory)
 }
 
 // publishedAt returns the time of the last change of each node's slices.

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -18,6 +17,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func now() time.Time { return time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC) }
@@ -108,9 +108,7 @@ func TestTheHealthOfGPUsWithoutAnAgent(t *testing.T) {
 		}
 	}
 	want := []string{"gone gpu-18-00 unknown - - not published: agent not ready since 20m ago", "new - unknown - - not published: no agent"}
-	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(got))); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	require.Same(t, "further GPUs", want, slices.Sorted(maps.Keys(got)))
 	if got := c.Holders(c.Nodes(), "", nil)[0].Health.Text(now()); got != "not published: agent not ready since 20m ago" {
 		t.Errorf("the holder: %q", got)
 	}
@@ -118,9 +116,7 @@ func TestTheHealthOfGPUsWithoutAnAgent(t *testing.T) {
 		"node absent: no agent: pods with claims do not start there", "node down: node not ready since 9m ago: pods with claims do not start there",
 		"node failed: agent not ready since 12m ago: pods with claims do not start there", "node gone: agent not ready since 20m ago: pods with claims do not start there",
 	}
-	if diff := cmp.Diff(problems, c.AgentProblems(now())); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	require.Same(t, "agents", problems, c.AgentProblems(now()))
 }
 
 // Without the right to list the driver's pods, the state of the agents is not known.

@@ -150,14 +150,3 @@ func (h Holder) HeldBy() string {
 	}
 	return fmt.Sprintf("%s, memory %s, compute %s", strings.ToLower(string(h.Share.Strategy)), h.Share.MemoryEnforcement, h.Share.ComputeEnforcement)
 }
-
-// Limits returns the memory limits of a process and of a container; "" without a limit.
-func (h Holder) Limits() (process, container string) {
-	if h.Share != nil && h.Share.MemoryLimit != nil {
-		process = Gibibytes(*h.Share.MemoryLimit)
-	}
-	if h.Share != nil && h.Share.ContainerMemoryLimit != nil {
-		container = Gibibytes(*h.Share.ContainerMemoryLimit)
-	}
-	return process, container
-}

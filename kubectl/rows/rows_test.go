@@ -3,13 +3,11 @@
 package rows
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -61,9 +59,7 @@ func TestRowsHaveTheUseThatAgentsReport(t *testing.T) {
 		got = append(got, u.Namespace+" "+text(u.Use))
 	}
 	want := []string{"gpu-18-00 -", "gpu-3b-00 1.0Gi", "gpu-86-00 1.0Gi", "gpu-af-00 -", "half 1.0Gi", "whole -", "default 1.0Gi"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	require.Same(t, "uses", want, got)
 }
 
 func TestWhatHoldersSay(t *testing.T) {
@@ -72,14 +68,12 @@ func TestWhatHoldersSay(t *testing.T) {
 		holder                                Holder
 		compute, heldBy, ofProcess, container string
 	}{
-		"alone":    {Holder{}, "-", "-", "", ""},
-		"a share":  {Holder{Compute: 50, Share: &v1alpha1.ShareData{Strategy: "MPS", MemoryEnforcement: "hard", ComputeEnforcement: "soft", MemoryLimit: &limit}}, "50%", "mps, memory hard, compute soft", "7.0Gi", ""},
-		"monitors": {Holder{Admin: true, Share: &v1alpha1.ShareData{ContainerMemoryLimit: &limit}}, "-", "monitors", "", "7.0Gi"},
+		"alone":    {Holder{}, "-", "-", "-", "-"},
+		"a share":  {Holder{Compute: 50, Share: &v1alpha1.ShareData{Strategy: "MPS", MemoryEnforcement: "hard", ComputeEnforcement: "soft", MemoryLimit: &limit}}, "50%", "mps, memory hard, compute soft", "7.0Gi", "-"},
+		"monitors": {Holder{Admin: true, Share: &v1alpha1.ShareData{ContainerMemoryLimit: &limit}}, "-", "monitors", "-", "7.0Gi"},
 	} {
-		process, container := tc.holder.Limits()
-		if diff := cmp.Diff([]string{tc.compute, tc.heldBy, tc.ofProcess, tc.container}, []string{tc.holder.ComputeText(), tc.holder.HeldBy(), process, container}); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		cells := HolderTable([]Holder{tc.holder}, nil, time.Now()).Rows[0]
+		require.Same(t, name, []string{tc.compute, tc.heldBy, tc.ofProcess, tc.container}, slices.Concat(cells[7:8], cells[9:]))
 	}
 }
 
@@ -104,12 +98,9 @@ func TestRowsAreOrderedByAColumn(t *testing.T) {
 	}
 	cells := []string{"10.0.0.2", "at most 10", "9 GPUs", "≥2", "10.0.0.1"}
 	slices.SortFunc(cells, compareCells)
-	if diff := cmp.Diff([]string{"≥2", "9 GPUs", "10.0.0.1", "10.0.0.2", "at most 10"}, cells); diff != "" {
-		t.Error(diff)
-	}
-	if _, err := table.Order("color", false); !errors.Is(err, gpu.ErrInvalid) {
-		t.Errorf("another column: %v", err)
-	}
+	require.Same(t, "cells", []string{"≥2", "9 GPUs", "10.0.0.1", "10.0.0.2", "at most 10"}, cells)
+	_, err := table.Order("color", false)
+	require.Error(t, "another column", err, gpu.ErrInvalid)
 }
 
 func TestAnExplanationHasTheWarningsOfItsPod(t *testing.T) {
@@ -154,9 +145,8 @@ func TestAnExplanationHasTheWarningsOfItsPod(t *testing.T) {
 		}
 	}
 	q.Name = "claim/none"
-	if _, err := cluster(w).Explain(t.Context(), q, Evidence{}); !errors.Is(err, gpu.ErrNotFound) {
-		t.Errorf("got %v", err)
-	}
+	_, err := cluster(w).Explain(t.Context(), q, Evidence{})
+	require.Error(t, "no such claim", err, gpu.ErrNotFound)
 }
 
 // What is wrong now has the remedy, not a restart of long ago.

@@ -11,6 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/utils/ptr"
+
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -47,18 +51,14 @@ func HolderTable(all []Holder, used Uses, now time.Time) Table {
 		Wide:    []string{"LIMIT OF A PROCESS", "LIMIT OF A CONTAINER"},
 	}
 	for _, h := range all {
-		memory, pod := "-", h.Pod
-		if !h.Memory.IsZero() {
-			memory = Gibibytes(h.Memory)
-		}
+		pod, share := h.Pod, ptr.Deref(h.Share, v1alpha1.ShareData{})
 		if pod == "" && h.PodGroup != "" {
 			pod = "PodGroup " + h.PodGroup
 		}
-		process, container := h.Limits()
 		t.Health = append(t.Health, h.Health)
 		t.Rows = append(t.Rows, []string{
-			h.Namespace, OrDash(pod), OrDash(h.Container), h.Claim, h.Node, h.Device, memory, h.ComputeText(), h.Health.Text(now), h.HeldBy(),
-			OrDash(process), OrDash(container),
+			h.Namespace, OrDash(pod), OrDash(h.Container), h.Claim, h.Node, h.Device, promisedText(h.Memory), h.ComputeText(), h.Health.Text(now), h.HeldBy(),
+			gibibytesOrDash(share.MemoryLimit), gibibytesOrDash(share.ContainerMemoryLimit),
 		})
 	}
 	t.addUse(used, func(i int) []string { return append(all[i].cells(), all[i].Foreign.Text(now)) })
@@ -70,14 +70,11 @@ func UsageTable(usages []Usage, used Uses) Table {
 	all := append(slices.Clone(usages), Total(usages))
 	t := Table{Heading: []string{"NAMESPACE", "CLAIMS", "GPUS", "MEMORY", "COMPUTE", "SLOTS", "GPU HOURS"}, Totals: 1}
 	for _, u := range all {
-		hours, memory := "-", "-"
+		hours := "-"
 		if u.Hours != nil {
 			hours = Tenths(*u.Hours)
 		}
-		if !u.Memory.IsZero() {
-			memory = Gibibytes(u.Memory)
-		}
-		t.Rows = append(t.Rows, []string{u.Namespace, fmt.Sprint(u.Claims), Tenths(u.GPUs), memory, fmt.Sprintf("%d%%", u.Compute), fmt.Sprint(u.Slots), hours})
+		t.Rows = append(t.Rows, []string{u.Namespace, fmt.Sprint(u.Claims), Tenths(u.GPUs), promisedText(u.Memory), fmt.Sprintf("%d%%", u.Compute), fmt.Sprint(u.Slots), hours})
 	}
 	t.addUse(used, func(i int) []string { return all[i].cells() })
 	return t
@@ -95,14 +92,7 @@ func TopologyTable(all []Topology) Table {
 		for _, path := range g.Paths {
 			row = append(row, string(path))
 		}
-		claims := "-"
-		if len(g.Claims) > 0 {
-			claims = g.Claims[0]
-		}
-		if more := len(g.Claims) - 1; more > 0 {
-			claims = fmt.Sprintf("%s and %d more", claims, more)
-		}
-		t.Rows = append(t.Rows, append(row, OrDash(g.NUMANode), OrDash(g.PCIeRoot), claims, OrDash(g.NVLinkDomain), OrDash(g.PCIeSwitch)))
+		t.Rows = append(t.Rows, append(row, OrDash(g.NUMANode), OrDash(g.PCIeRoot), OrDash(fleet.List(1, g.Claims)), OrDash(g.NVLinkDomain), OrDash(g.PCIeSwitch)))
 	}
 	return t
 }

@@ -28,6 +28,14 @@ func gibibytesOrDash(q *resource.Quantity) string {
 	return Gibibytes(*q)
 }
 
+// promisedText prints an amount of memory that a claim gets; a dash if it gets none.
+func promisedText(q resource.Quantity) string {
+	if q.IsZero() {
+		return "-"
+	}
+	return Gibibytes(q)
+}
+
 // Tenths prints a number with one decimal. Only nothing is 0.0.
 func Tenths(number float64) string {
 	if number > 0 && number < 0.05 {

@@ -80,14 +80,9 @@ func (g GPU) ComputeText() string {
 	switch {
 	case !g.isPublished():
 		return "-"
-	case g.Partial && g.ComputePromised == 0 && g.Units == nil:
-		return "?"
-	case g.Partial && g.Units == nil:
-		return fmt.Sprintf("≥%d%%", g.ComputePromised)
-	case g.Partial:
-		return "≥" + g.Units.String()
 	case g.Units != nil:
-		return g.Units.String()
+		return g.bounded(false, g.Units.String())
+	default:
+		return g.bounded(g.ComputePromised == 0, fmt.Sprintf("%d%%", g.ComputePromised))
 	}
-	return fmt.Sprintf("%d%%", g.ComputePromised)
 }

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestTheComputeOfAGPUIsInTheUnitsOfItsClaims(t *testing.T) {
@@ -33,12 +33,8 @@ func TestTheComputeOfAGPUIsInTheUnitsOfItsClaims(t *testing.T) {
 		}
 	}
 	want := map[string]string{"a mig": "4/7 slices", "b timeslice": "1/4 slots", "b shared": "60%", "c seat": "2/4 seats"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(map[string]string{"a": "11.9Gi", "c": "0.4Gi"}, stranded); diff != "" {
-		t.Errorf("stranded (-want +got):\n%s", diff)
-	}
+	require.Same(t, "units", want, got)
+	require.Same(t, "stranded", map[string]string{"a": "11.9Gi", "c": "0.4Gi"}, stranded)
 }
 
 // addSeatClass adds the class of seats, which the chart has on request.
@@ -53,9 +49,7 @@ func addSeatClass(w *fleettest.World) {
 }
 
 func TestCount(t *testing.T) {
-	if got := []string{fleet.Number(0, "claim"), fleet.Number(1, "claim"), fleet.Number(2, "claim")}; !cmp.Equal(got, []string{"0 claims", "1 claim", "2 claims"}) {
-		t.Errorf("got %q", got)
-	}
+	require.Same(t, "numbers", []string{"0 claims", "1 claim", "2 claims"}, []string{fleet.Number(0, "claim"), fleet.Number(1, "claim"), fleet.Number(2, "claim")})
 }
 
 func TestSmallAmountsAreNotNothing(t *testing.T) {

@@ -68,15 +68,11 @@ func partOf(g fleet.GPU, d fleet.Device, h fleet.Holder) float64 {
 	if slots, all := d.Slots(h), d.AllSlots(); slots > 0 && all > 0 {
 		return float64(slots) / float64(all)
 	}
-	memory, _ := d.Promised(h)
-	return part(memory, g.Memory.Total)
-}
-
-func part(memory, total resource.Quantity) float64 {
-	if total.IsZero() {
+	if g.Memory.Total.IsZero() {
 		return 0
 	}
-	return memory.AsApproximateFloat64() / total.AsApproximateFloat64()
+	memory, _ := d.Promised(h)
+	return memory.AsApproximateFloat64() / g.Memory.Total.AsApproximateFloat64()
 }
 
 // Usages returns the usage of each namespace with claims, in order of their names.
