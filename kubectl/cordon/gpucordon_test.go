@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // Two runs of a cordon write the same rules, and no two devices share one.
@@ -52,9 +52,7 @@ func TestARuleSelectsOneDeviceAndIsFoundAgain(t *testing.T) {
 		"gpu.nvidia.com a gpu-1b-00 NoSchedule", "gpu.nvidia.com a gpu-1b-00-mig-1g-10gb-0 NoSchedule",
 		"gpu.nvidia.com a gpu-1b-00-seat NoSchedule", "gpu.nvidia.com a gpu-1b-00-ts NoSchedule",
 	}
-	if diff := cmp.Diff(want, selected); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	require.Same(t, "selected devices", want, selected)
 	if found := Rules(c.Create, of); len(found) != 4 {
 		t.Errorf("%d rules are found again", len(found))
 	}

@@ -37,19 +37,10 @@ func CheckReason(reason string) error {
 	switch {
 	case utf8.RuneCountInString(reason) > longest:
 		return fmt.Errorf("reason: %w: want at most %d characters", gpu.ErrInvalid, longest)
-	case !utf8.ValidString(reason) || !isPrintable(reason):
+	case !utf8.ValidString(reason) || strings.ContainsFunc(reason, func(r rune) bool { return !unicode.IsPrint(r) }):
 		return fmt.Errorf("reason: %w: want one line without control characters", gpu.ErrInvalid)
 	}
 	return nil
-}
-
-func isPrintable(text string) bool {
-	for _, r := range text {
-		if !unicode.IsPrint(r) {
-			return false
-		}
-	}
-	return true
 }
 
 // Cordon is the rules that take a GPU out of use.
@@ -110,12 +101,7 @@ func ruleName(prefix string, of Name, device string) string {
 // Rules returns the rules of a GPU's cordon, in order of their names. It omits rules that
 // other users or programs have written.
 func Rules(existing []*resourceapi.DeviceTaintRule, of Name) []*resourceapi.DeviceTaintRule {
-	var own []*resourceapi.DeviceTaintRule
-	for _, rule := range existing {
-		if isOwn(rule, of) {
-			own = append(own, rule)
-		}
-	}
+	own := slices.DeleteFunc(slices.Clone(existing), func(rule *resourceapi.DeviceTaintRule) bool { return !isOwn(rule, of) })
 	slices.SortFunc(own, fleet.ByName[*resourceapi.DeviceTaintRule])
 	return own
 }

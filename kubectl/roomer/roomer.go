@@ -166,11 +166,8 @@ func (c *Controller) removeLeft(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list devicetaintrules: %w", err)
 	}
-	var pods []types.UID
 	c.mu.Lock()
-	for _, a := range c.active {
-		pods = append(pods, a.pod)
-	}
+	pods := c.activePods()
 	c.mu.Unlock()
 	left := cordon.LeftByController(rules, pods, time.Now())
 	if len(left) > 0 {
@@ -191,7 +188,7 @@ func (c *Controller) waiting(ctx context.Context) ([]*corev1.Pod, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now, due := time.Now(), map[types.UID]time.Time{}
+	now, due, active := time.Now(), map[types.UID]time.Time{}, c.activePods()
 	pods = slices.DeleteFunc(pods, func(pod *corev1.Pod) bool {
 		if !waits(pod) {
 			return true
@@ -201,7 +198,7 @@ func (c *Controller) waiting(ctx context.Context) ([]*corev1.Pod, error) {
 			at = now.Add(c.After)
 		}
 		due[pod.UID] = at
-		return now.Before(at) || c.isActive(pod.UID)
+		return now.Before(at) || slices.Contains(active, pod.UID)
 	})
 	c.due = due
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
@@ -220,13 +217,12 @@ func waits(pod *corev1.Pod) bool {
 		})
 }
 
-func (c *Controller) isActive(pod types.UID) bool {
+// activePods returns the pods for which room is being made. The caller holds the lock.
+func (c *Controller) activePods() (pods []types.UID) {
 	for _, a := range c.active {
-		if a.pod == pod {
-			return true
-		}
+		pods = append(pods, a.pod)
 	}
-	return false
+	return pods
 }
 
 // begin begins to make the room that was found, if the limits admit it.

@@ -197,12 +197,8 @@ func TestRoomIsMadeForAPodThatWaits(t *testing.T) {
 			"half Warning EvictedForRoom: evicted for a pod of a higher priority, which waited for its devices",
 			"high Normal MakingRoom: 1 pod of a lower priority on node a will be evicted for this pod",
 		}
-		if diff := cmp.Diff(want, w.events()); diff != "" {
-			t.Error(diff)
-		}
-		if diff := cmp.Diff(map[string]float64{"s_made_total": 1, "_evictions_total": 1, "_failures_total": 0, "_last_success_timestamp_seconds": float64(time.Now().Unix() - 10)}, metrics); diff != "" {
-			t.Error(diff)
-		}
+		require.Same(t, "events", want, w.events())
+		require.Same(t, "metrics", map[string]float64{"s_made_total": 1, "_evictions_total": 1, "_failures_total": 0, "_last_success_timestamp_seconds": float64(time.Now().Unix() - 10)}, metrics)
 	})
 }
 
@@ -340,8 +336,6 @@ func TestRulesOfAControllerThatDiedAreRemoved(t *testing.T) {
 	w.serve()
 	synctest.Test(t, func(t *testing.T) {
 		w.run(nil, time.Second, nil)
-		if diff := cmp.Diff([]string{"of-a-command", "of-another-program"}, w.rules()); diff != "" {
-			t.Error(diff)
-		}
+		require.Same(t, "rules", []string{"of-a-command", "of-another-program"}, w.rules())
 	})
 }
