@@ -40,62 +40,54 @@ type answer struct {
 	until time.Time
 }
 
-// warningsFunc returns the warnings about a pod, as [Source] does.
-type warningsFunc func(context.Context, *corev1.Pod) ([]corev1.Event, error)
-
-func (s *Site) podPage(ctx context.Context, r *reading, q *http.Request) (page, error) {
-	return s.explanationPage(ctx, r, q, "pod/")
-}
-
-func (s *Site) claimPage(ctx context.Context, r *reading, q *http.Request) (page, error) {
-	return s.explanationPage(ctx, r, q, "claim/")
-}
-
-// explanationPage shows the sections of an explanation, and the devices of its pod or claim.
-func (s *Site) explanationPage(ctx context.Context, r *reading, q *http.Request, kind string) (page, error) {
-	namespace, name := q.PathValue("namespace"), q.PathValue("name")
-	if r.Refused[doctor.Classes] != "" {
-		return page{}, fmt.Errorf("explain %s: %w: list %s", kind+name, gpu.ErrPermission, doctor.Classes)
-	}
-	question := rows.Question{Namespace: namespace, Name: kind + name, Nodes: nodesExplained, Limit: pageLimit}
-	e, err := s.explained(ctx, r, question, s.source.Warnings, 1)
-	if err != nil {
-		return page{}, err
-	}
-	above := link("Holders", "holders")
-	if slices.ContainsFunc(r.waiting, func(p *corev1.Pod) bool { return p.Namespace == namespace && p.Name == e.Pod }) {
-		above = link("Waiting", "pods")
-	}
-	main := markup.Parts{breadcrumbs(above, markup.Text(namespace+"/"+name))}
-	sections := e.Sections(true)
-	for i, part := range sections {
-		var lines markup.Parts
-		for _, line := range part.Lines {
-			text := strings.TrimPrefix(line, "  ")
-			lines = append(lines, markup.E("li", markup.If(text != line, markup.Attr("class", "detail")), prose(text)))
+// explanationPage returns a page with the sections of an explanation, and the devices of its pod or
+// claim. The kind precedes the name in a question.
+func (s *Site) explanationPage(kind string) pageFunc {
+	return func(ctx context.Context, r *reading, q *http.Request) (page, error) {
+		namespace, name := q.PathValue("namespace"), q.PathValue("name")
+		if r.Refused[doctor.Classes] != "" {
+			return page{}, fmt.Errorf("explain %s: %w: list %s", kind+name, gpu.ErrPermission, doctor.Classes)
 		}
-		switch list := markup.E("ul", lines); {
-		case i == 0:
-			main = append(main, list)
-		case lines == nil:
-			main = append(main, markup.E("p", prose(part.Heading)))
-		default:
-			main = append(main, section(part.Heading, list))
+		question := rows.Question{Namespace: namespace, Name: kind + name, Nodes: nodesExplained, Limit: pageLimit}
+		e, err := s.explained(ctx, r, question, true, 1)
+		if err != nil {
+			return page{}, err
 		}
+		above := link("Holders", "holders")
+		if slices.ContainsFunc(r.waiting, func(p *corev1.Pod) bool { return p.Namespace == namespace && p.Name == e.Pod }) {
+			above = link("Waiting", "pods")
+		}
+		main := markup.Parts{breadcrumbs(above, markup.Text(namespace+"/"+name))}
+		sections := e.Sections(true)
+		for i, part := range sections {
+			var lines markup.Parts
+			for _, line := range part.Lines {
+				text := strings.TrimPrefix(line, "  ")
+				lines = append(lines, markup.E("li", markup.If(text != line, markup.Attr("class", "detail")), prose(text)))
+			}
+			switch list := markup.E("ul", lines); {
+			case i == 0:
+				main = append(main, list)
+			case lines == nil:
+				main = append(main, markup.E("p", prose(part.Heading)))
+			default:
+				main = append(main, section(part.Heading, list))
+			}
+		}
+		held := slices.DeleteFunc(r.Holders(r.nodes, namespace, r.uses()), func(h rows.Holder) bool {
+			return e.Pod != "" && e.Pod != h.Pod || e.Claim != "" && e.Claim != h.Claim
+		})
+		if len(held) > 0 {
+			main = append(main, section("Devices", r.holders(held).draw(r, q)))
+		}
+		return page{sections[0].Heading, main}, nil
 	}
-	held := slices.DeleteFunc(r.Holders(r.nodes, namespace, r.uses()), func(h rows.Holder) bool {
-		return e.Pod != "" && e.Pod != h.Pod || e.Claim != "" && e.Claim != h.Claim
-	})
-	if len(held) > 0 {
-		main = append(main, section("Devices", r.holders(held).draw(r, q)))
-	}
-	return page{sections[0].Heading, main}, nil
 }
 
 // explained returns the answer to a question, which all pages share. In a large cluster one
 // takes a processor for seconds, so one is made at a time, and it is used for a multiple of the
 // time that it takes. A list makes several of them, so each is used for longer.
-func (s *Site) explained(ctx context.Context, r *reading, question rows.Question, warnings warningsFunc, several int) (rows.Explanation, error) {
+func (s *Site) explained(ctx context.Context, r *reading, question rows.Question, events bool, several int) (rows.Explanation, error) {
 	select {
 	case s.explaining <- struct{}{}:
 		defer func() { <-s.explaining }()
@@ -107,7 +99,7 @@ func (s *Site) explained(ctx context.Context, r *reading, question rows.Question
 	if found, ok := s.answers[question]; ok {
 		return found.Explanation, found.err
 	}
-	e, err := r.explain(ctx, question, warnings)
+	e, err := s.explain(ctx, r, question, events)
 	if ctx.Err() == nil {
 		now := time.Now()
 		s.answers[question] = answer{e, err, now.Add(max(s.readings.fresh, time.Duration(several*idleRatio)*now.Sub(begin)))}
@@ -115,11 +107,11 @@ func (s *Site) explained(ctx context.Context, r *reading, question rows.Question
 	return e, err
 }
 
-// explain returns the answer to a question, with the warnings about its pod.
-func (r *reading) explain(ctx context.Context, question rows.Question, warnings warningsFunc) (rows.Explanation, error) {
+// explain returns the answer to a question, with the warnings about its pod if it needs the events.
+func (s *Site) explain(ctx context.Context, r *reading, question rows.Question, events bool) (rows.Explanation, error) {
 	evidence := rows.Evidence{Now: r.at}
-	if pod, _ := r.Find(question); pod != nil {
-		if err := evidence.SetWarnings(warnings(ctx, pod)); err != nil {
+	if pod, _ := r.Find(question); pod != nil && events {
+		if err := evidence.SetWarnings(s.source.Warnings(ctx, pod)); err != nil {
 			return rows.Explanation{}, err
 		}
 	}
@@ -157,12 +149,9 @@ func (s *Site) addReasons(ctx context.Context, r *reading, shown [][]string) {
 			return
 		}
 		question := rows.Question{Namespace: row[0], Name: "pod/" + row[1], Nodes: 1, Limit: listPodTime}
-		warnings := s.source.Warnings
-		if row[3] == "-" {
-			// The reason is the scheduler's or the devices'. Events would be a request for each pod.
-			warnings = func(context.Context, *corev1.Pod) ([]corev1.Event, error) { return nil, nil }
-		}
-		e, err := s.explained(ctx, r, question, warnings, len(shown))
+		// Without a node, the reason is the scheduler's or the devices'. Events would be a request for each pod.
+		events := row[3] != "-"
+		e, err := s.explained(ctx, r, question, events, len(shown))
 		if err != nil {
 			continue
 		}

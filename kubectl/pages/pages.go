@@ -4,6 +4,7 @@ package pages
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -93,7 +94,8 @@ func (s *Site) findingsPage(ctx context.Context, r *reading, q *http.Request) (p
 		defer cancel()
 		r.inspection, r.inspectionFailure = s.inspections.get(limited)
 	}
-	failed := r.inspectionFailure != nil && !isTimeout(r.inspectionFailure)
+	stopped := errors.Is(r.inspectionFailure, context.DeadlineExceeded) || errors.Is(r.inspectionFailure, context.Canceled)
+	failed := r.inspectionFailure != nil && !stopped
 	switch {
 	case r.inspection == nil && failed:
 		return page{}, r.inspectionFailure

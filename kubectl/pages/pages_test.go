@@ -18,7 +18,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -358,7 +357,7 @@ func TestExplanationsAreShared(t *testing.T) {
 	for range 10 {
 		tabs.Go(func() {
 			question := rows.Question{Namespace: "default", Name: "pod/new", Nodes: nodesExplained, Limit: pageLimit}
-			if e, err := s.explained(t.Context(), r, question, source.Warnings, 1); err != nil || len(e.Misses) != 1 {
+			if e, err := s.explained(t.Context(), r, question, true, 1); err != nil || len(e.Misses) != 1 {
 				t.Errorf("got %+v, %v", e, err)
 			}
 		})
@@ -373,17 +372,16 @@ func TestThePageOfAPodNamesUnexaminedNodes(t *testing.T) {
 	w := shared(t)
 	w.Pods, w.Claims = append(w.Pods, fleettest.Pod("new")), append(w.Claims, fleettest.Claim("new", "count=9"))
 	r := newReading(rows.New(w.Objects, v1alpha1.DriverName, nil), time.Now())
-	source := &world{World: w}
+	s := newSite(&world{World: w}, 0, 0)
 	q := rows.Question{Namespace: "default", Name: "pod/new", Nodes: nodesExplained, Limit: 1}
-	e, err := r.explain(t.Context(), q, source.Warnings)
+	e, err := s.explain(t.Context(), r, q, true)
 	require.NoError(t, err)
-	s := newSite(source, 0, 0)
 	q.Limit = pageLimit
 	s.answers[q] = answer{e, nil, time.Now().Add(time.Hour)}
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pods/default/new", nil)
 	request.SetPathValue("namespace", "default")
 	request.SetPathValue("name", "new")
-	p, err := s.podPage(t.Context(), r, request)
+	p, err := s.explanationPage("pod/")(t.Context(), r, request)
 	require.NoError(t, err)
 	var text strings.Builder
 	if err := markup.Render(&text, markup.E("main", p.main)); err != nil || !strings.Contains(text.String(), "Not examined (--limit): a<") {
@@ -398,9 +396,8 @@ func BenchmarkFleetPage(b *testing.B) {
 	r := newReading(rows.New(w.Objects, v1alpha1.DriverName, nil), time.Now())
 	q := httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/?q=node-99", nil)
 	for b.Loop() {
-		if _, err := fleetPage(b.Context(), r, q); err != nil {
-			b.Fatal(err)
-		}
+		_, err := fleetPage(b.Context(), r, q)
+		require.NoError(b, err)
 	}
 }
 
@@ -461,9 +458,7 @@ func TestWaitingPodsHaveReasonsAndAges(t *testing.T) {
 		t.Fatalf("status %d", status)
 	}
 	want := []string{"default/oldest", "default/middle", "default/newest"}
-	if diff := cmp.Diff(want, keys(text)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	require.Same(t, "pods", want, keys(text))
 	for _, part := range []string{">2d2h<", ">120m<", ">60s<", "nearest to fit is node a: no device is large enough", "request less"} {
 		if !strings.Contains(text, part) {
 			t.Errorf("no %q in %s", part, text)
@@ -489,9 +484,7 @@ func TestTablesAreOrderedByTheAddress(t *testing.T) {
 		"/holders?sort=-compute": {[]string{"default/whole/main/whole/a/gpu-18-00", "default/half/main/half/a/gpu-3b-00"}, `name="sort" value="-compute"`},
 	} {
 		_, text := open(t, site, target)
-		if diff := cmp.Diff(want.keys, keys(text)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", target, diff)
-		}
+		require.Same(t, target, want.keys, keys(text))
 		if !strings.Contains(text, want.state) {
 			t.Errorf("%s: no %s in %s", target, want.state, text)
 		}

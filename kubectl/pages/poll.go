@@ -38,10 +38,6 @@ const (
 	idleRatio = 4
 )
 
-func newPoll[T any](read func(context.Context) (*T, error), fresh time.Duration, ratio int) *poll[T] {
-	return &poll[T]{read: read, fresh: fresh, ratio: ratio}
-}
-
 // request begins an attempt, unless the value is fresh or an attempt runs. The attempt outlives the
 // page that requests it. The returned channel is closed when it has ended; nil if none runs.
 func (p *poll[T]) request(ctx context.Context) <-chan struct{} {
@@ -61,7 +57,8 @@ func (p *poll[T]) attempt(ctx context.Context) {
 	found, err := p.read(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.failure = err; err == nil {
+	p.failure = err
+	if err == nil {
 		p.last = found
 	}
 	now := time.Now()

@@ -4,7 +4,6 @@ package pages
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -23,8 +22,8 @@ type reading struct {
 	nodes []fleet.Node
 	// waiting are the pods that wait for devices of the driver.
 	waiting []*corev1.Pod
-	// inspection is the last one, and inspectionFailure the error of the last attempt. Both are
-	// of the request for a page.
+	// inspection is the last one, and inspectionFailure the error of the last attempt. Both are set
+	// on the copy that one page request gets.
 	inspection        *Inspection
 	inspectionFailure error
 }
@@ -37,14 +36,14 @@ func newReading(c *rows.Cluster, at time.Time) *reading {
 
 // newReadings returns the readings of the cluster.
 func newReadings(read func(context.Context) (*rows.Cluster, error), fresh time.Duration) *poll[reading] {
-	return newPoll(func(ctx context.Context) (*reading, error) {
+	return &poll[reading]{fresh: fresh, ratio: idleRatio, read: func(ctx context.Context) (*reading, error) {
 		begin := time.Now()
 		c, err := read(ctx)
 		if err != nil {
 			return nil, err
 		}
 		return newReading(c, begin), nil
-	}, fresh, idleRatio)
+	}}
 }
 
 // Inspection is the findings about a cluster, and the use that its agents report.
@@ -66,7 +65,7 @@ const (
 
 // newInspections returns the inspections of the cluster of the last reading.
 func (s *Site) newInspections(fresh time.Duration) *poll[Inspection] {
-	return newPoll(func(ctx context.Context) (*Inspection, error) {
+	return &poll[Inspection]{fresh: fresh, ratio: inspectionRatio, read: func(ctx context.Context) (*Inspection, error) {
 		r, err := s.readings.get(ctx)
 		if r == nil {
 			return nil, err
@@ -77,7 +76,7 @@ func (s *Site) newInspections(fresh time.Duration) *poll[Inspection] {
 		}
 		found.at = r.at
 		return &found, nil
-	}, fresh, inspectionRatio)
+	}}
 }
 
 // urgent returns the number of problems and warnings, and the state of the most urgent one.
@@ -103,9 +102,4 @@ func (r *reading) uses() rows.Uses {
 		return nil
 	}
 	return r.inspection.Uses
-}
-
-// isTimeout reports whether a page has stopped waiting.
-func isTimeout(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }

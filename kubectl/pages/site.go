@@ -43,7 +43,7 @@ type Site struct {
 	// inspections are of the cluster of a reading.
 	inspections *poll[Inspection]
 	refresh     time.Duration
-	// explaining is full while answers, or an explanation, is in use.
+	// explaining is a lock that a request stops waiting for when it ends. It guards answers.
 	explaining chan struct{}
 	answers    map[rows.Question]answer
 }
@@ -93,9 +93,9 @@ func (s *Site) handler() http.Handler {
 		"/{$}":                       fleetPage,
 		"/nodes/{node}":              nodePage,
 		"/holders":                   holdersPage,
-		"/claims/{namespace}/{name}": s.claimPage,
+		"/claims/{namespace}/{name}": s.explanationPage("claim/"),
 		"/pods":                      s.podsPage,
-		"/pods/{namespace}/{name}":   s.podPage,
+		"/pods/{namespace}/{name}":   s.explanationPage("pod/"),
 		"/namespaces":                namespacesPage,
 		"/findings":                  s.findingsPage,
 		"/": func(_ context.Context, _ *reading, q *http.Request) (page, error) {
@@ -138,7 +138,8 @@ func (s *Site) serve(w http.ResponseWriter, q *http.Request, f pageFunc) {
 		status = http.StatusNotFound
 		p = page{"Not found", markup.Parts{paragraph("", err.Error()), markup.E("p", link("To the fleet", ""))}}
 	case err != nil:
-		if status = http.StatusInternalServerError; errors.Is(err, gpu.ErrPermission) {
+		status = http.StatusInternalServerError
+		if errors.Is(err, gpu.ErrPermission) {
 			status = http.StatusForbidden
 		}
 		p = page{"This page cannot be shown", markup.Parts{paragraph("alert", err.Error())}}
