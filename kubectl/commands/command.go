@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/jsonpath"
 	"k8s.io/component-base/version"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -34,6 +35,8 @@ type options struct {
 	// driverNamespace is the namespace of the driver; "" for the one that its policies name.
 	driverNamespace string
 	output          string
+	// template is the one in output; nil for a format without one.
+	template *jsonpath.JSONPath
 	// selector and sortBy are flags of commands that print rows about nodes.
 	selector, sortBy string
 	// partial is true if the user may not read all claims and pods that were read last.

@@ -6,12 +6,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/lists"
-	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
@@ -44,14 +42,7 @@ func (r *room) defragment(ctx context.Context, node string) error {
 	if err != nil {
 		return err
 	}
-	if r.isTable() {
-		_, err = io.WriteString(r.Out, textOf(answer.Sections()))
-	} else {
-		err = r.printValue(struct {
-			header
-			rows.Defragmentation
-		}{headerOf("MoveList"), answer})
-	}
+	err = r.printSections(answer, answer.Sections())
 	if len(answer.Items)+answer.NotExamined > 0 && !answer.Helps() {
 		return cmp.Or(err, error(exitStatus(2)))
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -81,19 +80,8 @@ func checkNodes(c *doctor.Cluster, names []string) error {
 	if c.Unread[doctor.Nodes] != "" {
 		return nil
 	}
-	all := append(fleet.Each(c.Nodes, (*corev1.Node).GetName), publishing(c.Slices)...) // also nodes that are gone
+	all := fleet.New(c.Objects, fleet.Options{}).NodeNames() // also nodes that are gone
 	return checkNames("node", names, all, "kubectl get nodes lists the nodes")
-}
-
-// publishing returns the nodes of slices, one for each slice.
-func publishing(all []*resourceapi.ResourceSlice) []string {
-	var nodes []string
-	for _, slice := range all {
-		if slice.Spec.NodeName != nil {
-			nodes = append(nodes, *slice.Spec.NodeName)
-		}
-	}
-	return nodes
 }
 
 // examine reads the rest that checks need, and returns it with the objects of the cluster.
@@ -186,7 +174,7 @@ func (o *options) printFindings(findings []doctor.Finding, all bool) error {
 		}
 	}
 	if !o.isTable() {
-		return errors.Join(o.printValue(list{headerOf("FindingList"), o.partial, findings}), foundProblems(counts))
+		return errors.Join(o.printValue(list{rows.HeaderOf("FindingList"), o.partial, findings}), foundProblems(counts))
 	}
 	t := rows.Table{Heading: []string{"STATE", "CODE", "OBJECT", "FOUND"}}
 	for _, g := range alike(shown, row) {
@@ -263,9 +251,7 @@ func alike(findings []doctor.Finding, key func(doctor.Finding) doctor.Finding) [
 		}
 	}
 	for i, f := range groups {
-		if all := objects[key(f)]; len(all) > 1 {
-			groups[i].Object = fmt.Sprintf("%s and %d more", all[0], len(all)-1)
-		}
+		groups[i].Object = fleet.List(1, objects[key(f)])
 	}
 	return groups
 }

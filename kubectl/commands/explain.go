@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -56,15 +55,7 @@ func (o *options) newExplain() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !o.isTable() {
-				err = o.printValue(struct {
-					header
-					rows.Explanation
-				}{headerOf("Explanation"), e})
-			} else {
-				_, err = io.WriteString(o.Out, textOf(e.Sections(o.output == "wide")))
-			}
-			return cmp.Or(err, statusOf(e.Outcome))
+			return cmp.Or(o.printSections(e, e.Sections(o.output == "wide")), statusOf(e.Outcome))
 		},
 	}
 	cmd.Flags().IntVar(&most, "nodes", 3, "number of nodes that are explained device by device")

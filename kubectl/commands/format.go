@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -17,25 +18,13 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
-// listVersion is the version of the lists that commands print as JSON and YAML. The types of
-// their items are in kubectl/rows.
-const listVersion = "kubectl.gpu.nvidia.com/v1alpha1"
-
-// list is rows in JSON and YAML.
+// list is rows in JSON and YAML. The types of the items are in kubectl/rows.
 type list struct {
-	header
+	rows.Header
 	// Partial is true if the user may not read all claims and pods.
 	Partial bool `json:"partial,omitempty"`
 	Items   any  `json:"items"`
 }
-
-// header is the first fields of an object in JSON and YAML.
-type header struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-}
-
-func headerOf(kind string) header { return header{listVersion, kind} }
 
 // emptyError is the sentence instead of an empty table.
 type emptyError string
@@ -45,19 +34,18 @@ func (e emptyError) Error() string { return string(e) }
 // formats are the output formats, for help and errors.
 const formats = "wide, json, yaml or jsonpath=TEMPLATE"
 
-// checkOutput returns an error if --output is not a format. It is called before the cluster is
-// read.
+// checkOutput returns an error if --output is not a format, and keeps its template. It is called
+// before the cluster is read.
 func (o *options) checkOutput() error {
-	format, argument, _ := strings.Cut(o.output, "=")
-	var err error
-	switch format {
-	case "jsonpath":
-		_, err = parsed(argument)
-	case "", "wide", "json", "yaml":
-	default:
+	format, template, _ := strings.Cut(o.output, "=")
+	switch {
+	case o.isTable(), o.output == "json", o.output == "yaml":
+		return nil
+	case format != "jsonpath":
 		return fmt.Errorf("--output %s: %w: want %s", o.output, gpu.ErrInvalid, formats)
 	}
-	if err != nil {
+	var err error
+	if o.template, err = parsed(template); err != nil {
 		return fmt.Errorf("--output %s: %w: %w", o.output, gpu.ErrInvalid, err)
 	}
 	return nil
@@ -82,13 +70,21 @@ func printList[T any](o *options, kind string, items []T, t rows.Table, empty st
 	for _, i := range order {
 		sorted = append(sorted, items[i])
 	}
-	return o.print(list{headerOf(kind), o.partial, sorted}, t.Reordered(order))
+	return o.print(list{rows.HeaderOf(kind), o.partial, sorted}, t.Reordered(order))
+}
+
+// printSections prints an object as its sections, or in another format.
+func (o *options) printSections(object any, sections []rows.Section) error {
+	if !o.isTable() {
+		return o.printValue(object)
+	}
+	_, err := io.WriteString(o.Out, textOf(sections))
+	return err
 }
 
 // printValue writes a value as JSON or YAML, or parts of it.
 func (o *options) printValue(value any) error {
-	format, argument, _ := strings.Cut(o.output, "=")
-	switch format {
+	switch o.output {
 	case "json":
 		encoder := json.NewEncoder(o.Out)
 		encoder.SetIndent("", "  ")
@@ -100,16 +96,16 @@ func (o *options) printValue(value any) error {
 		}
 		_, err = o.Out.Write(text)
 		return err
-	default: // jsonpath: [options.checkOutput] refuses others
+	default: // a template: [options.checkOutput] refuses others
 		content, err := generic(value)
 		if err != nil {
 			return err
 		}
-		text, err := extract(argument, content)
-		if err != nil {
+		var text bytes.Buffer
+		if err := o.template.Execute(&text, content); err != nil {
 			return fmt.Errorf("--output %s: %w: %w", o.output, gpu.ErrInvalid, err)
 		}
-		_, err = o.Out.Write(text)
+		_, err = o.Out.Write(text.Bytes())
 		return err
 	}
 }
@@ -147,15 +143,4 @@ func parsed(template string) (*jsonpath.JSONPath, error) {
 	}
 	path := jsonpath.New("output").AllowMissingKeys(true)
 	return path, path.Parse(template)
-}
-
-// extract returns the parts of the content that a JSONPath template selects.
-func extract(template string, content any) ([]byte, error) {
-	path, err := parsed(template)
-	if err != nil {
-		return nil, err
-	}
-	var text bytes.Buffer
-	err = path.Execute(&text, content)
-	return text.Bytes(), err
 }

@@ -106,6 +106,7 @@ func TestFindingsForPrograms(t *testing.T) {
 	print := func(format string, findings ...doctor.Finding) string {
 		streams, _, out, _ := genericiooptions.NewTestIOStreams()
 		o := &options{IOStreams: streams, output: format, width: func() int { return 0 }}
+		require.NoError(t, o.checkOutput())
 		require.NoError(t, o.printFindings(findings, false))
 		return out.String()
 	}
@@ -136,6 +137,7 @@ func TestOutputFormatsAreCheckedFirst(t *testing.T) {
 	for format, want := range map[string]string{
 		"tabel":            "--output tabel: invalid: want wide, json, yaml or jsonpath=TEMPLATE",
 		"name":             "--output name: invalid: want wide",
+		"json=x":           "--output json=x: invalid: want wide",
 		"jsonpath={.items": "--output jsonpath={.items: invalid: unclosed action",
 	} {
 		connect := func(clientcmd.ClientConfig) (kubernetes.Interface, error) {

@@ -24,7 +24,7 @@ import (
 
 // planObject is whether pods would fit, in JSON and YAML.
 type planObject struct {
-	header
+	rows.Header
 	Workloads []planItem `json:"workloads"`
 	// GPUs of the nodes, how many claims hold now, and how many with these pods.
 	GPUs int `json:"gpus"`
@@ -130,13 +130,10 @@ func (o *options) plan(ctx context.Context, p *planOptions) (*planObject, error)
 // place places the pods of the workloads on the cluster.
 func (m *manifests) place(ctx context.Context, c *rows.Cluster) (*planObject, error) {
 	p := c.NewPlan()
-	result := &planObject{header: headerOf("Plan"), Workloads: []planItem{}}
+	result := &planObject{Header: rows.HeaderOf("Plan"), Workloads: []planItem{}}
 	result.GPUs, result.HeldBefore = held(c.Fleet)
 	// Claims that several pods name are allocated once.
-	named := map[types.NamespacedName]*resourceapi.ResourceClaim{}
-	for _, claim := range slices.Concat(c.Objects.Claims, m.claims) {
-		named[types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}] = claim.DeepCopy()
-	}
+	named := m.named(c)
 	var waiting []func() error
 	for i, w := range m.workloads {
 		pods := w.pods(c.Fleet)
@@ -157,7 +154,8 @@ func (m *manifests) place(ctx context.Context, c *rows.Cluster) (*planObject, er
 			if waits {
 				continue
 			}
-			if waits = true; missing != "" {
+			waits = true
+			if missing != "" {
 				item.Pending, item.PendingCode = missing, rows.CodeClaimNotCreated
 				continue
 			}
@@ -240,6 +238,15 @@ func pin(pod *corev1.Pod, node string) {
 			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
 		}}},
 	}}
+}
+
+// named returns copies of the claims of the cluster and of the manifests, by their names.
+func (m *manifests) named(c *rows.Cluster) map[types.NamespacedName]*resourceapi.ResourceClaim {
+	named := map[types.NamespacedName]*resourceapi.ResourceClaim{}
+	for _, claim := range slices.Concat(c.Objects.Claims, m.claims) {
+		named[types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}] = claim.DeepCopy()
+	}
+	return named
 }
 
 // claimsOf returns the claims of a pod, and a sentence if one is missing.

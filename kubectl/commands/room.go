@@ -6,8 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,7 +15,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -130,35 +127,23 @@ func (r *room) run(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	answer := rows.Room{Namespace: pod.Namespace, Pod: pod.Name, Outcome: rows.RoomNone, Reason: missing}
+	answer := rows.Room{Header: rows.HeaderOf("Room"), Namespace: pod.Namespace, Pod: pod.Name, Outcome: rows.RoomNone, Reason: missing}
 	if missing == "" {
 		if answer, err = cluster.Room(ctx, cluster.NewSearch(r.limit), pod, r.rules, claims...); err != nil {
 			return err
 		}
 	}
-	switch {
-	case answer.Outcome == rows.RoomFound && r.evicts:
+	if answer.Outcome == rows.RoomFound && r.evicts {
 		return r.make(ctx, cluster, pod, claims, answer)
-	case !r.isTable():
-		err = r.printValue(struct {
-			header
-			rows.Room
-		}{headerOf("Room"), answer})
-	default:
-		err = r.print(answer)
 	}
-	if answer.Outcome == rows.RoomNone {
-		return cmp.Or(err, error(exitStatus(2)))
-	}
-	return err
-}
-
-func (r *room) print(answer rows.Room) error {
 	sections := answer.Sections()
 	if answer.Outcome == rows.RoomFound && r.file == "" {
 		sections = append(sections, rows.Section{Heading: "What to do", Lines: []string{fmt.Sprintf("kubectl gpu room %s --namespace %s --evict", answer.Pod, answer.Namespace)}})
 	}
-	_, err := io.WriteString(r.Out, textOf(sections))
+	err = r.printSections(answer, sections)
+	if answer.Outcome == rows.RoomNone {
+		return cmp.Or(err, error(exitStatus(2)))
+	}
 	return err
 }
 
@@ -195,11 +180,7 @@ func (r *room) planned(ctx context.Context, c *rows.Cluster) (*corev1.Pod, []*re
 	if len(pods) == 0 {
 		return nil, nil, "", fmt.Errorf("%s: %w: it has no pods", r.file, gpu.ErrInvalid)
 	}
-	named := map[types.NamespacedName]*resourceapi.ResourceClaim{}
-	for _, claim := range slices.Concat(c.Objects.Claims, m.claims) {
-		named[types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}] = claim
-	}
-	claims, missing := m.claimsOf(c, pods[0], named)
+	claims, missing := m.claimsOf(c, pods[0], m.named(c))
 	return pods[0], claims, missing, r.setPriority(ctx, pods[0])
 }
 

@@ -22,6 +22,7 @@ const mostWaiting = 10
 
 // Defragmentation is the pods to move so that waiting pods run, in JSON and YAML.
 type Defragmentation struct {
+	Header
 	// Items are the waiting pods in the order of their priority, then their age. Each counts on the moves for those before it.
 	Items []MovesFor `json:"items"`
 	// Restarts is the number of pods that are ended and created again.
@@ -64,7 +65,7 @@ func (d Defragmentation) Helps() bool {
 // Defragment returns the pods to move so that the waiting pods run; those of one node only if it is named. All
 // searches together end after the limit. The error is the one of the context.
 func (c *Cluster) Defragment(ctx context.Context, limit time.Duration, node string, budgets []*policyv1.PodDisruptionBudget) (Defragmentation, error) {
-	result := Defragmentation{Items: []MovesFor{}}
+	result := Defragmentation{Header: HeaderOf("MoveList"), Items: []MovesFor{}}
 	model := c.NewDefragmentation(node, budgets)
 	result.Ending = fleet.Each(model.Ending, fleet.FullName[*corev1.Pod])
 	devices := map[string][]fleet.Device{}
@@ -121,7 +122,7 @@ func movesFor(pod *corev1.Pod, found fleet.Moves, devices map[string][]fleet.Dev
 	case found.Node == "":
 		m.Outcome, m.Reason = RoomNone, "no pods can move so that it fits"
 		if !found.Complete {
-			m.Reason = "nothing was found within the limit of the search, and not everything was tried (--limit)"
+			m.Reason = foundNothing
 		} else if len(found.Lacking) > 0 {
 			m.Reason = fmt.Sprintf("the devices are free on node %s, and %s", found.Lacking[0].Node, found.Lacking[0].Excluded[0])
 		}
@@ -200,7 +201,7 @@ func (m MovesFor) section() Section {
 		s.Lines = append(s.Lines, p.text())
 	}
 	if m.NotExamined {
-		s.Lines = append(s.Lines, "it is the smallest set found; the search ended before it excluded smaller ones (--limit)")
+		s.Lines = append(s.Lines, foundSmallest)
 	}
 	return s
 }

@@ -19,6 +19,7 @@ import (
 // Explanation is the state of a pod or claim and of its devices. It has its fields in JSON and
 // YAML.
 type Explanation struct {
+	Header
 	// Subject is the pod or claim in words. One of Pod and Claim is its name.
 	Subject   string `json:"subject"`
 	Namespace string `json:"namespace"`
@@ -133,7 +134,7 @@ func (c *Cluster) NodesOf(pod *corev1.Pod) []string {
 // Explain explains a pod or claim by the evidence. It reads nothing else. The error wraps
 // [gpu.ErrNotFound] for a name of no pod and no claim.
 func (c *Cluster) Explain(ctx context.Context, q Question, evidence Evidence) (Explanation, error) {
-	e := explaining{cluster: c, search: c.NewSearch(q.Limit), nodes: q.Nodes, Evidence: evidence}
+	e := explaining{Explanation: Explanation{Header: HeaderOf("Explanation")}, cluster: c, search: c.NewSearch(q.Limit), nodes: q.Nodes, Evidence: evidence}
 	if e.Now.IsZero() {
 		e.Now = time.Now()
 	}

@@ -17,6 +17,12 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 )
 
+// Sentences about a search that has reached its limit.
+const (
+	foundNothing  = "nothing was found within the limit of the search, and not everything was tried (--limit)"
+	foundSmallest = "it is the smallest set found; the search ended before it excluded smaller ones (--limit)"
+)
+
 // RoomOutcome is what a search for room has found. Programs compare it, so it does not change.
 type RoomOutcome string
 
@@ -33,6 +39,7 @@ const (
 
 // Room is the fewest pods whose end lets a pod run, in JSON and YAML.
 type Room struct {
+	Header
 	Namespace string      `json:"namespace"`
 	Pod       string      `json:"pod"`
 	Outcome   RoomOutcome `json:"outcome"`
@@ -69,7 +76,7 @@ func (r Room) Found() fleet.Room { return r.found }
 // Room returns the fewest pods whose end lets a pod with its claims run, or why none suffice. The error is
 // the one of the context.
 func (c *Cluster) Room(ctx context.Context, search *fleet.Search, pod *corev1.Pod, rules fleet.RoomRules, claims ...*resourceapi.ResourceClaim) (Room, error) {
-	r := Room{Namespace: pod.Namespace, Pod: pod.Name, now: time.Now()}
+	r := Room{Header: HeaderOf("Room"), Namespace: pod.Namespace, Pod: pod.Name, now: time.Now()}
 	if pod.Spec.NodeName != "" {
 		r.Outcome, r.Node = RoomScheduled, pod.Spec.NodeName
 		return r, nil
@@ -116,9 +123,8 @@ func (c *Cluster) noRoom(pod *corev1.Pod, rules fleet.RoomRules, claims []*resou
 
 // roomReason returns why nothing suffices.
 func (c *Cluster) roomReason(ctx context.Context, search *fleet.Search, pod *corev1.Pod, rules fleet.RoomRules, claims []*resourceapi.ResourceClaim, found fleet.Room) (string, error) {
-	const ended = "nothing was found within the limit of the search, and not everything was tried (--limit)"
 	if !found.Complete {
-		return ended, nil
+		return foundNothing, nil
 	}
 	if len(found.Lacking) > 0 {
 		v := found.Lacking[0]
@@ -139,7 +145,7 @@ func (c *Cluster) roomReason(ctx context.Context, search *fleet.Search, pod *cor
 		return "PodDisruptionBudgets do not admit the evictions now: " + List(fleet.ExceededBudgets(rules.Budgets, other.Pods)), err
 	}
 	if !other.Complete {
-		return ended, nil
+		return foundNothing, nil
 	}
 	verdicts, err := search.Verdicts(ctx, pod, claims...)
 	if err != nil || len(verdicts) == 0 {
@@ -204,7 +210,7 @@ func (r Room) Sections() []Section {
 		first.Lines = append(first.Lines, fmt.Sprintf("%s/%s ends already", p.Namespace, p.Pod))
 	}
 	if r.NotExamined && r.Outcome != RoomNone {
-		first.Lines = append(first.Lines, "it is the smallest set found; the search ended before it excluded smaller ones (--limit)")
+		first.Lines = append(first.Lines, foundSmallest)
 	}
 	return []Section{first}
 }
