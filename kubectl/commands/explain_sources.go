@@ -59,7 +59,8 @@ func (o *options) evidence(ctx context.Context, v *view, q rows.Question) (rows.
 	if pod.Spec.NodeName == "" && !v.IsPartial() {
 		var err error
 		all.Budgets, err = readBudgets(ctx, v.client)
-		if all.BudgetsRead = err == nil; err != nil && !errors.Is(err, gpu.ErrPermission) {
+		all.BudgetsRead = err == nil
+		if err != nil && !errors.Is(err, gpu.ErrPermission) {
 			return all, err
 		}
 	}
@@ -67,21 +68,17 @@ func (o *options) evidence(ctx context.Context, v *view, q rows.Question) (rows.
 	if len(nodes) == 0 {
 		return all, nil
 	}
-	c := v.pods
-	if c == nil {
-		var err error
-		if c, err = o.driverPods(ctx, v.client); err != nil {
-			return all, err
-		}
+	if err := o.addAgents(ctx, v); err != nil {
+		return all, err
 	}
-	all.Driver = c
-	if c.Unread[doctor.DriverPods] != "" {
+	all.Driver = v.pods
+	if v.pods.Unread[doctor.DriverPods] != "" {
 		return all, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, usePatience)
 	defer cancel()
 	// The use is not required.
-	answers, _ := queryAgents[agentv1.Report](ctx, v.client, c, nodes, agentv1.PathClaims)
+	answers, _ := queryAgents[agentv1.Report](ctx, v.client, v.pods, nodes, agentv1.PathClaims)
 	all.Uses = usesOf(answers, func(string, error) {})
 	return all, nil
 }

@@ -106,7 +106,8 @@ func (d *dump) text(name, content string) {
 		return
 	}
 	name, content = plain.Line(name), plain.Text(content)
-	if d.err = d.tar.WriteHeader(&tar.Header{Name: "gpu-sysdump/" + name, Mode: 0o600, Size: int64(len(content)), ModTime: d.now}); d.err == nil {
+	d.err = d.tar.WriteHeader(&tar.Header{Name: "gpu-sysdump/" + name, Mode: 0o600, Size: int64(len(content)), ModTime: d.now})
+	if d.err == nil {
 		_, d.err = io.WriteString(d.tar, content)
 	}
 }
@@ -136,12 +137,7 @@ func (d *dump) cluster(v *view) {
 	d.yaml("cluster/devicetaintrules.yaml", cleaned(v.Driver, v.Objects.TaintRules, keepAll))
 	d.yaml("cluster/resourceclaims.yaml", cleaned(v.Driver, v.Objects.Claims, reduceClaim))
 	d.yaml("cluster/nodes.yaml", cleaned(v.Driver, v.Objects.Nodes, reduceNode))
-	var pods []*corev1.Pod
-	for _, pod := range v.Objects.Pods {
-		if v.HasClaims(pod) {
-			pods = append(pods, pod)
-		}
-	}
+	pods := slices.DeleteFunc(slices.Clone(v.Objects.Pods), func(pod *corev1.Pod) bool { return !v.HasClaims(pod) })
 	d.yaml("cluster/pods.yaml", cleaned(v.Driver, pods, reducePod))
 }
 
@@ -189,12 +185,9 @@ func (o *options) addOutput(ctx context.Context, d *dump, v *view) {
 
 // driver writes the driver's pods, settings, events and logs in its namespaces.
 func (d *dump) driver(ctx context.Context, v *view, namespaces []string) {
-	var pods []*corev1.Pod
-	for _, pod := range v.Objects.Pods {
-		if pod.Labels[doctor.NameLabel] == doctor.ChartName && slices.Contains(namespaces, pod.Namespace) {
-			pods = append(pods, pod)
-		}
-	}
+	pods := slices.DeleteFunc(slices.Clone(v.Objects.Pods), func(pod *corev1.Pod) bool {
+		return pod.Labels[doctor.NameLabel] != doctor.ChartName || !slices.Contains(namespaces, pod.Namespace)
+	})
 	d.yaml("driver/pods.yaml", cleaned(v.Driver, pods, reduceDriverPod))
 	for _, pod := range pods {
 		statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)

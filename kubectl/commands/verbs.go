@@ -5,6 +5,7 @@ package commands
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -78,14 +79,9 @@ func (v *verb) say(format string, args ...any) {
 // Rules are empty if the API server does not serve them.
 func (v *verb) read(ctx context.Context, required ...doctor.List) (*rows.Cluster, error) {
 	objects, unread, err := lists.Objects(ctx, v.client, v.namespace, required...)
-	var refused []string
-	for _, list := range required {
-		if unread[list] != "" {
-			refused = append(refused, string(list))
-		}
-	}
+	refused := slices.DeleteFunc(slices.Clone(required), func(list doctor.List) bool { return unread[list] == "" })
 	if len(refused) > 0 {
-		err = missing("list "+strings.Join(refused, " and "), nil)
+		err = missing("list "+strings.Join(fleet.Each(refused, func(list doctor.List) string { return string(list) }), " and "), nil)
 	}
 	if err != nil {
 		return nil, err
