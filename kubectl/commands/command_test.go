@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -142,9 +141,7 @@ func lines(t *testing.T, got, want string) {
 		}
 		return all
 	}
-	if diff := cmp.Diff(clean(want), clean(got)); diff != "" {
-		t.Errorf("(-want +got):\n%s\n%s", diff, got)
-	}
+	require.Same(t, "output", clean(want), clean(got))
 }
 
 func shared(t *testing.T) *fleettest.World {

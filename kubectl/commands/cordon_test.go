@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,9 +53,7 @@ cordon a/gpu-3b-00: taint gpu.nvidia.com/cordoned on gpu-3b-00, gpu-3b-00-seat, 
 a/gpu-3b-00 is cordoned (DeviceTaintRules: 3 created, 0 kept)
 claims that have it keep it (1): kubectl gpu drain a/gpu-3b-00 evicts their pods`)
 	want := map[string]string{"gpu-cordon.gpu-3b-00.a": "XID 79, ticket 4711", "gpu-cordon.gpu-3b-00-seat.a": "XID 79, ticket 4711", "gpu-cordon.gpu-3b-00-ts.a": "XID 79, ticket 4711"}
-	if diff := cmp.Diff(want, rulesOf(t, client)); diff != "" {
-		t.Errorf("rules (-want +got):\n%s", diff)
-	}
+	require.Same(t, "rules", want, rulesOf(t, client))
 	out, _ = run(t, client)
 	for line := range strings.Lines(out) {
 		if words := strings.Fields(line); slices.Contains(words, "gpu-3b-00") != slices.Contains(words, "cordoned") {

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/sysfs"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
@@ -46,8 +44,6 @@ func TestModelsMatchTheSimulator(t *testing.T) {
 		}
 		want, err := os.ReadFile(golden) //nolint:gosec // a file of the tree
 		require.NoError(t, err)
-		if diff := cmp.Diff(string(want), text); diff != "" {
-			t.Errorf("%s is not the scan of the model (-want +got): run make generate\n%s", golden, diff)
-		}
+		require.Same(t, golden+" is not the scan of the model: run make generate", string(want), text)
 	}
 }

@@ -3,10 +3,9 @@
 package commands
 
 import (
+	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 	"github.com/gpu-dra/gpu-dra-driver/test/require"
@@ -30,9 +29,7 @@ gpu-43-00   -
 	} {
 		var out strings.Builder
 		require.NoError(t, writeTable(&out, amounts, false, width))
-		if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), out.String()); diff != "" {
-			t.Errorf("width %d (-want +got):\n%s", width, diff)
-		}
+		require.Same(t, fmt.Sprint("width ", width), strings.TrimPrefix(want, "\n"), out.String())
 	}
 	var out strings.Builder
 	require.NoError(t, writeTable(&out, rows.Table{Heading: []string{"FOUND"}, Rows: [][]string{{"first\nsecond\r\n"}}}, false, 0))
