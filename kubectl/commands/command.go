@@ -143,8 +143,8 @@ func (o *options) dial() (reader, error) {
 	return reader{client, namespace, o.driver}, err
 }
 
-// read reads the cluster. Claims are always required.
-func (r reader) read(ctx context.Context, required ...doctor.List) (*rows.Cluster, error) {
+// readWithClaims reads the cluster. Claims are always required.
+func (r reader) readWithClaims(ctx context.Context, required ...doctor.List) (*rows.Cluster, error) {
 	objects, refused, err := lists.Objects(ctx, r.client, r.namespace, append(required, doctor.Claims)...)
 	if err != nil {
 		return nil, err
@@ -170,14 +170,14 @@ type view struct {
 	pods *doctor.Cluster
 }
 
-// read reads the cluster, and prints the rights to lists that the user lacks. Slices and claims are
-// always required.
-func (o *options) read(ctx context.Context, required ...doctor.List) (*view, error) {
+// readWithSlices reads the cluster, and prints the rights to lists that the user lacks. Slices and
+// claims are always required.
+func (o *options) readWithSlices(ctx context.Context, required ...doctor.List) (*view, error) {
 	r, err := o.dial()
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := r.read(ctx, append(required, doctor.Slices)...)
+	cluster, err := r.readWithClaims(ctx, append(required, doctor.Slices)...)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ func checkDefragment(cmd *cobra.Command) error {
 
 // defragment prints the pods to move so that the waiting pods run; those of one node only if it is named.
 func (r *room) defragment(ctx context.Context, node string) error {
-	cluster, err := r.read(ctx, lists.All...)
+	cluster, err := r.readWhole(ctx, lists.All...)
 	if err != nil {
 		return err
 	}

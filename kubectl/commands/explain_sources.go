@@ -39,7 +39,7 @@ func (o *options) readForExplain(ctx context.Context) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := r.read(ctx)
+	cluster, err := r.readWithClaims(ctx)
 	return &view{Cluster: cluster, reader: r}, err
 }
 

@@ -88,7 +88,7 @@ func (o *options) newPlan() *cobra.Command {
 
 // plan returns the plan that the flags request.
 func (o *options) plan(ctx context.Context, p *planOptions) (*planObject, error) {
-	v, err := o.read(ctx, doctor.Classes)
+	v, err := o.readWithSlices(ctx, doctor.Classes)
 	offline := err != nil && p.model != ""
 	if offline {
 		fmt.Fprintf(o.ErrOut, "Planned without a cluster, with the DeviceClasses and templates of the manifests only: %v\n", unreachable(err)) //nolint:errcheck // there is no other place to say so

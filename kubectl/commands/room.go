@@ -100,7 +100,7 @@ func (o *options) newRoom() *cobra.Command {
 }
 
 func (r *room) run(ctx context.Context, name string) error {
-	cluster, err := r.read(ctx, lists.All...)
+	cluster, err := r.readWhole(ctx, lists.All...)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (r *room) run(ctx context.Context, name string) error {
 			return err
 		}
 		r.say("removed what an earlier run had left (DeviceTaintRules: %d)", len(left))
-		if cluster, err = r.read(ctx, lists.All...); err != nil {
+		if cluster, err = r.readWhole(ctx, lists.All...); err != nil {
 			return err
 		}
 	}

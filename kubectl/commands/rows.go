@@ -23,7 +23,7 @@ import (
 func (o *options) newRows(use, short, example string, print func(v *view, nodes []fleet.Node, used rows.Uses) error) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Example: example, RunE: func(cmd *cobra.Command, names []string) error {
 		ctx := cmd.Context()
-		v, err := o.read(ctx)
+		v, err := o.readWithSlices(ctx)
 		if err != nil {
 			return err
 		}
@@ -150,7 +150,7 @@ func (o *options) newFree() *cobra.Command {
 			if _, err := resource.ParseQuantity(memory); err != nil {
 				return fmt.Errorf("--memory %s: %w: want an amount such as 10Gi", memory, gpu.ErrInvalid)
 			}
-			v, err := o.read(cmd.Context(), doctor.Classes)
+			v, err := o.readWithSlices(cmd.Context(), doctor.Classes)
 			if err != nil {
 				return err
 			}

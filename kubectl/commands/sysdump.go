@@ -52,7 +52,7 @@ func (o *options) newSysdump() *cobra.Command {
 			if to == "" {
 				to = now.UTC().Format("gpu-sysdump-20060102-150405.tar.gz")
 			}
-			v, err := o.read(cmd.Context())
+			v, err := o.readWithSlices(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -23,7 +23,7 @@ func (o *options) newTopo() *cobra.Command {
 		Short: "The paths between the GPUs of a node, their NUMA nodes and PCIe roots, and their claims",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			v, err := o.read(cmd.Context())
+			v, err := o.readWithSlices(cmd.Context())
 			if err != nil {
 				return err
 			}

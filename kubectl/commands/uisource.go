@@ -22,7 +22,7 @@ type uiSource struct {
 // Read implements [pages.Source]. It reads the driver's pods too: without an agent, the health of
 // a GPU is not known.
 func (s uiSource) Read(ctx context.Context) (*rows.Cluster, error) {
-	cluster, err := s.read(ctx, doctor.Slices)
+	cluster, err := s.readWithClaims(ctx, doctor.Slices)
 	if err != nil {
 		return nil, err
 	}

@@ -75,9 +75,9 @@ func (v *verb) say(format string, args ...any) {
 	fmt.Fprintln(v.Out, line) //nolint:errcheck // the step itself matters more than its line
 }
 
-// read reads the cluster. One of these lists that the user may not read as a whole is an error.
+// readWhole reads the cluster. One of these lists that the user may not read as a whole is an error.
 // Rules are empty if the API server does not serve them.
-func (v *verb) read(ctx context.Context, required ...doctor.List) (*rows.Cluster, error) {
+func (v *verb) readWhole(ctx context.Context, required ...doctor.List) (*rows.Cluster, error) {
 	objects, unread, err := lists.Objects(ctx, v.client, v.namespace, required...)
 	refused := slices.DeleteFunc(slices.Clone(required), func(list doctor.List) bool { return unread[list] == "" })
 	if len(refused) > 0 {
@@ -96,7 +96,7 @@ func (v *verb) requests(gracePeriod int64) evict.Requests {
 
 // find reads the lists, and returns the GPU with the objects.
 func (v *verb) find(ctx context.Context, required ...doctor.List) (cordon.Target, fleet.Objects, error) {
-	cluster, err := v.read(ctx, required...)
+	cluster, err := v.readWhole(ctx, required...)
 	if err != nil {
 		return cordon.Target{}, fleet.Objects{}, err
 	}
