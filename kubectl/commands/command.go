@@ -9,7 +9,6 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -20,7 +19,6 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/commands/internal/plain"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
-	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/lists"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 )
@@ -150,16 +148,6 @@ func (r reader) readWithClaims(ctx context.Context, required ...doctor.List) (*r
 		return nil, err
 	}
 	return rows.New(objects, r.driver, refused), nil
-}
-
-// ReadFleet returns the fleet of a cluster. The error wraps [gpu.ErrPermission] if the client
-// may not read all of it, and [gpu.ErrNotSupported] if the API server is too old.
-func ReadFleet(ctx context.Context, client kubernetes.Interface, driver string) (*fleet.Fleet, error) {
-	objects, _, err := lists.Objects(ctx, client, metav1.NamespaceAll, lists.All...)
-	if err != nil {
-		return nil, err
-	}
-	return rows.New(objects, driver, nil).Fleet, nil
 }
 
 // view is the cluster as a command has read it.

@@ -25,11 +25,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
-	"github.com/gpu-dra/gpu-dra-driver/kubectl/commands"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet/fleettest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/controlplane"
+	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
 	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
@@ -149,7 +149,7 @@ func (r *round) decide(name string, claim *resourceapi.ResourceClaim) bool {
 	claim, err := r.client.ResourceV1().ResourceClaims(namespace).Create(ctx, claim, metav1.CreateOptions{})
 	must(r, err)
 	pod := r.pod(name)
-	found, err := commands.ReadFleet(ctx, r.client, v1alpha1.DriverName)
+	found, err := harness.ReadFleet(ctx, r.client, v1alpha1.DriverName)
 	must(r, err)
 	verdicts, err := found.NewSearch(0).Verdicts(ctx, pod, claim)
 	must(r, err)

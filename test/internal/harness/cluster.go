@@ -14,12 +14,14 @@ import (
 	"syscall"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/gpu-dra/gpu-dra-driver/kubectl/commands"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/lists"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
 )
 
 // Cluster is a running cluster of test/cluster. The fields with JSON names are
@@ -205,7 +207,7 @@ func (c *Cluster) GPU(ctx context.Context, args ...string) (string, error) {
 
 // GPUs returns the GPUs of the node and their claims.
 func (c *Cluster) GPUs(ctx context.Context) ([]fleet.GPU, error) {
-	found, err := commands.ReadFleet(ctx, c.Client, DriverName)
+	found, err := ReadFleet(ctx, c.Client, DriverName)
 	if err != nil {
 		return nil, err
 	}
@@ -214,6 +216,16 @@ func (c *Cluster) GPUs(ctx context.Context) ([]fleet.GPU, error) {
 		all = append(all, node.GPUs...)
 	}
 	return all, nil
+}
+
+// ReadFleet returns the fleet of a cluster, as kubectl gpu reads it. It fails if the client may not
+// read all of it.
+func ReadFleet(ctx context.Context, client kubernetes.Interface, driver string) (*fleet.Fleet, error) {
+	objects, _, err := lists.Objects(ctx, client, metav1.NamespaceAll, lists.All...)
+	if err != nil {
+		return nil, err
+	}
+	return rows.New(objects, driver, nil).Fleet, nil
 }
 
 func run(ctx context.Context, name string, args ...string) error {
