@@ -24,7 +24,7 @@ import (
 // TestMain lets the test binary be the tool, so that tests run it in a separate
 // process. Nodes that tests create have it as the programs of their driver.
 func TestMain(m *testing.M) {
-	if os.Getenv("BE_GPU_SIM") != "" || driverProgram() != "" || filepath.Base(os.Args[0]) == "gpu-sim" {
+	if driverProgram() != "" || filepath.Base(os.Args[0]) == "gpu-sim" {
 		main()
 		return
 	}

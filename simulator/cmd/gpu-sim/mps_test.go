@@ -32,6 +32,17 @@ func driver(t *testing.T, model string) (state, root string) {
 	return dir, dir
 }
 
+// shortState is a folder for a node whose sockets have short paths.
+func shortState(t *testing.T) string {
+	t.Helper()
+	state, err := os.MkdirTemp("", "g") //nolint:usetesting // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(state) })
+	return state
+}
+
 // startMPS starts the daemon as a supervisor does, and returns a function that waits
 // for its end.
 func startMPS(t *testing.T, root string, env ...string) (wait func() error) {
@@ -155,7 +166,8 @@ func TestAPodsProbeIsHeldToItsShare(t *testing.T) {
 	if got, err := runProbe(t, probe, nil); err != nil || got.Client.ActiveThreadPercentage != 50 {
 		t.Errorf("without the variables: %+v, %v", got, err)
 	}
-	record := daemons(t, state)[0].Record
+	listed := daemons(t, state)
+	record := listed[0].Record
 	if clients := record.Servers[0].Clients; len(clients) != 3 || clients[0].AskedMemoryLimit != "0=4096M" || clients[0].Devices[0].PeakBytes != 3<<30 {
 		t.Errorf("record %+v", clients)
 	}
@@ -164,6 +176,12 @@ func TestAPodsProbeIsHeldToItsShare(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}
+	}
+	// As a server of protocol 3.
+	record.Servers[0].Name, record.Servers[0].Namespaces = "s", []mpssim.NamespaceRecord{{Name: "a", ActiveThreadPercentage: 25, PinnedMemoryLimit: 4 << 30}}
+	var named strings.Builder
+	if err := mpssim.WriteText(&named, listed); err != nil || !strings.Contains(named.String(), "namespace s/a: 25.00 % of threads, 4G of a device") {
+		t.Errorf("%v, the namespace is missing in\n%s", err, named.String())
 	}
 }
 
