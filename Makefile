@@ -242,7 +242,7 @@ judges: need-root images $(BIN)/helm $(BIN)/foreign/built ## NVIDIA's DRA driver
 
 # Before 1.36 the driver publishes whole GPUs only, and Kubernetes neither maps extended resources nor
 # reports the health of devices: these are the tests of the rest.
-E2E_1.35  := TestTheDemoOfWholeGPUs|TestTheAgentPublishes|TestDoctorReads|TestACorruptRecord|TestRunningPodsOutlive|TestTwentyPods|TestAPodDeletedWhile|TestUninstalling
+E2E_1.35  := TestTheDemoOfWholeGPUs|TestTheAgentPublishes|TestDoctorReads|TestRunningPodsOutlive|TestTwentyPods|TestAPodDeletedWhile|TestUninstalling
 # The release of CRI-O is pinned in test/cluster/internal/build.
 E2E_cri-o := TestTheDemoOf|TestSharesThatTheDriverHolds|TestTwenty
 # Programs that start a cluster leave its release and runtime to the tool of the cluster, which reads

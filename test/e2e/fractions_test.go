@@ -26,8 +26,6 @@ func TestTheDemoOfFractions(t *testing.T) {
 	t.Run("a plain share is on the GPU of MPS shares and has no limits", testPlainShare)
 	t.Run("configuration of NVIDIA's own driver is understood", testConvertedConfiguration)
 	t.Run("a share that cannot be given is refused with the reason", testBadShares)
-	t.Run("a share larger than any GPU leaves the pod Pending", testTooLarge)
-	t.Run("parameters beyond the API's limit are refused by the API server", testBlob)
 	t.Run("whole GPUs wait while one is shared and start when it is free", testWholeWaitsForShares)
 }
 

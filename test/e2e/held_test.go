@@ -31,8 +31,6 @@ func TestSharesThatTheDriverHolds(t *testing.T) {
 	t.Run("a share is divided among the containers that it is for", testContainersOfAShare)
 	t.Run("a restarted container is held also without an agent", testRestartedContainer)
 	t.Run("a container that cannot be limited does not start and its event says why", testHookFails)
-	t.Run("the status of the claim says what holds it", testReportedLevels)
-	t.Run("the metrics have the memory of each container", testContainerMetrics)
 }
 
 // cudaPod is a pod with a container for each claim. The container runs a CUDA process with
@@ -206,45 +204,6 @@ func testHookFails(t *testing.T) {
 	heal(t)
 	ready(t, ns, "greedy")
 	wantWithin(t, held(t, ns, "greedy"), 10*gi)
-}
-
-func testReportedLevels(t *testing.T) {
-	ns := namespaceFor(t, "held-told")
-	apply(t, ns, share("a", "10Gi", config("ShareConfig", `"require": "driver"`))+pod("one", "a", ""))
-	ready(t, ns, "one")
-	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
-		claim, err := cluster.Client.ResourceV1().ResourceClaims(ns).Get(ctx, "a", metav1.GetOptions{})
-		if err != nil || len(claim.Status.Devices) == 0 || claim.Status.Devices[0].Data == nil {
-			return false, "status.devices is empty", err
-		}
-		text := string(claim.Status.Devices[0].Data.Raw)
-		for _, want := range []string{`"memoryEnforcement":"driver"`, `"computeEnforcement":"daemon"`, `"enforcement":"daemon"`, `"containerMemoryLimit":"10Gi"`, `"containers":1`} {
-			if !strings.Contains(text, want) {
-				return false, text + " lacks " + want, nil
-			}
-		}
-		return true, "", nil
-	}))
-}
-
-func testContainerMetrics(t *testing.T) {
-	ns := namespaceFor(t, "held-metrics")
-	apply(t, ns, share("a", "10Gi", config("ShareConfig", `"containers": 2`))+cudaPod("two", []string{"a", "a"}, harness.Greedy(1)...))
-	ready(t, ns, "two")
-	allocated(t, ns, "two", "main", "main-1")
-	metrics, err := agent.Metrics(t.Context())
-	must(t, err)
-	for _, container := range []string{"main", "main-1"} {
-		for _, name := range []string{"used", "limit"} {
-			bytes := claimMetric(t, metrics, "memory_"+name+"_bytes", ns, "a", "two", container)
-			if bytes > 5*gi || bytes < 3*gi || name == "limit" && bytes != 5*gi {
-				t.Errorf("a container that takes all of its 5 GiB has %s %v bytes", name, bytes)
-			}
-		}
-	}
-	if got := claimMetric(t, metrics, "memory_promised_bytes", ns, "a", "", ""); got != 10*gi {
-		t.Errorf("the claim was promised %v bytes, want 10 GiB", got)
-	}
 }
 
 // allocated waits until the CUDA processes of a pod's containers have allocated their memory. A

@@ -3,13 +3,8 @@
 package e2e
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 )
@@ -38,6 +33,9 @@ func TestTheMetricsHaveWhatContainersAllocate(t *testing.T) {
 		for _, container := range []string{"main", "main-1"}[:containersOf(name)] {
 			if got, want := claimMetric(t, metrics, "memory_used_bytes", ns, name, name, container), bytes+contextOf(name); got != want {
 				t.Errorf("%s of %s uses %v bytes, want %v", container, name, got, want)
+			}
+			if name == "held" && claimMetric(t, metrics, "memory_limit_bytes", ns, name, name, container) != 5*gi {
+				t.Errorf("%s of %s has another limit than 5 GiB", container, name)
 			}
 		}
 	}
@@ -71,44 +69,4 @@ func containersOf(claim string) int {
 		return 2
 	}
 	return 1
-}
-
-// A pod names a container by a folder that is like the kubelet's, and not even text.
-func TestAPodCannotNameItsContainersInTheMetrics(t *testing.T) {
-	runWithDriver(t, "gpu-1b-00", "dgx-h100-r615")
-	ns := namespaceFor(t, "names")
-	const names = 2
-	volume := t.TempDir()
-	mounts := ""
-	for i := range names {
-		mounts += fmt.Sprintf("    - {name: v, mountPath: /%d, subPath: link-%d}\n", i, i)
-	}
-	pod := strings.NewReplacer(
-		"spec:\n", "spec:\n  schedulingGates: [{name: example.com/wait}]\n  volumes: [{name: v, hostPath: {path: "+volume+"}}]\n",
-		"    resources:\n", "    volumeMounts:\n"+mounts+"    resources:\n",
-	).Replace(cudaPod("hostile", []string{"hostile"}, "--no-mps", "--memory", "3Gi"))
-	apply(t, ns, claim("hostile", "", "")+claim("other", "", "")+pod+cudaPod("other", []string{"other"}, "--no-mps", "--memory", "2Gi"))
-	created, err := cluster.Client.CoreV1().Pods(ns).Get(t.Context(), "hostile", metav1.GetOptions{})
-	must(t, err)
-	for i, name := range [names]string{"evil", "\xff\xfe"} {
-		file := filepath.Join("pods", string(created.UID), "containers", name, "0a0b0c0d")
-		must(t, os.MkdirAll(filepath.Join(volume, filepath.Dir(file)), 0o755))
-		must(t, os.WriteFile(filepath.Join(volume, file), nil, 0o600))
-		must(t, os.Symlink(file, filepath.Join(volume, fmt.Sprintf("link-%d", i))))
-	}
-	_, err = cluster.Kubectl(t.Context(), "patch", "pod", "hostile", "-n", ns, "--type=json", `-p=[{"op": "remove", "path": "/spec/schedulingGates"}]`)
-	must(t, err)
-	ready(t, ns, "hostile", "other")
-	allocated(t, ns, "hostile", "main")
-	allocated(t, ns, "other", "main")
-	metrics, err := agent.Metrics(t.Context())
-	must(t, err)
-	for name, bytes := range map[string]float64{"hostile": 3 * gi, "other": 2 * gi} {
-		if got, want := claimMetric(t, metrics, "memory_used_bytes", ns, name, name, "main"), bytes+contextOf(name); got != want {
-			t.Errorf("main of %s uses %v bytes, want %v", name, got, want)
-		}
-	}
-	if strings.Contains(metrics, `container="evil"`) {
-		t.Error("a container has the name of a folder")
-	}
 }

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 )
 
 func TestTheDemoOfMIG(t *testing.T) {
@@ -28,11 +27,8 @@ func TestTheDemoOfMIG(t *testing.T) {
 			t.Run("seven 1g pods fill one GPU", testSeven)
 			t.Run("a mix of sizes in one pod comes from one GPU", testMix)
 			t.Run("whole GPUs wait while one is cut and start when it is free", testWholeWaits)
-			t.Run("firstAvailable takes one 3g", testFirstAvailable)
 			t.Run("a pod that asks for the extended resource gets an instance", testMIGExtendedResource)
 			t.Run("slices stay the same while claims come and go", testSlicesStay)
-			t.Run("instances outlive the agent", testInstancesOutliveTheAgent)
-			t.Run("a profile that no node has leaves the pod Pending", testUnknownProfile)
 			if tc.model == "dgx-h100" {
 				t.Run("the node's label overrides the offer and takes nothing from a claim", testLabel)
 				t.Run("a process that holds the GPU is named, and the next try starts clean", testModeRefused)
@@ -107,15 +103,6 @@ func testWholeWaits(t *testing.T) {
 	}
 }
 
-func testFirstAvailable(t *testing.T) {
-	ns := namespaceFor(t, "mig-first")
-	apply(t, ns, "demo/mig/first-available.yaml")
-	ready(t, ns, "first-available")
-	if got := report(t, ns)["first-available/main"].Request; got != "mig/one-3g" {
-		t.Errorf("request %q was satisfied, want mig/one-3g", got)
-	}
-}
-
 func testMIGExtendedResource(t *testing.T) {
 	ns := namespaceFor(t, "mig-extended")
 	apply(t, ns, "demo/mig/extended-resource.yaml")
@@ -135,37 +122,6 @@ func testSlicesStay(t *testing.T) {
 	remove(t, ns, "cut")
 	if after := sliceVersions(t); after != before {
 		t.Errorf("slices were written: %s before, %s after", before, after)
-	}
-}
-
-func testInstancesOutliveTheAgent(t *testing.T) {
-	ns := namespaceFor(t, "mig-restart")
-	apply(t, ns, "demo/mig/mix.yaml")
-	ready(t, ns, "mix")
-	before, err := cluster.Report(t.Context(), ns)
-	must(t, err)
-	must(t, agent.Kill(t.Context()))
-	must(t, agent.Start(t.Context()))
-	after, err := cluster.Report(t.Context(), ns)
-	must(t, err)
-	if !equality.Semantic.DeepEqual(before, after) {
-		t.Errorf("who holds what changed:\n%v\n%v", before, after)
-	}
-	apply(t, ns, "demo/mig/cut.yaml")
-	ready(t, ns, "cut")
-	remove(t, ns, "cut", "mix")
-	nothingLeft(t)
-}
-
-func testUnknownProfile(t *testing.T) {
-	ns := namespaceFor(t, "mig-unknown")
-	text, err := os.ReadFile(filepath.Join(cluster.Root, "demo/mig/cut.yaml"))
-	must(t, err)
-	apply(t, ns, strings.ReplaceAll(string(text), "startsWith('1g.')", "startsWith('5g.')"))
-	reason, err := cluster.Unschedulable(t.Context(), ns, "cut")
-	must(t, err)
-	if !strings.Contains(reason, "cannot allocate all claims") {
-		t.Errorf("reason %q does not speak of the claims", reason)
 	}
 }
 
