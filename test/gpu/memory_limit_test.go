@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -29,24 +28,15 @@ func checkMemoryLimits(t *testing.T, m *machine) {
 	if why != "" {
 		t.Skipf("NOT RUN, and so nothing is known of memory limits here: %s", why)
 	}
-	before, err := m.snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	folder := ownCgroup(t)
-	if why := checkMemoryLimitOf(t, m, target, folder); why != "" {
-		t.Skipf("NOT RUN, and so nothing is known of memory limits here: %s", why)
-	}
-	if err := os.Remove(folder); err != nil {
-		t.Error(err)
-	}
-	after, err := m.snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(Describe(before), Describe(after)); diff != "" {
-		t.Errorf("memory limits have changed the machine (-before +after):\n%s", diff)
-	}
+	m.unchanged(t, "memory limits", func() {
+		folder := ownCgroup(t)
+		if why := checkMemoryLimitOf(t, m, target, folder); why != "" {
+			t.Skipf("NOT RUN, and so nothing is known of memory limits here: %s", why)
+		}
+		if err := os.Remove(folder); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // wholeTarget returns an idle GPU that is not in MIG mode. If there is none, it returns

@@ -21,6 +21,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/mps/supervisor"
 	"github.com/gpu-dra/gpu-dra-driver/test/gpu/cuda"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 const mpsOutOfMemory = 2 // CUDA_ERROR_OUT_OF_MEMORY
@@ -58,20 +59,22 @@ func checkMPS(t *testing.T, m *machine) {
 	if len(targets) == 0 {
 		t.Skipf("NOT RUN, and so nothing is known of MPS here: %s", why)
 	}
+	m.unchanged(t, "MPS", func() {
+		for _, target := range targets {
+			t.Run(target.Name, func(t *testing.T) { checkMPSOn(t, m, target) })
+		}
+	})
+}
+
+// unchanged fails the test if what it does changes the machine.
+func (m *machine) unchanged(t *testing.T, what string, do func()) {
+	t.Helper()
 	before, err := m.snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, target := range targets {
-		t.Run(target.Name, func(t *testing.T) { checkMPSOn(t, m, target) })
-	}
+	must(t, err)
+	do()
 	after, err := m.snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(Describe(before), Describe(after)); diff != "" {
-		t.Errorf("MPS has changed the machine (-before +after):\n%s", diff)
-	}
+	must(t, err)
+	require.Same(t, "the machine before and after "+what, Describe(before), Describe(after))
 }
 
 // mpsTargets returns an idle GPU and an idle MIG device, if the machine has them. If it
@@ -185,32 +188,6 @@ func memoryLimit(bytes uint64) string {
 	return fmt.Sprintf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=%dM", bytes>>20)
 }
 
-func TestLimitsFitTheDevice(t *testing.T) {
-	const mib = 1 << 20
-	for name, tc := range map[string]struct {
-		memory, ceiling, limit uint64 // in MiB
-	}{
-		"an H100":               {81559, 8192, 4096},
-		"a T4":                  {15360, 7680, 3840},
-		"a 1g.5gb of an A100":   {4864, 2304, 1152},
-		"a GPU with 4 GiB":      {4096, 2048, 1024},
-		"a GPU with 2 GiB none": {2048, 0, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, ok := newMPSTarget("gpu-1a-00", "GPU-1", tc.memory*mib)
-			if ok != (tc.ceiling > 0) || got.ceiling != tc.ceiling*mib || got.limit != tc.limit*mib {
-				t.Fatalf("got %+v, %t; want a ceiling of %d MiB and a limit of %d MiB", got, ok, tc.ceiling, tc.limit)
-			}
-			if got.most > tc.memory*mib*3/4 {
-				t.Errorf("clients may take %d MiB of %d MiB", got.most/mib, tc.memory)
-			}
-			if ok && (got.step == 0 || got.limit%got.step != 0) {
-				t.Errorf("clients find out a limit of %d bytes in steps of %d", got.limit, got.step)
-			}
-		})
-	}
-}
-
 func TestMPSOnASimulatedMIGDevice(t *testing.T) {
 	standInOnly(t)
 	m := simulate(t, load(t, "dgx-h100"))
@@ -239,6 +216,9 @@ func TestMPSHasNoTargetsWithoutAControlDaemon(t *testing.T) {
 	m.driverRoot = gpu.DriverRoot(t.TempDir())
 	if targets, why := m.mpsTargets(t); len(targets) > 0 || !strings.Contains(why, "find nvidia-cuda-mps-control") {
 		t.Errorf("got %+v, %q", targets, why)
+	}
+	if got, ok := newMPSTarget("gpu-1a-00", "GPU-1", 2<<30); ok {
+		t.Errorf("a GPU with 2 GiB: got %+v, want none", got)
 	}
 }
 

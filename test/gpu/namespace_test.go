@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 )
@@ -35,18 +33,7 @@ func checkNamespaces(t *testing.T, m *machine) {
 	if why != "" {
 		t.Skipf("NOT RUN, and so nothing is known of MPS protocol 3 here: %s", why)
 	}
-	before, err := m.snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	checkNamespacesOn(t, m, target)
-	after, err := m.snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(Describe(before), Describe(after)); diff != "" {
-		t.Errorf("MPS has changed the machine (-before +after):\n%s", diff)
-	}
+	m.unchanged(t, "MPS", func() { checkNamespacesOn(t, m, target) })
 }
 
 // noNamespaces returns why the driver's MPS has no namespaces; "" if it has.

@@ -21,6 +21,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/sysfs"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 var (
@@ -143,6 +144,8 @@ func simulate(t *testing.T, model *nvmlsim.Model) *machine {
 	m.look(t)
 	return m
 }
+
+var must = require.NoError
 
 func load(t *testing.T, name string) *nvmlsim.Model {
 	t.Helper()

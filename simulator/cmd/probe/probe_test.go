@@ -26,54 +26,6 @@ func container(t *testing.T, files map[string]string) root {
 	return root(dir)
 }
 
-func TestOnlyNodesOfTheDriverAreReported(t *testing.T) {
-	r := container(t, map[string]string{"dev/nvidia0": "", "dev/nvidia-caps/nvidia-cap1": "", "dev/null": "", "dev/pts/nvidia9": ""})
-	got, err := readDevices(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []device{
-		{Path: "/dev/nvidia-caps/nvidia-cap1", Type: "other", Open: "ok"},
-		{Path: "/dev/nvidia0", Type: "other", Open: "ok"},
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-func TestACharacterDeviceIsCalledSo(t *testing.T) {
-	got, err := lookAtDevice("/", "/dev/null")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(device{Path: "/dev/null", Type: "char", Open: "ok"}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-func TestLibrariesAreReported(t *testing.T) {
-	r := container(t, map[string]string{
-		"usr/lib64/libcuda.so.570.86":   "",
-		"usr/lib/libc.so.6":             "",
-		"usr/lib64/libnvidia-ml.so.570": "",
-	})
-	if err := os.Symlink("libcuda.so.570.86", r.path("usr/lib64/libcuda.so.1")); err != nil {
-		t.Fatal(err)
-	}
-	got, err := lookAtLibraries(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []library{
-		{Path: "/usr/lib64/libcuda.so.1"},
-		{Path: "/usr/lib64/libcuda.so.570.86"},
-		{Path: "/usr/lib64/libnvidia-ml.so.570"},
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
 func TestMetadataOfAllVersionsIsReportedOnce(t *testing.T) {
 	document := func(version string) string {
 		return `{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/` + version + `","metadata":{"name":"claim-x"},
