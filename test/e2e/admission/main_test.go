@@ -10,7 +10,6 @@ package admission
 
 import (
 	"context"
-	"flag"
 	"testing"
 
 	"k8s.io/client-go/dynamic"
@@ -20,40 +19,23 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
 )
 
-var (
-	bin        = flag.String("bin", "../../../.build/bin", "folder with the binaries that `make build` makes")
-	name       = flag.String("cluster", "admission", "name of the cluster to bring up")
-	keep       = flag.Bool("keep", false, "leave the cluster running afterwards")
-	kubeconfig = flag.String("kubeconfig", "", "use this API server, which is then given the policies and classes, instead of a cluster of its own")
-)
-
 // The world that all tests share; set once by TestMain.
 var world *scene
 
-func TestMain(m *testing.M) { harness.Main(m, "admission", runAll) }
-
-func runAll(ctx context.Context, m *testing.M) (code int, err error) {
-	if *kubeconfig == "" {
-		cluster, upErr := harness.Up(ctx, *bin, *name)
-		if upErr != nil {
-			return 1, upErr
+func TestMain(m *testing.M) {
+	harness.Main(m, "admission", func(ctx context.Context, c *harness.Cluster) error {
+		config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
+		if err != nil {
+			return err
 		}
-		defer cluster.End(ctx, *keep, &err)
-		*kubeconfig = cluster.Kubeconfig
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
-	if err != nil {
-		return 1, err
-	}
-	config.QPS = -1
-	// Of older versions of the API, on purpose.
-	config.WarningHandler = rest.NoWarnings{}
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return 1, err
-	}
-	if world, err = newScene(ctx, client); err != nil {
-		return 1, err
-	}
-	return m.Run(), nil
+		config.QPS = -1
+		// Of older versions of the API, on purpose.
+		config.WarningHandler = rest.NoWarnings{}
+		client, err := dynamic.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		world, err = newScene(ctx, client)
+		return err
+	})
 }

@@ -28,30 +28,20 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
 )
 
-var (
-	bin      = flag.String("bin", "../../../.build/bin", "folder with the binaries that `make build` makes")
-	archives = flag.String("images", "../../../.build/images", "folder with the archives that `make images` makes")
-	name     = flag.String("cluster", "images", "name of the cluster to bring up")
-)
+var archives = flag.String("images", "../../../.build/images", "folder with the archives that `make images` makes")
 
 // The cluster with all images; set once by TestMain.
 var cluster *harness.Cluster
 
-func TestMain(m *testing.M) { harness.Main(m, "images", runAll) }
-
-func runAll(ctx context.Context, m *testing.M) (code int, err error) {
-	if cluster, err = harness.Up(ctx, *bin, *name); err != nil {
-		return 1, err
-	}
-	defer cluster.End(ctx, false, &err)
-	cluster.Images = *archives
-	if err := cluster.LoadImages(ctx); err != nil {
-		return 1, err
-	}
-	if err := cluster.CreateNamespace(ctx, "default"); err != nil {
-		return 1, err
-	}
-	return m.Run(), nil
+func TestMain(m *testing.M) {
+	harness.Main(m, "images", func(ctx context.Context, c *harness.Cluster) error {
+		cluster = c
+		c.Images = *archives
+		if err := c.LoadImages(ctx); err != nil {
+			return err
+		}
+		return c.CreateNamespace(ctx, "default")
+	})
 }
 
 // container returns a container of the named image with the strictest rules for

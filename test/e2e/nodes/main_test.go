@@ -15,12 +15,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
-var (
-	bin      = flag.String("bin", "../../../.build/bin", "folder with the binaries that `make build` makes")
-	keep     = flag.Bool("keep", false, "leave the cluster running afterwards")
-	name     = flag.String("cluster", "nodes", "name of the cluster to bring up")
-	duration = flag.Duration("duration", time.Hour, "how long new claims are created, at least until each event has happened")
-)
+var duration = flag.Duration("duration", time.Hour, "how long new claims are created, at least until each event has happened")
 
 // Shared by all tests; set once by TestMain.
 var (
@@ -33,26 +28,20 @@ const (
 	offer = "--offer=share,mig"
 )
 
-func TestMain(m *testing.M) { harness.Main(m, "nodes", runAll) }
-
-func runAll(ctx context.Context, m *testing.M) (code int, err error) {
-	if cluster, err = harness.Up(ctx, *bin, *name); err != nil {
-		return 1, err
-	}
-	defer cluster.End(ctx, *keep, &err)
-	if err := cluster.AddNodes(ctx, 3); err != nil {
-		return 1, err
-	}
-	for _, node := range cluster.Nodes() {
-		if err := node.LoadImages(ctx); err != nil {
-			return 1, err
+func TestMain(m *testing.M) {
+	harness.Main(m, "nodes", func(ctx context.Context, c *harness.Cluster) error {
+		cluster = c
+		if err := c.AddNodes(ctx, 3); err != nil {
+			return err
 		}
-	}
-	agent = cluster.NewAgent(model, offer)
-	if err := agent.Start(ctx); err != nil {
-		return 1, err
-	}
-	return m.Run(), nil
+		for _, node := range c.Nodes() {
+			if err := node.LoadImages(ctx); err != nil {
+				return err
+			}
+		}
+		agent = c.NewAgent(model, offer)
+		return agent.Start(ctx)
+	})
 }
 
 var must = require.NoError

@@ -11,17 +11,10 @@ package walkthrough
 
 import (
 	"context"
-	"flag"
 	"os"
 	"testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
-)
-
-var (
-	bin  = flag.String("bin", "../../../.build/bin", "folder with the binaries that `make build` makes")
-	keep = flag.Bool("keep", false, "leave the cluster running afterwards")
-	name = flag.String("cluster", "walk", "name of the cluster to bring up")
 )
 
 // Shared by all tests; set once by TestMain.
@@ -31,27 +24,25 @@ var (
 	clean   *harness.Baseline
 )
 
-func TestMain(m *testing.M) { harness.Main(m, "walkthrough", runAll) }
-
-func runAll(ctx context.Context, m *testing.M) (code int, err error) {
-	if cluster, err = harness.Up(ctx, *bin, *name); err != nil {
-		return 1, err
-	}
-	defer cluster.End(ctx, *keep, &err)
-	if err := cluster.LoadImages(ctx); err != nil {
-		return 1, err
-	}
-	if clean, err = harness.NewBaseline(ctx, cluster); err != nil {
-		return 1, err
-	}
-	dir, err := os.MkdirTemp("", "walkthrough-")
-	if err != nil {
-		return 1, err
-	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a folder of our own
-	if desk, err = newReader(ctx, cluster, dir); err != nil {
-		return 1, err
-	}
-	defer desk.close()
-	return m.Run(), nil
+func TestMain(m *testing.M) {
+	harness.Main(m, "walk", func(ctx context.Context, c *harness.Cluster) error {
+		cluster = c
+		if err := c.LoadImages(ctx); err != nil {
+			return err
+		}
+		var err error
+		if clean, err = harness.NewBaseline(ctx, c); err != nil {
+			return err
+		}
+		dir, err := os.MkdirTemp("", "walkthrough-")
+		if err != nil {
+			return err
+		}
+		c.AtEnd(func(context.Context) error { return os.RemoveAll(dir) })
+		if desk, err = newReader(ctx, c, dir); err != nil {
+			return err
+		}
+		c.AtEnd(func(context.Context) error { desk.close(); return nil })
+		return nil
+	})
 }

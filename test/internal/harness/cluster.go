@@ -58,6 +58,7 @@ type Cluster struct {
 	config *rest.Config
 	// found is what a cluster had that was up before, nil for one that was not.
 	found *Baseline
+	ends  []func(context.Context) error
 }
 
 // Program returns the path of a program of ours.

@@ -3,25 +3,31 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"slices"
 	"testing"
 )
 
-// Main is TestMain of tests on a cluster, which run brings up and takes down: it
-// parses the flags, has an interrupt end the context, and ends the process. What
-// only lists its tests needs no cluster.
-func Main(m *testing.M, name string, run func(context.Context, *testing.M) (code int, err error)) {
+// Main is TestMain of tests on a cluster. It parses the flags, brings the cluster up, calls setUp, runs the tests, and
+// leaves the cluster as it found it, also after an interrupt, which ends the context. With -keep it leaves everything.
+// What only lists its tests needs no cluster. name is that of the cluster, unless a flag says another one.
+func Main(m *testing.M, name string, setUp func(context.Context, *Cluster) error) {
+	bin := flag.String("bin", "", "folder with the binaries that make build makes (default: .build/bin of the repository)")
+	keep := flag.Bool("keep", false, "leave the cluster running afterwards")
+	flag.StringVar(&name, "cluster", name, "name of the cluster to bring up")
 	flag.Parse()
 	if flag.Lookup("test.list").Value.String() != "" {
 		os.Exit(m.Run())
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	code, err := run(ctx, m)
+	code, err := runAll(ctx, m, *bin, name, *keep, setUp)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, name+":", err)
@@ -30,23 +36,41 @@ func Main(m *testing.M, name string, run func(context.Context, *testing.M) (code
 	os.Exit(code)
 }
 
-// End leaves the cluster as Up found it, even if ctx has ended: it takes it down, or
-// removes the newer objects from one that was up before. With keep it leaves
-// everything. It is made for defer: it stores its error in err if err is nil.
-func (c *Cluster) End(ctx context.Context, keep bool, err *error) {
-	if keep {
-		return
+func runAll(ctx context.Context, m *testing.M, bin, name string, keep bool, setUp func(context.Context, *Cluster) error) (code int, err error) {
+	root, err := repositoryRoot(ctx)
+	if err != nil {
+		return 1, err
 	}
-	ctx = context.WithoutCancel(ctx)
-	end := c.Down
+	c, err := Up(ctx, cmp.Or(bin, filepath.Join(root, ".build", "bin")), name)
+	if err != nil {
+		return 1, err
+	}
+	if !keep {
+		defer func() { err = cmp.Or(err, c.end(context.WithoutCancel(ctx))) }()
+	}
+	if err := setUp(ctx, c); err != nil {
+		return 1, err
+	}
+	return m.Run(), nil
+}
+
+// AtEnd has [Main] call a function before it takes the cluster down. Later ones are called first.
+func (c *Cluster) AtEnd(end func(context.Context) error) { c.ends = append(c.ends, end) }
+
+// end leaves the cluster as Up found it: it takes it down, or removes the newer objects from
+// one that was up before.
+func (c *Cluster) end(ctx context.Context) error {
+	var errs []error
+	for _, end := range slices.Backward(c.ends) {
+		errs = append(errs, end(ctx))
+	}
 	if c.found != nil {
-		end = c.found.Restore
+		errs = append(errs, c.found.Restore(ctx))
+	} else {
+		errs = append(errs, c.Down(ctx))
 	}
-	endErr := end(ctx)
 	for _, node := range c.Further {
-		endErr = errors.Join(endErr, node.Down(ctx))
+		errs = append(errs, node.Down(ctx))
 	}
-	if *err == nil {
-		*err = endErr
-	}
+	return errors.Join(errs...)
 }
