@@ -49,6 +49,14 @@ func (n *node) template(ctx context.Context, class, memory, compute, config stri
 	return name, err
 }
 
+// claim starts a pod with a device of a class.
+func (n *node) claim(ctx context.Context, p pod, class, memory, compute string) (err error) {
+	if p.claim, err = n.template(ctx, class, memory, compute, ""); err != nil {
+		return err
+	}
+	return n.start(ctx, p)
+}
+
 func (n *node) start(ctx context.Context, pods ...pod) error {
 	if err := os.MkdirAll(barrierDir, 0o755); err != nil {
 		return err

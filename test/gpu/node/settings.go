@@ -33,12 +33,8 @@ func exclusive(ctx context.Context, n *node) (err error) {
 	if err := n.install(ctx, "exclusive"); err != nil {
 		return err
 	}
-	claim, err := n.template(ctx, "share.nvidia.com", "8Gi", "25", "")
-	if err != nil {
-		return err
-	}
-	p := pod{name: "exclusive", claim: claim, steps: []string{"info", "run", "5", smallKernel}}
-	if err := n.start(ctx, p); err != nil {
+	p := pod{name: "exclusive", steps: []string{"info", "run", "5", smallKernel}}
+	if err := n.claim(ctx, p, "share.nvidia.com", "8Gi", "25"); err != nil {
 		return err
 	}
 	if err := n.await(ctx, time.Minute, []string{p.name}, "Running", "Succeeded"); err != nil {

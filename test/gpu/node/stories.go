@@ -53,30 +53,28 @@ var stories = []story{
 }
 
 func smoke(ctx context.Context, n *node) error {
-	claim, err := n.template(ctx, "share.nvidia.com", "4Gi", "25", "")
-	if err != nil {
-		return err
-	}
-	p := pod{name: "smoke", claim: claim, steps: []string{"info", "run", "1", smallKernel}}
-	if err := n.start(ctx, p); err != nil {
+	err := n.computes(ctx, pod{name: "smoke"}, "4Gi", "a share computes")
+	n.screens(ctx)
+	return err
+}
+
+// computes checks that a pod with a share of a GPU computes.
+func (n *node) computes(ctx context.Context, p pod, memory, text string) error {
+	p.steps = []string{"info", "run", "1", smallKernel}
+	if err := n.claim(ctx, p, "share.nvidia.com", memory, "25"); err != nil {
 		return err
 	}
 	lines, err := n.finish(ctx, time.Minute, p)
-	n.screens(ctx)
 	if err == nil && find(lines[p.name], "run") == nil {
 		err = fmt.Errorf("the pod printed %v", lines[p.name])
 	}
-	n.report.check(err == nil, "a share computes")
+	n.report.check(err == nil, "%s", text)
 	return err
 }
 
 func whole(ctx context.Context, n *node) error {
-	claim, err := n.template(ctx, "gpu.nvidia.com", "", "", "")
-	if err != nil {
-		return err
-	}
-	p := pod{name: "whole", claim: claim, steps: []string{"info", "run", "3", smallKernel, "run", "3", fullKernel, "alloc", "512"}}
-	if err := n.start(ctx, p); err != nil {
+	p := pod{name: "whole", steps: []string{"info", "run", "3", smallKernel, "run", "3", fullKernel, "alloc", "512"}}
+	if err := n.claim(ctx, p, "gpu.nvidia.com", "", ""); err != nil {
 		return err
 	}
 	if err := n.await(ctx, time.Minute, []string{p.name}, "Running", "Succeeded"); err != nil {
@@ -164,12 +162,8 @@ func foreign(ctx context.Context, n *node) error {
 	if err != nil {
 		return err
 	}
-	claim, err := n.template(ctx, "gpu.nvidia.com", "", "", "")
-	if err != nil {
-		return err
-	}
-	p := pod{name: "meets", claim: claim, steps: []string{"info"}}
-	if err := n.start(ctx, p); err != nil {
+	p := pod{name: "meets", steps: []string{"info"}}
+	if err := n.claim(ctx, p, "gpu.nvidia.com", "", ""); err != nil {
 		return err
 	}
 	created := time.Now()
@@ -218,17 +212,7 @@ func (n *node) host(ctx context.Context, steps ...string) (func() error, error) 
 
 // sharedMemory runs a pod with a share and a /dev/shm of its own.
 func sharedMemory(ctx context.Context, n *node) error {
-	claim, err := n.template(ctx, "share.nvidia.com", "4Gi", "25", "")
-	if err != nil {
-		return err
-	}
-	p := pod{name: "shm", claim: claim, shm: "512Mi", steps: []string{"info", "run", "1", smallKernel}}
-	if err := n.start(ctx, p); err != nil {
-		return err
-	}
-	lines, err := n.finish(ctx, time.Minute, p)
-	n.report.check(find(lines[p.name], "run") != nil, "a pod with a /dev/shm of its own and a share computes")
-	return err
+	return n.computes(ctx, pod{name: "shm", shm: "512Mi"}, "4Gi", "a pod with a /dev/shm of its own and a share computes")
 }
 
 // restarts replaces agent and supervisor while a share computes.
@@ -284,17 +268,7 @@ func (n *node) serves(ctx context.Context, when string) error {
 	if err := n.clean(ctx); err != nil {
 		return err
 	}
-	claim, err := n.template(ctx, "share.nvidia.com", "8Gi", "25", "")
-	if err != nil {
-		return err
-	}
-	p := pod{name: "after", claim: claim, steps: []string{"info", "run", "1", smallKernel}}
-	if err := n.start(ctx, p); err != nil {
-		return err
-	}
-	lines, err := n.finish(ctx, time.Minute, p)
-	n.report.check(find(lines[p.name], "run") != nil, "%s a new share computes", when)
-	return err
+	return n.computes(ctx, pod{name: "after"}, "8Gi", when+" a new share computes")
 }
 
 // killed ends the MPS server, and then the control daemon, while a share computes.
@@ -305,17 +279,13 @@ func killed(ctx context.Context, n *node) error {
 		programs = programs[1:]
 	}
 	for _, program := range programs {
-		claim, err := n.template(ctx, "share.nvidia.com", "8Gi", "25", "")
-		if err != nil {
-			return err
-		}
-		p := pod{name: "victim", claim: claim, steps: []string{"info", "run", "12", smallKernel}}
-		if err := n.start(ctx, p); err != nil {
+		p := pod{name: "victim", steps: []string{"info", "run", "12", smallKernel}}
+		if err := n.claim(ctx, p, "share.nvidia.com", "8Gi", "25"); err != nil {
 			return err
 		}
 		// The server starts with the first context.
 		limit, cancel := context.WithTimeout(ctx, time.Minute)
-		err = n.until(limit, func() error {
+		err := n.until(limit, func() error {
 			out, err := n.kubectl(ctx, "", "--namespace", namespace, "logs", p.name)
 			if err == nil && !strings.Contains(out, `"info"`) {
 				err = errors.New("the program has no context")
