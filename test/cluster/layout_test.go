@@ -48,33 +48,6 @@ func TestSocketsFitTheirLimits(t *testing.T) {
 	}
 }
 
-func TestNodesOfAClusterShareNothingButTheirServer(t *testing.T) {
-	first := testLayout(t, "e2e")
-	second, third := first.node(2), first.node(3)
-	if second != testLayout(t, "e2e.2") || second.first() != first || second.node(3) != third {
-		t.Errorf("the second node is %+v", second)
-	}
-	server := testNetwork().Server
-	ours := func(l Layout) []string {
-		n := furtherNetwork(l, server)
-		return []string{
-			l.State, l.NetNS(), l.Cgroup(), l.NodeName(), l.Veth(), l.CDIDir(), l.KubeletRoot(), l.cniNetwork(),
-			n.Host.String(), n.Node.String(), l.podRange().String(),
-		}
-	}
-	for i, value := range ours(second) {
-		if value == ours(first)[i] || value == ours(third)[i] {
-			t.Errorf("two nodes have %s", value)
-		}
-	}
-	if second.Kubeconfig() != first.Kubeconfig() {
-		t.Errorf("kubeconfigs %s and %s", first.Kubeconfig(), second.Kubeconfig())
-	}
-	if got, want := furtherNetwork(third, server), netip.MustParseAddr("198.18.1.10"); got.Node != want || got.Server != server {
-		t.Errorf("the third node has %+v, want the address %s", got, want)
-	}
-}
-
 func TestANetworkInUseIsNotTaken(t *testing.T) {
 	first, err := freeNetwork("a", nil)
 	if err != nil {

@@ -328,30 +328,6 @@ func awaitFile(t *testing.T, file, want string) {
 	}
 }
 
-func TestTwoClustersStandSideBySide(t *testing.T) {
-	a, b := clusterName("c"), clusterName("d")
-	before := lookAtMachine(t, a, b)
-	up(t, a)
-	up(t, b)
-	runPod(t, a)
-	runPod(t, b)
-	// Each kubelet serves device plugins, which register with one by its folder.
-	for _, name := range []string{a, b} {
-		if _, err := os.Stat(filepath.Join(cluster.StateRoot, name, "device-plugins", "kubelet.sock")); err != nil {
-			t.Error(err)
-		}
-	}
-	mustRun(t, a, "down")
-	if s := status(t, b); !s.Healthy {
-		t.Errorf("after the other went: %s", s.Problem)
-	}
-	if out := kubectl(t, b, "get", "pod", "probe", "-o", "jsonpath={.status.phase} {.status.containerStatuses[0].restartCount}"); out != "Running 0" {
-		t.Errorf("its pod is %s, want Running 0", out)
-	}
-	mustRun(t, b, "down")
-	assertNothingLeft(t, before, a, b)
-}
-
 func TestAnInterruptedUpKeepsOnlyItsLogs(t *testing.T) {
 	name := clusterName("e")
 	before := lookAtMachine(t, name)

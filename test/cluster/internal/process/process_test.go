@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/wait"
 )
@@ -29,29 +28,6 @@ func start(t *testing.T, script string) (string, Record) {
 		}
 	})
 	return dir, r
-}
-
-func TestADaemonIsFoundAgainByItsRecord(t *testing.T) {
-	dir, started := start(t, "exec sleep 300")
-	got, err := Read(dir, "daemon")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(started, got); diff != "" {
-		t.Errorf("record (-want +got):\n%s", diff)
-	}
-	if !got.Alive() {
-		t.Error("it does not run")
-	}
-	if err := got.Stop(t.Context(), 5*time.Second); err != nil {
-		t.Fatal(err)
-	}
-	if got.Alive() {
-		t.Error("it still runs")
-	}
-	if err := got.Stop(t.Context(), time.Second); err != nil {
-		t.Errorf("the second stop: %v", err)
-	}
 }
 
 func TestAnotherProcessWithTheSameIDIsLeftAlone(t *testing.T) {
