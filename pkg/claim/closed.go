@@ -24,7 +24,7 @@ const (
 )
 
 // verify does every step of a prepared claim again, which repairs lost results. If that fails, the CDI spec must not stay
-// as it was: the numbers of device nodes change when the driver is loaded again or a MIG device is made again, and a
+// as it was. The numbers of device nodes change when the driver is loaded again or a MIG device is made again, and a
 // container that starts with those of before may get what another claim has.
 func (m *Manager) verify(ctx context.Context, j *job) error {
 	verified, err := m.doAgain(ctx, j)
