@@ -187,7 +187,7 @@ func (s *life) checkPromises(held []claim.Claim) error {
 			restored := calm && (spec == claimSpec || s.apiFails.Load() == nil) && (made || !s.disk.fails()) && !s.lost
 			text, err := os.ReadFile(filepath.Join(s.n.CDIDir, fmt.Sprintf(spec, c.UID)))
 			if closed := strings.Contains(string(text), "/dev/nvidia-unavailable"); (err != nil || closed) && restored {
-				return fmt.Errorf("no container of %s can start: %s, %v", name, text, err)
+				return fmt.Errorf("no container of %s can start: %s, %v", name, text, err) //nolint:errorlint // err may be nil
 			}
 		}
 	}
