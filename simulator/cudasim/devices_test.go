@@ -37,9 +37,7 @@ func deviceCgroup(t *testing.T, allow ...string) string {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
 		t.Skipf("no device cgroup of version 1 can be made: %v", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := os.Remove(folder); err != nil {
 			t.Error(err)
@@ -54,9 +52,7 @@ func deviceCgroup(t *testing.T, allow ...string) string {
 
 func write(t *testing.T, folder, file, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600))
 }
 
 // A container that may create device nodes has all of them here.
@@ -66,9 +62,7 @@ func TestANodeThatTheDeviceCgroupRefusesIsNotSeen(t *testing.T) {
 	pid, _ := sleeping(t)
 	write(t, folder, "cgroup.procs", strconv.Itoa(pid))
 	all, err := w.sim.ComputeDevices()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := w.connect(pid).call(Request{Op: opInit})
 	if len(r.Devices) != 1 || r.Devices[0].UUID != all[1].UUID {
 		t.Errorf("devices %+v, want %s", r, all[1].UUID)

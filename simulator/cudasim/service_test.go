@@ -41,9 +41,7 @@ type world struct {
 func newWorld(t *testing.T, change func(*nvmlsim.Model)) *world {
 	t.Helper()
 	m, err := nvmlsim.LoadModel("dgx-h100-r615")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m.GPUs = m.GPUs[:2]
 	if change != nil {
 		change(m)
@@ -56,9 +54,7 @@ func newWorldOf(t *testing.T, m *nvmlsim.Model) *world {
 	// A path that is longer than a socket's address can be.
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
 	sim, err := nvmlsim.Create(dir, m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w := &world{t: t, sim: sim, pids: make(chan int, 1), root: sim.Root()}
 	w.serve()
 	return w
@@ -105,15 +101,11 @@ type connection struct {
 func (w *world) connect(pid int) *connection {
 	w.t.Helper()
 	folder, err := os.Open(filepath.Dir(w.sim.DriverSocket()))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	defer folder.Close() //nolint:errcheck // a folder
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(w.t.Context(), "unix", filepath.Join("/proc/self/fd", strconv.Itoa(int(folder.Fd())), "socket"))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	w.pids <- pid
 	w.t.Cleanup(func() { _ = conn.Close() })
 	return &connection{t: w.t, conn: conn, decoder: json.NewDecoder(conn)}
@@ -122,9 +114,7 @@ func (w *world) connect(pid int) *connection {
 func (c *connection) call(r Request) Reply {
 	c.t.Helper()
 	var reply Reply
-	if err := errors.Join(json.NewEncoder(c.conn).Encode(r), c.decoder.Decode(&reply)); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, errors.Join(json.NewEncoder(c.conn).Encode(r), c.decoder.Decode(&reply)))
 	return reply
 }
 
@@ -166,9 +156,7 @@ func (c *connection) mustAlloc(bytes uint64) {
 func sleeping(t *testing.T) (pid int, end func()) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sleep", "infinity")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	end = func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -181,9 +169,7 @@ func sleeping(t *testing.T) (pid int, end func()) {
 func (w *world) used() map[int]uint64 {
 	w.t.Helper()
 	st, err := w.sim.State()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	used := map[int]uint64{}
 	for _, p := range st.GPUs[0].Processes {
 		used[p.PID] += p.MemoryBytes
@@ -217,9 +203,7 @@ func TestAProcessHasMemoryUntilItsConnectionEnds(t *testing.T) {
 	if got := w.used()[pid]; got != gib+contextBytes {
 		t.Errorf("the process has %d MiB, want 1 GiB and a context", got>>20)
 	}
-	if err := c.conn.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.conn.Close())
 	w.stop()
 	if got := w.used(); len(got) > 0 {
 		t.Errorf("after its end: %v", got)
@@ -367,9 +351,7 @@ func TestRefusals(t *testing.T) {
 			w := newWorld(t, nil)
 			pid, _ := sleeping(t)
 			if tc.prepare != nil {
-				if err := tc.prepare(t, w); err != nil {
-					t.Fatal(err)
-				}
+				must(t, tc.prepare(t, w))
 			}
 			c := w.connect(pid)
 			if tc.call.Op != opInit {
@@ -411,18 +393,12 @@ func TestAProcessHasTheDevicesOfItsNodes(t *testing.T) {
 	w := newWorld(t, nil)
 	w.root = t.TempDir()
 	for _, name := range []string{"nvidiactl", "nvidia-uvm", "nvidia1"} {
-		if err := os.MkdirAll(filepath.Join(w.root, "dev"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Link(filepath.Join(w.sim.Root(), "dev", name), filepath.Join(w.root, "dev", name)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Join(w.root, "dev"), 0o755))
+		must(t, os.Link(filepath.Join(w.sim.Root(), "dev", name), filepath.Join(w.root, "dev", name)))
 	}
 	pid, _ := sleeping(t)
 	all, err := w.sim.ComputeDevices()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := w.connect(pid)
 	r := c.call(Request{Op: opInit})
 	if len(r.Devices) != 1 || r.Devices[0].UUID != all[1].UUID {
@@ -447,9 +423,7 @@ func TestTheMemoryOfACgroupAsMeasured(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, err := nvmlsim.LoadModel("rtx-pro-6000")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			m.GPUs = m.GPUs[:1]
 			w := newWorldOf(t, m)
 			parent := cgrouptest.New(t)
@@ -468,5 +442,12 @@ func TestTheMemoryOfACgroupAsMeasured(t *testing.T) {
 				t.Errorf("one step more: %q, want %s", name, errOutOfMemory)
 			}
 		})
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

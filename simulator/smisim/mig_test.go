@@ -19,9 +19,7 @@ import (
 func session(t *testing.T, s *nvmlsim.Sim, commands ...string) string {
 	t.Helper()
 	program, err := smisim.OnNode(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var all strings.Builder
 	for _, command := range commands {
 		out, status := run(program, strings.Fields(command)...)
@@ -35,9 +33,7 @@ func session(t *testing.T, s *nvmlsim.Sim, commands ...string) string {
 
 func TestAnAdministratorMakesMIGDevices(t *testing.T) {
 	h100, a100 := newNode(t, "dgx-h100"), newNode(t, "dgx-a100")
-	if err := a100.AddProcess(1, nvmlsim.Process{PID: os.Getpid(), Name: "dcgm"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a100.AddProcess(1, nvmlsim.Process{PID: os.Getpid(), Name: "dcgm"}))
 	for name, got := range map[string]string{
 		"h100.txt": session(t, h100, "mig -lgi -i 0", "-i 0 -mig 1", "mig -i 0 -lgi", "mig -i 0 -cgi 9,1g.10gb:4 -C", "mig -cgi 3g.40gb -i 0", "mig -cgi 19 -i 0", "mig -cgi 3g -i 0",
 			"mig -lgi", "mig -lci -i 0", "mig -cci 0 -gi 2 -i 0", "mig -cci -gi 1 -i 0", "mig -dgi -gi 1 -i 0", "mig -dgi -gi 5", "-i 0 --multi-instance-gpu 0", "mig -dci -i 0", "mig -cci 0,0 -gi 1 -i 0",
@@ -47,14 +43,10 @@ func TestAnAdministratorMakesMIGDevices(t *testing.T) {
 	} {
 		golden := filepath.Join("testdata", name)
 		if os.Getenv("UPDATE_GOLDEN") != "" {
-			if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(golden, []byte(got), 0o644))
 		}
 		want, err := os.ReadFile(golden)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if diff := cmp.Diff(string(want), got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", golden, diff)
 		}
@@ -64,9 +56,7 @@ func TestAnAdministratorMakesMIGDevices(t *testing.T) {
 func TestAMIGDeviceInUseIsNotDestroyed(t *testing.T) {
 	s := newNode(t, "dgx-h100")
 	session(t, s, "-i 0 -mig 1", "mig -cgi 9 -C -i 0")
-	if err := s.AddProcess(0, nvmlsim.Process{PID: os.Getpid(), Device: tables(t, s).GPUs[0].MIGDevices[0].UUID}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.AddProcess(0, nvmlsim.Process{PID: os.Getpid(), Device: tables(t, s).GPUs[0].MIGDevices[0].UUID}))
 	const want = "$ mig -dci\nUnable to destroy compute instance ID  0 from GPU  0 GPU instance ID  1: In use by another client\n" +
 		"Failed to destroy compute instances: In use by another client\nstatus 19\n"
 	if diff := cmp.Diff(want, session(t, s, "mig -dci")); diff != "" {

@@ -21,22 +21,16 @@ import (
 func newNode(t *testing.T, model string) *nvmlsim.Sim {
 	t.Helper()
 	m, err := nvmlsim.LoadModel(model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s, err := nvmlsim.Create(t.TempDir(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s
 }
 
 func tables(t *testing.T, s *nvmlsim.Sim) *nvmlsim.SMITables {
 	t.Helper()
 	all, err := s.SMITables()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return all
 }
 
@@ -49,17 +43,11 @@ type container struct {
 func newContainer(t *testing.T, s *nvmlsim.Sim, nodes ...string) container {
 	t.Helper()
 	c := container{t, t.TempDir()}
-	if err := os.CopyFS(filepath.Join(c.root, "lib"), os.DirFS(filepath.Join(s.Root(), "lib"))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.CopyFS(filepath.Join(c.root, "lib"), os.DirFS(filepath.Join(s.Root(), "lib"))))
 	for _, node := range append(nodes, "nvidiactl") {
 		path := filepath.Join(c.root, "dev", node)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, nil, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, nil, 0o666))
 	}
 	return c
 }
@@ -68,9 +56,7 @@ func newContainer(t *testing.T, s *nvmlsim.Sim, nodes ...string) container {
 func (c container) smi(args ...string) (output string, status int) {
 	c.t.Helper()
 	program, err := smisim.InContainer(filepath.Join(c.root, "usr/bin/nvidia-smi"))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	return run(program, args...)
 }
 
@@ -96,9 +82,7 @@ func TestAContainerWithOneLibFolderShowsItsGPUs(t *testing.T) {
 	s := newNode(t, "t4")
 	c := newContainer(t, s, "nvidia0")
 	lib, merged := filepath.Join(c.root, "lib"), filepath.Join(c.root, "usr", "lib")
-	if err := errors.Join(os.Mkdir(filepath.Dir(merged), 0o755), os.Rename(lib, merged), os.Symlink("usr/lib", lib)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Mkdir(filepath.Dir(merged), 0o755), os.Rename(lib, merged), os.Symlink("usr/lib", lib)))
 	c.shows("Tesla T4\n", "--query-gpu=name", "--format=csv,noheader")
 }
 
@@ -217,9 +201,7 @@ func TestAContainerShowsItsMIGDevices(t *testing.T) {
 			}
 		})
 	}
-	if err := s.ResetGPU(0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.ResetGPU(0))
 	newContainer(t, s, append([]string{"nvidia0"}, nodes...)...).shows(line, "-L")
 }
 
@@ -278,9 +260,7 @@ func TestOnTheNodeItShowsAllGPUsAsTheyAre(t *testing.T) {
 	smi := func(args ...string) string {
 		t.Helper()
 		program, err := smisim.OnNode(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		out, status := run(program, args...)
 		if status != 0 {
 			t.Fatalf("nvidia-smi %v: status %d: %s", args, status, out)
@@ -300,13 +280,9 @@ func TestOnTheNodeItShowsAllGPUsAsTheyAre(t *testing.T) {
 // no process.
 func TestAResetOfAGPUInUseIsRefusedInTheWordsOfTheRealOne(t *testing.T) {
 	s := newNode(t, "t4")
-	if err := s.AddProcess(0, nvmlsim.Process{PID: os.Getpid(), Name: "dcgm"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.AddProcess(0, nvmlsim.Process{PID: os.Getpid(), Name: "dcgm"}))
 	program, err := smisim.OnNode(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, status := run(program, "--gpu-reset", "-i", "0")
 	if status != 255 || !strings.HasPrefix(out, "The following GPUs could not be reset:\n  GPU 00000000:18:00.0: In use by another client\n\n1 device is currently being used") {
 		t.Errorf("status %d, %q", status, out)
@@ -318,14 +294,10 @@ func TestAResetOfAGPUInUseIsRefusedInTheWordsOfTheRealOne(t *testing.T) {
 
 func TestADriverThatWasUpdatedWithoutAReboot(t *testing.T) {
 	m, err := nvmlsim.LoadModel("t4")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m.ModuleVersion = "565.57.01"
 	s, err := nvmlsim.Create(t.TempDir(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if ret := s.NVML().Init(); ret != nvml.ERROR_LIB_RM_VERSION_MISMATCH {
 		t.Errorf("NVML starts with %v", ret)
 	}
@@ -337,5 +309,12 @@ func TestADriverThatWasUpdatedWithoutAReboot(t *testing.T) {
 		if data, err := os.ReadFile(filepath.Join(s.Root(), path)); err != nil || !strings.Contains(string(data), m.ModuleVersion) {
 			t.Errorf("%s: %q, %v", path, data, err)
 		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

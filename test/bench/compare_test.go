@@ -49,9 +49,7 @@ func TestFiguresThatAreWorseAreMarked(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			row := compareFigure(figure{name: "calls", samples: []float64{c.ours}}, []float64{c.theirs})
 			var table, text bytes.Buffer
-			if err := report(&table, "table", comparisonHeader("OTHER"), []comparison{row}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, report(&table, "table", comparisonHeader("OTHER"), []comparison{row}))
 			if got := strings.Contains(table.String(), "worse than 1.05 x"); got != c.marked {
 				t.Errorf("marked %t, want %t:\n%s", got, c.marked, table.String())
 			}

@@ -11,13 +11,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestProcessorTimeIncludesThreadsThatHaveEnded(t *testing.T) {
 	before, err := processorTime(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ended := make(chan error)
 	go func() {
 		// The thread ends with the goroutine.
@@ -29,13 +29,9 @@ func TestProcessorTimeIncludesThreadsThatHaveEnded(t *testing.T) {
 		}
 		ended <- err
 	}()
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	must(t, <-ended)
 	after, err := processorTime(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if after-before < 45 {
 		t.Errorf("a thread ran for 50 ms, and the processor time grew by %g ms", after-before)
 	}
@@ -53,17 +49,13 @@ func TestSystemCallsOfOldAndNewThreadsAreCounted(t *testing.T) {
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer counter.close() //nolint:errcheck // the test ends
 	// More threads at a time than the process has had.
 	const threads, calls = 64, 10000
 	measure := func(call func()) float64 {
 		before, err := counter.read()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var started, ended sync.WaitGroup
 		started.Add(threads)
 		for range threads {
@@ -78,9 +70,7 @@ func TestSystemCallsOfOldAndNewThreadsAreCounted(t *testing.T) {
 		}
 		ended.Wait()
 		after, err := counter.read()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return after - before
 	}
 	if got := measure(func() { syscall.Getppid() }); got < .95*calls || got > 1.3*calls {
@@ -90,3 +80,5 @@ func TestSystemCallsOfOldAndNewThreadsAreCounted(t *testing.T) {
 		t.Errorf("%d calls that Go's runtime makes were counted as %g", calls, got)
 	}
 }
+
+var must = require.NoError

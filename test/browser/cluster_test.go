@@ -122,9 +122,7 @@ func (c *cluster) share(memory string) {
 		id := string(*result.ShareID)
 		data.ShareID = &id
 	}
-	if err := json.Unmarshal([]byte(`{"data": `+raw+`}`), &data); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, json.Unmarshal([]byte(`{"data": `+raw+`}`), &data))
 	data.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Message: "prepared"}}
 	claim.Status.Devices = append(claim.Status.Devices, data)
 }

@@ -16,9 +16,7 @@ const examples = "../../deployments/examples"
 func example(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(examples, path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }
 
@@ -29,9 +27,7 @@ func TestValuesOfExamplesRender(t *testing.T) {
 	}
 	for _, file := range found {
 		path, err := filepath.Rel(examples, file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		r := mustRender(t, cluster{}, example(t, path))
 		find[appsv1.DaemonSet](t, r, "DaemonSet", "gpu-dra-driver-agent")
 	}
@@ -48,9 +44,7 @@ func TestOneLabelHandsNodesOverAndBack(t *testing.T) {
 			}
 		}
 	}
-	if err := yaml.UnmarshalStrict([]byte(example(t, "gpu-operator/gpu-operator.yaml")), &operator); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.UnmarshalStrict([]byte(example(t, "gpu-operator/gpu-operator.yaml")), &operator))
 	for name, on := range map[string]*bool{"the device plugin": operator.DevicePlugin.Enabled, "the MIG manager": operator.MIGManager.Enabled, "automatic driver upgrades": operator.Driver.UpgradePolicy.AutoUpgrade} {
 		if on == nil || *on {
 			t.Errorf("the operator's values leave %s enabled", name)

@@ -152,9 +152,7 @@ var (
 func (p program) flags(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(p.help)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, all, _ := strings.Cut(string(text), "\nUsage:\n")
 	own, _, _ := strings.Cut(all, "\nUsage:\n") // a command of its own may follow
 	usage, name := map[string]string{}, ""

@@ -30,9 +30,7 @@ const staticHead = `# gpu-dra-driver without helm: kubectl apply -f install.yaml
 // default values differs from it, and how each other rendering differs from that.
 func TestRenderingsAreWhatTheGoldenFilesShow(t *testing.T) {
 	files, err := filepath.Glob("testdata/values/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
 		t.Run(name, func(t *testing.T) {
@@ -75,9 +73,7 @@ func difference(t *testing.T, base, documents []string) string {
 		for i := range op.I2 - op.I1 {
 			if was, is := base[op.I1+i], documents[op.J1+i]; was != is {
 				diff, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{A: strings.SplitAfter(was, "\n"), B: strings.SplitAfter(is, "\n")})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				fmt.Fprintf(&b, "==== change %s\n%s", names[op.J1+i], diff)
 			}
 		}
@@ -95,9 +91,7 @@ func namesOf(t *testing.T, documents []string) []string {
 			Metadata struct{ Namespace, Name string }
 		}{Kind: "NOTES.txt"}
 		if !strings.HasPrefix(text, "kind: NOTES.txt\n") {
-			if err := yaml.Unmarshal([]byte(text), &object); err != nil {
-				t.Fatal(err)
-			}
+			must(t, yaml.Unmarshal([]byte(text), &object))
 		}
 		name := strings.Join(strings.Fields(object.Kind+" "+object.Metadata.Namespace+" "+object.Metadata.Name), " ")
 		if slices.Contains(names, name) {
@@ -112,18 +106,12 @@ func namesOf(t *testing.T, documents []string) []string {
 func golden(t *testing.T, path, got string) {
 	t.Helper()
 	if os.Getenv("UPDATE_GOLDEN") != "" {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(got), 0o644))
 		return
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s is not what the chart renders; `make generate` writes it anew (-want +got):\n%s", path, diff)
 	}

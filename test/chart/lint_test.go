@@ -14,14 +14,10 @@ import (
 // As `helm lint --strict` does.
 func TestHelmHasNothingToSayAgainstTheChart(t *testing.T) {
 	files, err := filepath.Glob("testdata/values/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, file := range files {
 		values := map[string]any{}
-		if err := yaml.Unmarshal([]byte(valuesFile(t, filepath.Base(file))), &values); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.Unmarshal([]byte(valuesFile(t, filepath.Base(file))), &values))
 		for _, m := range lint.RunAll(chartDir, values, release).Messages {
 			if m.Severity > support.InfoSev {
 				t.Errorf("%s: %v", file, m)

@@ -50,9 +50,7 @@ type prometheusRule struct {
 func chartFile(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(chartDir + "/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }
 
@@ -119,9 +117,7 @@ func TestRulesAreTheFileWithOtherRunbooks(t *testing.T) {
 		t.Fatal("the file has no link to the runbook of GPUAgentDown")
 	}
 	var want any
-	if err := yaml.Unmarshal([]byte(file), &want); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal([]byte(file), &want))
 	if diff := cmp.Diff(want, find[prometheusRule](t, r, "PrometheusRule", "gpu-dra-driver").Spec); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}

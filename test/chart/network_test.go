@@ -17,9 +17,7 @@ func networkPolicies(t *testing.T, values string) map[string]networkingv1.Networ
 			continue
 		}
 		var policy networkingv1.NetworkPolicy
-		if err := yaml.UnmarshalStrict([]byte(m), &policy); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.UnmarshalStrict([]byte(m), &policy))
 		policies[policy.Labels["app.kubernetes.io/component"]] = policy.Spec
 	}
 	return policies

@@ -50,15 +50,11 @@ func TestEveryObjectHasOnlyFieldsThatKubernetesKnows(t *testing.T) {
 func TestEveryProfileOfTheModelsHasAClassAndAnExtendedResource(t *testing.T) {
 	r := mustRender(t, cluster{}, "deviceClasses: {migProfiles: {profiles: all}}")
 	files, err := filepath.Glob("../../simulator/nvmlsim/models/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	profiles := 0
 	for _, file := range append(files, "../e2e/testdata/dgx-a100-40gb.yaml") {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var model struct {
 			Kinds map[string]struct {
 				MIG struct{ Profiles []struct{ Name string } }
@@ -176,9 +172,7 @@ func TestNoTwoClassesHaveOneName(t *testing.T) {
 func decode[T any](t *testing.T, manifest string) *T {
 	t.Helper()
 	object := new(T)
-	if err := yaml.UnmarshalStrict([]byte(manifest), object); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.UnmarshalStrict([]byte(manifest), object))
 	return object
 }
 
@@ -200,9 +194,7 @@ func TestTwoClassesCannotServeOneName(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got := find[resourceapi.DeviceClass](t, r, "DeviceClass", "seat.nvidia.com").Spec.ExtendedResourceName; got == nil || *got != shared {
 			t.Errorf("%s: seat.nvidia.com serves %v, want %s", values, got, shared)
 		}

@@ -64,8 +64,6 @@ func hostPath(t *testing.T, set *appsv1.DaemonSet, path string) string {
 func kindOf(t *testing.T, manifest string) string {
 	t.Helper()
 	var head struct{ Kind string }
-	if err := yaml.Unmarshal([]byte(manifest), &head); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal([]byte(manifest), &head))
 	return head.Kind
 }

@@ -87,9 +87,7 @@ policies:
 // The values that docs/admin/policy.md shows.
 func TestValuesInTheDocumentOnPolicyAreTaken(t *testing.T) {
 	document, err := os.ReadFile("../../docs/admin/policy.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	blocks := regexp.MustCompile("(?ms)^```yaml\n(policies:\n.*?)^```$").FindAllStringSubmatch(string(document), -1)
 	if len(blocks) == 0 {
 		t.Fatal("it shows none")

@@ -16,9 +16,7 @@ import (
 func valuesInTheREADME(t *testing.T, comment string) string {
 	t.Helper()
 	text, err := os.ReadFile(chartDir + "/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	found := regexp.MustCompile("(?ms)^```yaml\n(# " + regexp.QuoteMeta(comment) + ".*?)^```$").FindStringSubmatch(string(text))
 	if found == nil {
 		t.Fatalf("it has no block that begins with %q", comment)
@@ -30,18 +28,14 @@ func valuesInTheREADME(t *testing.T, comment string) string {
 func TestFurtherReleasesOfTheREADMEHaveNoObjectOfTheFirst(t *testing.T) {
 	objects := func(name, values string) map[string]bool {
 		r, err := renderAs(t, name, cluster{apis: []string{"security.openshift.io/v1"}}, values)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all := map[string]bool{}
 		for _, m := range append(r.manifests, r.hooks...) {
 			var head struct {
 				Kind     string
 				Metadata struct{ Name, Namespace string }
 			}
-			if err := yaml.Unmarshal([]byte(m), &head); err != nil {
-				t.Fatal(err)
-			}
+			must(t, yaml.Unmarshal([]byte(m), &head))
 			all[head.Kind+" "+head.Metadata.Namespace+"/"+head.Metadata.Name] = true
 		}
 		return all
@@ -69,13 +63,9 @@ func TestTheDriverManagersLabelChoosesTheNodes(t *testing.T) {
 // What nodes publish is measured, and written down in one place.
 func TestTheCostsInTheValuesAreTheMeasuredOnes(t *testing.T) {
 	scale, err := os.ReadFile("../../docs/admin/scale.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	values, err := os.ReadFile(chartDir + "/values.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	measured := map[string]string{}
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z,]+)` \\| (\\d+), \\d+ \\| ([0-9.]+ kB) \\| (\\d+ µs)").FindAllStringSubmatch(string(scale), -1) {
 		measured[row[1]] = row[2] + " " + row[3] + " " + row[4]

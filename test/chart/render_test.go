@@ -61,9 +61,7 @@ type rendered struct {
 func load(t *testing.T) *chart.Chart {
 	t.Helper()
 	c, err := loader.Load(chartDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
@@ -78,15 +76,11 @@ func renderAs(t *testing.T, release string, on cluster, values string) (rendered
 	t.Helper()
 	c := load(t)
 	given := map[string]any{}
-	if err := yaml.Unmarshal([]byte(values), &given); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal([]byte(values), &given))
 	capabilities := common.DefaultCapabilities.Copy()
 	if on.version != "" {
 		version, err := common.ParseKubeVersion(on.version)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		capabilities.KubeVersion = *version
 	}
 	if on.policies != nil {
@@ -127,9 +121,7 @@ func renderAs(t *testing.T, release string, on cluster, values string) (rendered
 func mustRender(t *testing.T, on cluster, values string) rendered {
 	t.Helper()
 	r, err := render(t, on, values)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return r
 }
 
@@ -137,9 +129,7 @@ func mustRender(t *testing.T, on cluster, values string) rendered {
 func valuesFile(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata/values", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }
 
@@ -160,9 +150,7 @@ func find[T any](t *testing.T, r rendered, kind, name string) *T {
 			Kind     string
 			Metadata struct{ Name string }
 		}
-		if err := yaml.Unmarshal([]byte(m), &head); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.Unmarshal([]byte(m), &head))
 		if head.Kind != kind || head.Metadata.Name != name {
 			continue
 		}
@@ -218,4 +206,11 @@ func (c cluster) GetClientFor(apiVersion, kind string) (client dynamic.Namespace
 	}
 	kinds := map[schema.GroupVersionResource]string{resource: kind + "List"}
 	return fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, objects...).Resource(resource), namespaced, nil
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -108,9 +108,7 @@ func TestLayoutsThatTheAgentWouldRefuse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			values, err := yaml.Marshal(map[string]any{"mig": map[string]string{"layouts": tc.layouts}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if _, err := render(t, cluster{}, string(values)); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%v, want %q", err, tc.want)
 			}
@@ -125,9 +123,7 @@ func TestLayoutsThatHelmAccepts(t *testing.T) {
 		layouts(`a: [{device-filter: ["0x233010DE", "0x233010DE:0x16C110DE"], devices: all, mig-enabled: true, mig-devices: {1g.10gb+me.all: 1}}, {device-filter: "0x20B210DE", devices: all, mig-enabled: false}]`),
 	} {
 		values, err := yaml.Marshal(map[string]any{"mig": map[string]string{"layouts": accepted}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := render(t, cluster{}, string(values)); err != nil {
 			t.Errorf("%s: %v", accepted, err)
 		}
@@ -210,9 +206,7 @@ func TestAMissingModelIsRefusedWithTheModelsThatExist(t *testing.T) {
 func TestEveryValueHasADefaultAndASchema(t *testing.T) {
 	c := load(t)
 	var schema map[string]any
-	if err := yaml.Unmarshal(c.Schema, &schema); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(c.Schema, &schema))
 	compareWithSchema(t, schema, schema, c.Values, "")
 }
 

@@ -10,12 +10,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/mpssim"
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // wantHeld reports an error unless a pod's CUDA client has these limits, in percent
@@ -67,9 +67,7 @@ func wantRecorded(t *testing.T, uuid string, want ...string) {
 	}
 	slices.Sort(got)
 	slices.Sort(want)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("what the clients on %s asked the daemon for (-want +got):\n%s", uuid, diff)
-	}
+	require.Same(t, "what the clients on "+uuid+" asked the daemon for", want, got)
 }
 
 // wantTold waits until status.devices of every claim of a namespace has limits. It
@@ -100,9 +98,7 @@ func wantTold(t *testing.T, namespace string, want ...string) {
 	}))
 	slices.Sort(got)
 	slices.Sort(want)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("status.devices in %s (-want +got):\n%s", namespace, diff)
-	}
+	require.Same(t, "status.devices in "+namespace, want, got)
 }
 
 // oneTurn reports an error unless all rows have time slices of one GPU and see no

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // NVIDIA's device plugin with mig-strategy mixed allocates whole GPUs, and the MIG devices
@@ -70,9 +71,7 @@ func TestMigrationOfMIGDevicesOfTheDevicePlugin(t *testing.T) {
 		resources["nvidia.com/mig-1g.10gb"]--
 		resources["nvidia.com/gpu"]--
 		plugin.offers(t, resources)
-		if diff := cmp.Diff([]string{simulated(t).GPUs[7].UUID, spare}, plugin.unhealthy(t)); diff != "" {
-			t.Errorf("unhealthy (-want +got):\n%s", diff)
-		}
+		require.Same(t, "unhealthy", []string{simulated(t).GPUs[7].UUID, spare}, plugin.unhealthy(t))
 	})
 	t.Run("without the plugin claims have the other MIG devices", func(t *testing.T) {
 		plugin.stop(t)

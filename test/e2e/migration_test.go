@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestMigrationOfManifestsForNVIDIAsDriver(t *testing.T) {
@@ -305,9 +306,7 @@ func migrationSelected(t *testing.T, s scene) {
 			t.Errorf("the time slice of %s is %s, want Long", rows[0].Device, slice)
 		}
 	}
-	if diff := cmp.Diff([]string{"gpu-07-00", "gpu-47-00", "gpu-87-00", "gpu-b7-00"}, got, sorted); diff != "" {
-		t.Errorf("GPUs (-want +got):\n%s", diff)
-	}
+	require.Same(t, "GPUs", []string{"gpu-07-00", "gpu-47-00", "gpu-87-00", "gpu-b7-00"}, got, sorted)
 }
 
 func migrationMemory(t *testing.T, s scene) {

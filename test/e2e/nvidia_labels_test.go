@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // families are the names that NVIDIA's gpu-feature-discovery has for the architectures
@@ -89,9 +90,7 @@ func wantLabels(t *testing.T, want, got map[string]string) {
 	for name := range want {
 		found[name] = got["nvidia.com/"+name]
 	}
-	if diff := cmp.Diff(want, found); diff != "" {
-		t.Errorf("labels (-want +got):\n%s", diff)
-	}
+	require.Same(t, "labels", want, found)
 }
 
 // nodeLabels returns the labels of a node of the model that do not depend on a product.

@@ -9,11 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func testQuota(t *testing.T) {
@@ -76,9 +76,7 @@ func testQuotaOfClaims(t *testing.T, ns, others string) {
 	if got := strings.Count(out, "Error from server"); err == nil || got != 5*len(classes) {
 		t.Errorf("%d of %d claims are refused: %s", got, 5*len(classes), out)
 	}
-	if diff := cmp.Diff(before, claimsIn(t, ns)); diff != "" {
-		t.Errorf("claims (-want +got):\n%s", diff)
-	}
+	require.Same(t, "claims", before, claimsIn(t, ns))
 
 	refused(t, ns, claim("third", "", ""), "exceeded quota: gpus", "gpu.nvidia.com.deviceclass")
 	refused(t, ns, claim("all", "allocationMode: All", ""), "exceeded quota: gpus")
@@ -101,9 +99,7 @@ func testQuotaOfClaims(t *testing.T, ns, others string) {
 	if out, err = cluster.KubectlInput(t.Context(), all.String(), "create", "-n", ns, "-f", "-"); err == nil {
 		t.Errorf("five more shares are admitted: %s", out)
 	}
-	if diff := cmp.Diff(append(slices.Clone(before), "share-0", "share-1", "share-2"), claimsIn(t, ns)); diff != "" {
-		t.Errorf("claims (-want +got):\n%s", diff)
-	}
+	require.Same(t, "claims", append(slices.Clone(before), "share-0", "share-1", "share-2"), claimsIn(t, ns))
 	_, err = cluster.Kubectl(t.Context(), "delete", "resourceclaim", "-n", ns, "share-0", "share-1", "share-2")
 	must(t, err)
 }
@@ -131,9 +127,7 @@ func testQuotaOfPods(t *testing.T, ns string) {
 		_, err := cluster.WaitEvent(t.Context(), ns, name, "denied request")
 		must(t, err)
 	}
-	if diff := cmp.Diff(before, claimsIn(t, ns)); diff != "" {
-		t.Errorf("claims (-want +got):\n%s", diff)
-	}
+	require.Same(t, "claims", before, claimsIn(t, ns))
 	remove(t, ns, waiting...)
 }
 

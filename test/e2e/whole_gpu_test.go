@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestTheDemoOfWholeGPUs(t *testing.T) {
@@ -111,9 +112,7 @@ func TestTheAgentPublishesWhatItsNodeHas(t *testing.T) {
 		names = append(names, name)
 	}
 	want := []string{"gpu-1b-00", "gpu-43-00", "gpu-52-00", "gpu-61-00", "gpu-9d-00", "gpu-c3-00", "gpu-d1-00", "gpu-df-00"}
-	if diff := cmp.Diff(want, names, sorted); diff != "" {
-		t.Errorf("devices (-want +got):\n%s", diff)
-	}
+	require.Same(t, "devices", want, names, sorted)
 	slices, err := cluster.Client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.driver=" + harness.DriverName})
 	must(t, err)
 	if len(slices.Items) != 1 {

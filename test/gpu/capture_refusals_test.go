@@ -11,11 +11,11 @@ import (
 	"testing"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/cgroup"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // readCalls are the calls of [nvmlsim.RefusableCalls]. They change nothing.
@@ -154,9 +154,7 @@ func TestCaptureHasRecoveryActionsAndRefusals(t *testing.T) {
 	want := refusing(t)
 	m := simulate(t, want)
 	got, err := m.capture(want.Name, m.node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i, g := range got.GPUs {
 		if g.Recovery != want.GPUs[i].Recovery {
 			t.Errorf("GPU %d: recovery action %q, want %q", i, g.Recovery, want.GPUs[i].Recovery)
@@ -171,9 +169,7 @@ func TestCaptureHasRecoveryActionsAndRefusals(t *testing.T) {
 	if _, err := cgroup.Root(); err != nil {
 		delete(refusals, "DeviceGetMemoryLimits_v1")
 	}
-	if diff := cmp.Diff(refusals, got.Kinds[got.GPUs[0].Kind].Refusals); diff != "" {
-		t.Errorf("refusals (-want +got):\n%s", diff)
-	}
+	require.Same(t, "refusals", refusals, got.Kinds[got.GPUs[0].Kind].Refusals)
 }
 
 // A recording has the backend of memory limits, as far as the machine shows it.
@@ -184,9 +180,7 @@ func TestCaptureHasTheMemoryLimits(t *testing.T) {
 			model.MemoryLimits = backend
 			m := simulate(t, model)
 			got, err := m.capture(model.Name, m.node)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got.MemoryLimits != backend {
 				t.Errorf("captured %q", got.MemoryLimits)
 			}

@@ -9,9 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // The captured model of a simulated machine equals the machine's model in
@@ -22,12 +21,8 @@ func TestCaptureOfASimulatedMachineIsItsModel(t *testing.T) {
 			want := load(t, name)
 			m := simulate(t, want)
 			got, err := m.capture(want.Name, m.node)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(observable(t, want), observable(t, got)); diff != "" {
-				t.Errorf("captured model (-want +got):\n%s", diff)
-			}
+			must(t, err)
+			require.Same(t, "captured model", observable(t, want), observable(t, got))
 		})
 	}
 }
@@ -39,9 +34,7 @@ func TestCaptureHasTheClockOfTheMachine(t *testing.T) {
 	model.Kinds[model.GPUs[0].Kind] = kind
 	m := simulate(t, model)
 	got, err := m.capture(model.Name, m.node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if clock := got.Kinds[got.GPUs[0].Kind].SMClockMHz; clock != 1755 {
 		t.Errorf("captured a clock of %d MHz", clock)
 	}
@@ -108,13 +101,9 @@ func expand(t *testing.T, runs []nvmlsim.Links) []string {
 			to = from
 		}
 		first, err := strconv.Atoi(from)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		last, err := strconv.Atoi(to)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for n := first; n <= last; n++ {
 			lines = append(lines, fmt.Sprintf("%02d %s %s down=%v", n, run.Remote, run.Address, run.Down))
 		}

@@ -107,9 +107,7 @@ func checkIdentity(t *testing.T, m *machine) {
 
 func checkStable(t *testing.T, m *machine) {
 	again, err := m.snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(m.node, again, errorsAsText); diff != "" {
 		t.Errorf("two snapshots of an idle machine differ (-first +second):\n%s", diff)
 	}
@@ -351,13 +349,9 @@ func checkEvents(t *testing.T, m *machine) {
 // that model with the same code.
 func checkCapture(t *testing.T, m *machine) {
 	model, err := m.capture(m.modelName(), m.node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if *captureFile != "" {
-		if err := writeModel(*captureFile, model); err != nil {
-			t.Fatal(err)
-		}
+		must(t, writeModel(*captureFile, model))
 		t.Logf("wrote the model %s to %s", model.Name, *captureFile)
 	}
 	simulated := simulate(t, model)

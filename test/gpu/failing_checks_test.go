@@ -19,12 +19,8 @@ func TestDeviceNodesAreFoundBelowTheDeviceRoot(t *testing.T) {
 	m.devRoot = t.TempDir()
 	for _, node := range []string{"nvidia0", "nvidia1", "nvidia3"} {
 		path := filepath.Join(m.devRoot, "dev", node)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, nil, 0o644))
 	}
 	missing := filepath.Join(m.devRoot, "dev", "nvidia2")
 	if err := m.missingNodes(); err == nil || !strings.Contains(err.Error(), missing) || strings.Contains(err.Error(), "nvidia3") {

@@ -63,16 +63,12 @@ func ownCgroup(t *testing.T) string {
 	if errors.Is(err, gpu.ErrNotSupported) {
 		t.Skipf("NOT RUN, and so nothing is known of memory limits here: %v", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	folder, err := os.MkdirTemp(root, "gpu-conformance-") //nolint:usetesting // a cgroup, not a folder on a disk
 	if errors.Is(err, os.ErrPermission) || errors.Is(err, unix.EROFS) {
 		t.Skipf("NOT RUN, and so nothing is known of memory limits here: making a cgroup takes root, and cgroups that can be written: %v", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := os.Remove(folder); err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Error(err)
@@ -85,17 +81,13 @@ func ownCgroup(t *testing.T) string {
 // it here; "" if it was checked.
 func checkMemoryLimitOf(t *testing.T, m *machine, target mpsTarget, folder string) (why string) {
 	name, err := kind.Parse(target.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	limit := target.ceiling
 	err = m.library.SetMemoryLimit(t.Context(), name.Address, folder, limit)
 	if why := notHere(err); why != "" {
 		return why
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got, err := m.library.MemoryLimit(t.Context(), name.Address, folder); err != nil || got.Bytes != limit {
 		t.Errorf("the limit reads as %+v, %v; want %d bytes", got, err, limit)
 	}
@@ -115,9 +107,7 @@ func checkMemoryLimitOf(t *testing.T, m *machine, target mpsTarget, folder strin
 		t.Errorf("a process that is not in the cgroup gets %d MiB and then CUDA error %d, want more than %d MiB", outside.TakenBytes>>20, outside.Refusal, limit>>20)
 	}
 
-	if err := m.library.SetMemoryLimit(t.Context(), name.Address, folder, gpu.NoMemoryLimit); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.library.SetMemoryLimit(t.Context(), name.Address, folder, gpu.NoMemoryLimit))
 	if got, err := m.library.MemoryLimit(t.Context(), name.Address, folder); err != nil || got.Bytes != gpu.NoMemoryLimit {
 		t.Errorf("the limit reads as %+v, %v after it was removed", got, err)
 	}
@@ -150,9 +140,7 @@ func (m *machine) runWithoutMPS(t *testing.T, target mpsTarget, folder string) c
 	attributes := &syscall.SysProcAttr{}
 	if folder != "" {
 		file, err := os.Open(folder)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer file.Close() //nolint:errcheck // a folder
 		attributes.UseCgroupFD, attributes.CgroupFD = true, int(file.Fd())
 	}

@@ -38,12 +38,8 @@ exec '%s/usr/bin/nvidia-cuda-mps-control' "$@"
 `, root, simulated)
 	for path, script := range map[string]string{"bin/nvidia-cuda-mps-control": daemon, "bin/nvidia-cuda-mps-server": "#!/bin/sh\n", "lib64/libcuda.so.1": ""} {
 		path = filepath.Join(root, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(script), 0o755))
 	}
 	return gpu.DriverRoot(root)
 }

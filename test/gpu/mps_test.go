@@ -163,9 +163,7 @@ func checkMPSOn(t *testing.T, m *machine, want mpsTarget) {
 	}
 	t.Logf("servers: %+v", servers)
 
-	if err := supervisor.StopMPS(t.Context(), want.Name); err != nil {
-		t.Fatal(err)
-	}
+	must(t, supervisor.StopMPS(t.Context(), want.Name))
 	if left, err := supervisor.MPSDaemons(t.Context(), true); err != nil || len(left) > 0 {
 		t.Errorf("after the stop: %+v, %v", left, err)
 	}
@@ -192,16 +190,13 @@ func TestMPSOnASimulatedMIGDevice(t *testing.T) {
 	standInOnly(t)
 	m := simulate(t, load(t, "dgx-h100"))
 	address, profile := m.node.GPUs[0].Address, gpu.Profile{Slices: 1, MemoryGB: 10}
-	if err := m.library.SetMIGMode(t.Context(), address, true); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.library.SetMIGMode(t.Context(), address, true))
 	if _, err := m.library.CreatePartition(t.Context(), address, profile, 3); err != nil {
 		t.Fatal(err)
 	}
 	var err error
-	if m.node, err = m.snapshot(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	m.node, err = m.snapshot(t.Context())
+	must(t, err)
 	targets, _ := m.mpsTargets(t)
 	name := kind.Partition(address, profile, 3).String()
 	i := slices.IndexFunc(targets, func(d mpsTarget) bool { return d.Name == name })
@@ -234,9 +229,7 @@ func (m *machine) startMPS(t *testing.T, want gpu.MPSDaemon) (*supervisor.Superv
 		supervisor = m.supervisor(t, true)
 		dirs, err = supervisor.EnsureMPS(t.Context(), want)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := supervisor.StopMPS(context.WithoutCancel(t.Context()), want.Name); err != nil {
 			t.Error(err)
@@ -249,18 +242,14 @@ func (m *machine) startMPS(t *testing.T, want gpu.MPSDaemon) (*supervisor.Superv
 func (m *machine) supervisor(t *testing.T, hostShm bool) *supervisor.Supervisor {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "mps-") //nolint:usetesting // the path of a unix socket has 107 bytes at most
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
 	})
 	// Servers have the user of their client.
-	if err := os.Chmod(dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(dir, 0o711))
 	logs := filepath.Join(dir, "log")
 	s, err := supervisor.New(context.WithoutCancel(t.Context()), supervisor.Options{
 		Driver:       m.driverRoot,
@@ -269,9 +258,7 @@ func (m *machine) supervisor(t *testing.T, hostShm bool) *supervisor.Supervisor 
 		HostShm:      hostShm,
 		StartTimeout: patience,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)

@@ -117,13 +117,9 @@ type control struct {
 func (m *machine) newControl(t *testing.T, uuid string) *control {
 	t.Helper()
 	program, err := m.driverRoot.Find("nvidia-cuda-mps-control", os.Stat)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir, err := os.MkdirTemp("", "mps3-") //nolint:usetesting // the path of a unix socket has 107 bytes at most
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
 			printLogs(t, dir)
@@ -144,9 +140,7 @@ func (m *machine) newControl(t *testing.T, uuid string) *control {
 		c.environment = append(c.environment, "CUDA_VISIBLE_DEVICES="+uuid)
 	}
 	for _, sub := range []string{"pipe", "log"} {
-		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
 	}
 	return c
 }
@@ -159,13 +153,9 @@ func (c *control) start() (ended <-chan struct{}) {
 	daemon := exec.CommandContext(ctx, c.program, "-f", "-p", "3")
 	daemon.Env = c.environment
 	log, err := os.Create(filepath.Join(c.folder, "log", "daemon.log"))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	daemon.Stdout, daemon.Stderr = log, log
-	if err := daemon.Start(); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, daemon.Start())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

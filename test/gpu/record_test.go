@@ -96,9 +96,7 @@ func TestRecordingReproducesItself(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			source := simulate(t, model)
 			first, err := source.record(t.Context(), "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, g := range source.node.GPUs {
 				if bytes.Contains(first, []byte(g.UUID)) {
 					t.Errorf("the recording has the UUID %s", g.UUID)

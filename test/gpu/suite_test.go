@@ -106,9 +106,8 @@ func (m *machine) look(t *testing.T) {
 		}
 	})
 	var err error
-	if m.node, err = m.snapshot(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	m.node, err = m.snapshot(t.Context())
+	must(t, err)
 }
 
 // thisMachine is the one that the suite runs on.
@@ -116,9 +115,7 @@ func thisMachine(t *testing.T) *machine {
 	t.Helper()
 	platforms := map[string]string{"amd64": "", "arm64": "aarch64"}
 	path, err := nvml.FindLibrary(*driverRoot)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// go-nvml keeps state per process, which a second instance would overwrite.
 	lib := gonvml.New(gonvml.WithLibraryPath(path))
 	m := &machine{library: nvml.New(lib), lib: lib, root: "/", platform: platforms[runtime.GOARCH],
@@ -135,9 +132,7 @@ func simulate(t *testing.T, model *nvmlsim.Model) *machine {
 	if err == nil && gpuSim != "" {
 		err = sim.InstallPrograms(gpuSim)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lib := sim.NVML()
 	m := &machine{library: nvml.New(lib), lib: lib, root: sim.Root(), platform: model.Platform,
 		devRoot: sim.Root(), driverRoot: gpu.DriverRoot(sim.Root()), client: clientOfStandIn, state: state}
@@ -150,9 +145,7 @@ var must = require.NoError
 func load(t *testing.T, name string) *nvmlsim.Model {
 	t.Helper()
 	model, err := nvmlsim.LoadModel(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return model
 }
 

@@ -10,19 +10,16 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // testNode returns the hardware of a node, and the chart's classes.
 func testNode(t *testing.T) (gpu.Node, []*resourceapi.DeviceClass) {
 	t.Helper()
 	classes, err := allocator.ReadClasses("../../deployments/static/install.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	hardware, err := dgxH100(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return hardware, classes
 }
 
@@ -42,9 +39,7 @@ func TestPublicationsServeTheirClaims(t *testing.T) {
 					continue
 				}
 				resources, err := p.describe(nodeName(0), hardware, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				node := allocator.NewNode(resources, allocator.Features(), classes...)
 				if _, err := node.Allocate(t.Context(), "claim", *k.devices); err != nil {
 					t.Errorf("%s: %v", name, err)
@@ -52,9 +47,7 @@ func TestPublicationsServeTheirClaims(t *testing.T) {
 			}
 			f := fleet{publication: p, hardware: hardware, classes: classes, nodes: patterns, seed: 1}
 			fill, err := newFilling(f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			kinds := p.fillingKinds()
 			for _, gpus := range []float64{0.5 * f.gpus(), 0.9 * f.gpus()} {
 				for i, pattern := range fill.patterns {
@@ -101,3 +94,5 @@ func TestRatiosCompareWithPlainGPUsOfTheSameFill(t *testing.T) {
 		t.Errorf("without an empty fleet: got %s", got)
 	}
 }
+
+var must = require.NoError

@@ -61,9 +61,7 @@ func TestEveryCommandChangesWhatShowShows(t *testing.T) {
 	show := func() nvmlsim.View {
 		t.Helper()
 		var view nvmlsim.View
-		if err := json.Unmarshal([]byte(ok(t, state, "show", "-o", "json")), &view); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte(ok(t, state, "show", "-o", "json")), &view))
 		return view
 	}
 	before := show()
@@ -130,9 +128,7 @@ func TestEveryCommandChangesWhatShowShows(t *testing.T) {
 
 func TestCreateWithAWrongLibraryLeavesNothing(t *testing.T) {
 	state, file := t.TempDir(), filepath.Join(t.TempDir(), "libnvidia-ml.so.1")
-	if err := os.WriteFile(file, []byte("no library"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("no library"), 0o644))
 	if _, err := gpuSim(state, "create", "--model", "t4", "--library", file); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("a file of text: %v", err)
 	}
@@ -158,12 +154,8 @@ func TestCreateIfMissingLeavesANodeOfTheSameModel(t *testing.T) {
 	wait.Wait()
 	before := ok(t, state, "show")
 	installed := filepath.Join(state, "usr/bin/nvidia-smi")
-	if err := os.WriteFile(installed+".new", []byte("an older one"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(installed+".new", installed); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(installed+".new", []byte("an older one"), 0o755))
+	must(t, os.Rename(installed+".new", installed))
 	if err := create("t4"); err != nil {
 		t.Error(err)
 	}
@@ -176,9 +168,7 @@ func TestCreateIfMissingLeavesANodeOfTheSameModel(t *testing.T) {
 	if err := create("l40s"); !errors.Is(err, simerr.ErrInUse) {
 		t.Errorf("another model: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(state, "wrong"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(state, "wrong"), nil, 0o644))
 	if _, err := gpuSim(state, "create", "--model", "t4", "--if-missing", "--library", filepath.Join(state, "wrong")); err == nil || ok(t, state, "show") != before {
 		t.Errorf("a wrong library: %v, or the node is gone", err)
 	}
@@ -223,9 +213,7 @@ func TestTheFabricOfAGPUIsSet(t *testing.T) {
 	ok(t, state, "fault", "fabric", "--gpu", "0", "--registration", "in-progress")
 	ok(t, state, "fault", "fabric", "--gpu", "1", "--clique", "7")
 	var view nvmlsim.View
-	if err := json.Unmarshal([]byte(ok(t, state, "show", "-o", "json")), &view); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(ok(t, state, "show", "-o", "json")), &view))
 	got := []any{view.GPUs[0].Fabric, view.GPUs[0].Clique, view.GPUs[1].Fabric, *view.GPUs[1].Clique}
 	if diff := cmp.Diff([]any{"in-progress", (*uint32)(nil), "completed", uint32(7)}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -239,9 +227,7 @@ func TestAProcessOfTheMachineIsGoneWithItsPID(t *testing.T) {
 	state := t.TempDir()
 	ok(t, state, "create", "--model", "t4")
 	process := exec.CommandContext(t.Context(), "sleep", "3600")
-	if err := process.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, process.Start())
 	ok(t, state, "process", "add", "--gpu", "1", "--pid", fmt.Sprint(process.Process.Pid))
 	if out := ok(t, state, "show"); !strings.Contains(out, "Processes") {
 		t.Errorf("before its end:\n%s", out)
@@ -250,5 +236,12 @@ func TestAProcessOfTheMachineIsGoneWithItsPID(t *testing.T) {
 	_ = process.Wait()
 	if out := ok(t, state, "show"); strings.Contains(out, "Processes") {
 		t.Errorf("after its end:\n%s", out)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

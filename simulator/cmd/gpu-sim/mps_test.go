@@ -36,9 +36,7 @@ func driver(t *testing.T, model string) (state, root string) {
 func shortState(t *testing.T) string {
 	t.Helper()
 	state, err := os.MkdirTemp("", "g") //nolint:usetesting // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(state) })
 	return state
 }
@@ -50,12 +48,8 @@ func startMPS(t *testing.T, root string, env ...string) (wait func() error) {
 	daemon := exec.Command(filepath.Join(root, "usr/bin", "nvidia-cuda-mps-control"), "-f")
 	daemon.Env = append(os.Environ(), env...)
 	log, err := daemon.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := daemon.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, daemon.Start())
 	var status error
 	ended := make(chan struct{})
 	go func() {
@@ -103,9 +97,7 @@ func command(t *testing.T, root string, commands string) (string, error) {
 func daemons(t *testing.T, state string) []mpssim.Listed {
 	t.Helper()
 	var all []mpssim.Listed
-	if err := json.Unmarshal([]byte(ok(t, state, "mps", "-o", "json")), &all); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(ok(t, state, "mps", "-o", "json")), &all))
 	return all
 }
 

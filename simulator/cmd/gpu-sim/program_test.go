@@ -31,12 +31,8 @@ func userContainer(t *testing.T, state string) string {
 	root := t.TempDir()
 	for _, path := range []string{"usr/bin/nvidia-smi", "usr/bin/nvidia-cuda-mps-control", "dev/nvidia1", "lib/firmware/nvidia/570.124.06/gsp_ga10x.bin"} {
 		target := filepath.Join(root, path)
-		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Link(filepath.Join(state, path), target); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(target), 0o755))
+		must(t, os.Link(filepath.Join(state, path), target))
 	}
 	return root
 }
@@ -46,9 +42,7 @@ func TestTheProgramsFindTheirNodeByTheirPath(t *testing.T) {
 	ok(t, state, "create", "--model", "t4")
 	// Another path for the root, as in a container that mounts it.
 	mounted := filepath.Join(t.TempDir(), "mounted")
-	if err := os.Rename(state, mounted); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(state, mounted))
 	for command, want := range map[string]string{
 		"gpu-sim show":  "t4 with 4 GPUs in " + mounted,
 		"nvidia-smi -L": "GPU 3: Tesla T4",
@@ -91,15 +85,11 @@ func TestAUsersContainerHasTheProgramsAndNoNode(t *testing.T) {
 			t.Errorf("%s: status %d, %q; want %d, %q", tc.command, status, out, tc.status, tc.want)
 		}
 	}
-	if err := os.Remove(filepath.Join(root, "dev/nvidia1")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(root, "dev/nvidia1")))
 	if out, status := start(t, exec.CommandContext(t.Context(), filepath.Join(root, "usr/bin/nvidia-smi"))); status != 6 || out != "No devices were found\n" {
 		t.Errorf("without a device node: status %d, %q", status, out)
 	}
-	if err := os.RemoveAll(filepath.Join(root, "lib")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(filepath.Join(root, "lib")))
 	if out, status := start(t, exec.CommandContext(t.Context(), filepath.Join(root, "usr/bin/nvidia-smi"), "-L")); status != 9 || !strings.Contains(out, "is not mounted") {
 		t.Errorf("without the firmware: status %d, %q", status, out)
 	}
@@ -108,9 +98,7 @@ func TestAUsersContainerHasTheProgramsAndNoNode(t *testing.T) {
 // The file system has no C library, no shell, no /tmp and no /proc.
 func TestTheReleasedProgramNeedsNothingOfItsContainer(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	flags := `-linkmode external -extldflags "-static"`
 	i := slices.IndexFunc(strings.Split(string(makefile), "\n"), func(line string) bool {
 		return strings.Contains(line, "./cmd/gpu-sim") && strings.Contains(line, flags) && strings.Contains(line, "netgo,osusergo")
@@ -124,9 +112,7 @@ func TestTheReleasedProgramNeedsNothingOfItsContainer(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	file, err := elf.Open(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer file.Close() //nolint:errcheck // only read
 	if slices.ContainsFunc(file.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC }) {
 		t.Error("it is dynamically linked")

@@ -18,9 +18,7 @@ func TestCallsAreCounted(t *testing.T) {
 	size := func() int64 {
 		t.Helper()
 		info, err := os.Stat(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return info.Size()
 	}
 	for range 2 {

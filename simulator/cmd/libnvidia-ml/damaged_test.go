@@ -35,16 +35,10 @@ func steps(t *testing.T, program, library string, as *syscall.Credential) *stepp
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: as}
 	c.Stderr = os.Stderr
 	in, err := c.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, c.Start())
 	t.Cleanup(func() {
 		if err := errors.Join(in.Close(), c.Wait()); err != nil {
 			t.Errorf("the program: %v", err)
@@ -104,9 +98,7 @@ func TestADamagedNodeIsAnErrorOfNVML(t *testing.T) {
 	}{
 		"no state": {func(t *testing.T, state string) { remove(t, filepath.Join(state, "state.json")) }, noDriver, noDriver},
 		"no folder": {func(t *testing.T, state string) {
-			if err := os.RemoveAll(filepath.Dir(state)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.RemoveAll(filepath.Dir(state)))
 		}, noDriver, noDriver},
 		"no model": {func(t *testing.T, state string) { remove(t, filepath.Join(state, "model.yaml")) }, success, noDriver},
 		"half a state": {func(t *testing.T, state string) {
@@ -159,9 +151,7 @@ func TestASecondModelInOneRoot(t *testing.T) {
 	s := steps(t, compile(t, "testdata/steps.c", library), library, nil)
 	s.expect(success, "init", "handle", "read", "write")
 	before, err := os.ReadFile(filepath.Join(stateOf(sim), "state.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, create := range map[string]func(string, *nvmlsim.Model) (*nvmlsim.Sim, error){"create": nvmlsim.Create, "create if missing": nvmlsim.OpenOrCreate} {
 		if _, err := create(sim.Root(), model(t, "l40s")); !errors.Is(err, simerr.ErrInUse) || !strings.Contains(err.Error(), "it holds a simulated t4") {
 			t.Errorf("%s: %v", name, err)
@@ -171,9 +161,7 @@ func TestASecondModelInOneRoot(t *testing.T) {
 		t.Errorf("the state of the first has changed: %v", err)
 	}
 	s.expect(success, "read")
-	if err := sim.Destroy(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sim.Destroy())
 	s.expect(noDriver, "read")
 	if _, err := nvmlsim.Create(sim.Root(), model(t, "dgx1-v100")); err != nil {
 		t.Fatal(err)
@@ -216,25 +204,17 @@ func TestAReadOnlyNode(t *testing.T) {
 
 func chmod(t *testing.T, path string, mode os.FileMode) {
 	t.Helper()
-	if err := os.Chmod(path, mode); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(path, mode))
 }
 
 func remove(t *testing.T, path string) {
 	t.Helper()
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(path))
 }
 
 // write replaces a file as the simulator does, in one step.
 func write(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.WriteFile(path+".new", []byte(content), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path+".new", []byte(content), 0o644))
+	must(t, os.Rename(path+".new", path))
 }

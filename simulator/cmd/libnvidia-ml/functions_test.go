@@ -18,9 +18,7 @@ import (
 func header(t *testing.T) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/NVIDIA/go-nvml").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return filepath.Join(strings.TrimSpace(string(out)), "pkg/nvml")
 }
 
@@ -28,9 +26,7 @@ func header(t *testing.T) string {
 func declared(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(header(t), "nvml.h"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var names []string
 	for _, m := range regexp.MustCompile(`(?m)DECLDIR (?:char\* )?(nvml\w+) ?\(`).FindAllSubmatch(text, -1) {
 		names = append(names, string(m[1]))
@@ -46,15 +42,11 @@ func declared(t *testing.T) []string {
 func simulated(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var names []string
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, m := range regexp.MustCompile(`(?m)^//export (\w+)$`).FindAllSubmatch(text, -1) {
 			names = append(names, string(m[1]))
 		}
@@ -81,9 +73,7 @@ func TestEveryFunctionOfTheHeaderIsExported(t *testing.T) {
 	}
 	const file = "notsimulated.c"
 	if os.Getenv("UPDATE_GOLDEN") != "" {
-		if err := os.WriteFile(file, want.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, want.Bytes(), 0o644))
 	}
 	got, err := os.ReadFile(file)
 	if err != nil || !bytes.Equal(got, want.Bytes()) {

@@ -18,12 +18,8 @@ import (
 func install(t *testing.T, m *nvmlsim.Model, library string) string {
 	t.Helper()
 	sim, err := nvmlsim.Create(t.TempDir(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sim.InstallLibrary(library); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, sim.InstallLibrary(library))
 	installed, err := filepath.Glob(filepath.Join(sim.Root(), "usr/lib/*/libnvidia-ml.so.1"))
 	if err != nil || len(installed) != 1 {
 		t.Fatalf("libraries %q, %v", installed, err)
@@ -70,9 +66,7 @@ func TestAProgramFindsTheFunctionsOfTheDriver(t *testing.T) {
 func TestAFunctionOfALaterDriver(t *testing.T) {
 	library := build(t)
 	installed := dl.New(install(t, model(t, "dgx-h100"), library), dl.RTLD_NOW)
-	if err := installed.Open(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, installed.Open())
 	defer installed.Close() //nolint:errcheck // the test's process ends
 	for name, want := range map[string]bool{"nvmlDeviceGetGpuFabricInfoV": true, "nvmlDeviceGetGpuFabricInfo_v4": false} {
 		if err := installed.Lookup(name); (err == nil) != want {

@@ -27,19 +27,13 @@ func TestAKilledProgramLeavesTheNodeConsistent(t *testing.T) {
 		kill(t, program, library, round%4)
 		// The place is free for the next round.
 		again, err := nvmlsim.Open(sim.Root())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		st, err := again.State()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if diff := cmp.Diff(wantFiles(st), migFiles(t, sim.Root())); diff != "" {
 			t.Fatalf("round %d (-of the state +files):\n%s", round, diff)
 		}
-		if err := again.Reboot(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, again.Reboot())
 	}
 }
 
@@ -50,12 +44,8 @@ func kill(t *testing.T, program, library string, devices int) {
 	c.Env = append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Dir(library))
 	c.Stdin = strings.NewReader("init\nhandle\nchange\n")
 	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, c.Start())
 	lines := bufio.NewScanner(out)
 	for made := 0; made <= devices && lines.Scan(); {
 		if lines.Text() == "made" {
@@ -64,9 +54,7 @@ func kill(t *testing.T, program, library string, devices int) {
 			t.Fatal(lines.Text())
 		}
 	}
-	if err := c.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Process.Kill())
 	_ = c.Wait() // it was killed
 }
 
@@ -89,23 +77,15 @@ func migFiles(t *testing.T, root string) []string {
 	t.Helper()
 	capabilities := filepath.Join(root, "proc/driver/nvidia/capabilities/gpu0/mig")
 	paths, err := filepath.Glob(capabilities + "/gi*/access")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	more, err := filepath.Glob(capabilities + "/gi*/ci*/access")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	nodes, err := filepath.Glob(filepath.Join(root, "dev/nvidia-caps/nvidia-cap*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	files := []string{}
 	for _, path := range append(paths, more...) {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var minor int
 		if _, err := fmt.Sscanf(string(text), "DeviceFileMinor: %d", &minor); err != nil {
 			t.Fatalf("%s: %q", path, text)

@@ -70,14 +70,10 @@ func TestTheAssertionsMatchTheStructs(t *testing.T) {
 		}
 	}
 	if os.Getenv("UPDATE_GOLDEN") != "" {
-		if err := os.WriteFile(layoutFile, []byte(c.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(layoutFile, []byte(c.String()), 0o644))
 	}
 	want, err := os.ReadFile(layoutFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(string(want), c.String()); diff != "" {
 		t.Errorf("UPDATE_GOLDEN=1 writes it (-%s +structs):\n%s", layoutFile, diff)
 	}

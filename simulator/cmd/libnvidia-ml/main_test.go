@@ -25,9 +25,7 @@ func build(t testing.TB, flags ...string) string {
 		build = func() (string, error) { return link(t.TempDir(), flags...) }
 	}
 	path, err := build()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return path
 }
 
@@ -48,9 +46,7 @@ func link(dir string, flags ...string) (string, error) {
 func model(t testing.TB, name string) *nvmlsim.Model {
 	t.Helper()
 	m, err := nvmlsim.LoadModel(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return m
 }
 
@@ -59,9 +55,7 @@ func node(t testing.TB, name string) *nvmlsim.Sim {
 	t.Helper()
 	dir := t.TempDir()
 	sim, err := nvmlsim.Create(dir, model(t, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Setenv("GPU_SIM_STATE", dir)
 	return sim
 }
@@ -96,4 +90,11 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	os.Exit(status)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -19,13 +19,9 @@ import (
 func mpsServer(t *testing.T, r root, answers ...string) (asked func() []request) {
 	t.Helper()
 	directory := r.path("mps")
-	if err := os.MkdirAll(directory, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(directory, 0o755))
 	listener, err := net.Listen("unix", filepath.Join(directory, "control"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	done := make(chan []request, 1)
 	go func() {
 		defer listener.Close() //nolint:errcheck // the test is over
@@ -55,13 +51,9 @@ func mpsServer(t *testing.T, r root, answers ...string) (asked func() []request)
 func shortRoot(t *testing.T) root {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "p") //nolint:usetesting // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) }) //nolint:errcheck // it is temporary
-	if err := os.MkdirAll(filepath.Join(dir, "dev/shm"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(dir, "dev/shm"), 0o755))
 	return root(dir)
 }
 
@@ -82,9 +74,7 @@ func cuda(t *testing.T, r root, environ []string, o cudaOptions) (cudaReport, er
 	decoder := json.NewDecoder(&out)
 	for decoder.More() {
 		report = cudaReport{}
-		if err := decoder.Decode(&report); err != nil {
-			t.Fatal(err)
-		}
+		must(t, decoder.Decode(&report))
 	}
 	return report, err
 }
@@ -102,9 +92,7 @@ func TestAClientEndsWithItsServer(t *testing.T) {
 
 func TestAProcessChangesItsEnvironment(t *testing.T) {
 	o, err := parseCUDA([]string{"--drop-env", memoryLimit, "--set-env", threadLimit + "=100", "--set-env", "CUDA_NEW=a=b"}, &bytes.Buffer{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := o.environ(environ)
 	want := []string{"CUDA_MPS_PIPE_DIRECTORY=/mps", "HOME=/", threadLimit + "=100", "CUDA_NEW=a=b"}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -157,5 +145,12 @@ func TestSizesHaveKubernetesUnits(t *testing.T) {
 		if o, err := parseCUDA(args, &bytes.Buffer{}); err == nil {
 			t.Errorf("%v: got %+v", args, o)
 		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -16,12 +16,8 @@ func container(t *testing.T, files map[string]string) root {
 	dir := t.TempDir()
 	for path, content := range files {
 		path = filepath.Join(dir, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(content), 0o644))
 	}
 	return root(dir)
 }
@@ -34,9 +30,7 @@ func TestMetadataOfAllVersionsIsReportedOnce(t *testing.T) {
 	const file = metadataDir + "/resourceclaimtemplates/gpu/gpu/gpu.nvidia.com-metadata.json"
 	r := container(t, map[string]string{file: document("v1beta1") + "\n" + document("v1alpha1")})
 	got, err := lookAtMetadata(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := []metadata{{
 		Claim: "claim-x", Request: "gpu", Device: "gpu-1b-00",
 		Attributes: json.RawMessage(`{"uuid":{"string":"GPU-1"},"numaNode":{"int":0}}`),
@@ -55,9 +49,7 @@ func TestABrokenMetadataFileIsNamed(t *testing.T) {
 
 func TestAContainerWithoutAGPUHasEmptyLists(t *testing.T) {
 	got, err := look(container(t, nil), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := report{Hostname: got.Hostname, Devices: []device{}, Env: map[string]string{}, Libraries: []library{}, Metadata: []metadata{}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

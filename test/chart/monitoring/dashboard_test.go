@@ -42,9 +42,7 @@ type source struct{ Type, UID string }
 func readDashboard(t *testing.T) dashboard {
 	t.Helper()
 	var d dashboard
-	if err := json.Unmarshal([]byte(read(t, dashboardFile)), &d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(read(t, dashboardFile)), &d))
 	return d
 }
 
@@ -102,9 +100,7 @@ func TestDashboardShowsLimitsInTheRowsOfContainers(t *testing.T) {
 	got := map[string]float64{}
 	evaluate(t, rulesFile, series, 10*time.Minute, func(suite *promqltest.LazyLoader, at time.Time) {
 		result, err := rules.EngineQueryFunc(suite.QueryEngine(), suite.Queryable())(suite.Context(), query, at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, sample := range result {
 			got[sample.Metric.Get("pod")] = sample.F
 		}

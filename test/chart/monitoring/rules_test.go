@@ -264,9 +264,7 @@ func TestRecordedUsageOfNamespaces(t *testing.T) {
 	got := map[string]float64{}
 	evaluate(t, rulesFile, series, 2*time.Hour, func(suite *promqltest.LazyLoader, at time.Time) {
 		result, err := rules.EngineQueryFunc(suite.QueryEngine(), suite.Queryable())(suite.Context(), `{__name__=~".+:gpu_dra_.+"}`, at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, sample := range result {
 			got[sample.Metric.Get(model.MetricNameLabel)+labels.NewBuilder(sample.Metric).Del(model.MetricNameLabel).Labels().String()] = float64(int64(sample.F*1e6+0.5)) / 1e6
 		}
@@ -286,9 +284,7 @@ func TestTheBillOfTheDocument(t *testing.T) {
 	series := fmt.Sprintf(charged, "old") + " 0+30x720\n" + fmt.Sprintf(charged, "new") + " _x720 0+30x720\n"
 	evaluate(t, rulesFile, series, 24*time.Hour, func(suite *promqltest.LazyLoader, at time.Time) {
 		result, err := rules.EngineQueryFunc(suite.QueryEngine(), suite.Queryable())(suite.Context(), strings.Replace(bill, "31d", "1d", 1), at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if len(result) != 1 || result[0].F < 11.9 || result[0].F > 12.1 {
 			t.Errorf("the bill is %v, want 12 hours", result)
 		}
@@ -388,9 +384,7 @@ func evaluate(t *testing.T, file, series string, until time.Duration, then func(
 	t.Helper()
 	suite, err := promqltest.NewLazyLoader(fmt.Sprintf("load %s\n%s", interval, regexp.MustCompile(`(?m)^`).ReplaceAllString(series, "  ")),
 		promqltest.LazyLoaderOpts{EnableAtModifier: true, EnableNegativeOffset: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() {
 		if err := suite.Close(); err != nil {
 			t.Error(err)
@@ -403,9 +397,7 @@ func evaluate(t *testing.T, file, series string, until time.Duration, then func(
 	})
 	for at := time.Unix(0, 0).UTC(); at.Sub(time.Unix(0, 0)) <= until; at = at.Add(interval) {
 		suite.WithSamplesTill(at, func(err error) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, g := range all {
 				g.Eval(suite.Context(), at)
 				for _, r := range g.Rules() {
@@ -425,8 +417,13 @@ func evaluate(t *testing.T, file, series string, until time.Duration, then func(
 func read(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
+	must(t, err)
+	return string(text)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
 }

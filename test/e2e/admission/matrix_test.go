@@ -40,9 +40,7 @@ func (r row) tried(t *testing.T) map[string]*unstructured.Unstructured {
 		o := object("resource.k8s.io/v1", "DeviceClass", "", "tried")
 		metadata, _ := given["metadata"].(map[string]any)
 		for key, value := range metadata {
-			if err := unstructured.SetNestedField(o.Object, value, "metadata", key); err != nil {
-				t.Fatal(err)
-			}
+			must(t, unstructured.SetNestedField(o.Object, value, "metadata", key))
 		}
 		o.Object["spec"] = given["spec"]
 		if o.Object["spec"] == nil {
@@ -80,13 +78,9 @@ func TestTheMatrix(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var rows []row
-			if err := yaml.UnmarshalStrict(text, &rows); err != nil {
-				t.Fatal(err)
-			}
+			must(t, yaml.UnmarshalStrict(text, &rows))
 			for _, r := range rows {
 				t.Run(r.Case, func(t *testing.T) { r.test(t) })
 			}

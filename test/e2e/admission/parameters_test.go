@@ -30,13 +30,9 @@ func TestExamplesOfParametersGetTheVerdictOfTheAgent(t *testing.T) {
 		example := filepath.Base(filepath.Dir(file)) + "/" + strings.TrimSuffix(filepath.Base(file), ".yaml")
 		t.Run(example, func(t *testing.T) {
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var document map[string]any
-			if err := yaml.Unmarshal(text, &document); err != nil {
-				t.Fatal(err)
-			}
+			must(t, yaml.Unmarshal(text, &document))
 			agent, policy := verdicts(t, document)
 			switch {
 			case agent == "" && policy != "":

@@ -35,9 +35,7 @@ func TestExpressionsFitTheTypesTheyAreFor(t *testing.T) {
 				warnings, _, err = unstructured.NestedSlice(now.Object, "status", "typeChecking", "expressionWarnings")
 				return true, "", err
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, w := range warnings {
 				t.Errorf("%v", w)
 			}
@@ -76,9 +74,7 @@ func TestAClassIsJudgedWhenItChanges(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			_, err := world.of(class).Patch(t.Context(), class.GetName(), types.MergePatchType, []byte(c.patch), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 			said, err := refusal(err)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if (c.refused == "") != (said == "") || !strings.Contains(said, c.refused) {
 				t.Errorf("it is said %q, want %q", said, c.refused)
 			}
@@ -100,9 +96,7 @@ func TestALimitFollowsItsClass(t *testing.T) {
 			said, err := refusal(world.try(ctx, asked))
 			return (refused == "") == (said == "") && strings.Contains(said, refused), "it is said " + said, err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	must(t, world.apply(t.Context(), class))
 	until("at most 10Gi of a device")

@@ -26,6 +26,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 var archives = flag.String("images", "../../../.build/images", "folder with the archives that `make images` makes")
@@ -94,13 +95,9 @@ func run(t *testing.T, name, dir string, containers ...corev1.Container) string 
 		phase = pod.Status.Phase
 		return phase == corev1.PodSucceeded || phase == corev1.PodFailed, fmt.Sprintf("%+v", pod.Status), nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, err := cluster.Kubectl(t.Context(), "logs", name, "--all-containers")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if phase != corev1.PodSucceeded {
 		t.Fatalf("pod %s failed:\n%s", name, out)
 	}
@@ -125,9 +122,7 @@ func TestTheAgentPrintsSlicesWithoutRoot(t *testing.T) {
 	run(t, "driver", dir, simulatedDriver("/driver", "/driver", "dgx-h100"))
 	got := run(t, "slices", dir, c)
 	want, err := exec.CommandContext(t.Context(), filepath.Join(cluster.Bin, "gpu-kubelet-plugin"), printSlices(dir)...).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("slices (-on the host +in the container):\n%s", diff)
 	}
@@ -136,12 +131,8 @@ func TestTheAgentPrintsSlicesWithoutRoot(t *testing.T) {
 // The driver's libraries ask for parts of the C library that ours do not.
 func TestTheAgentLoadsTheLibraryOfADriver(t *testing.T) {
 	root := t.TempDir()
-	if err := os.Mkdir(filepath.Join(root, "usr"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(root, "usr/lib64"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(filepath.Join(root, "usr"), 0o755))
+	must(t, os.Mkdir(filepath.Join(root, "usr/lib64"), 0o755))
 	cc := exec.CommandContext(t.Context(), "cc", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-Wl,--no-as-needed",
 		"-o", filepath.Join(root, "usr/lib64/libnvidia-ml.so.1"), "../../../pkg/node/nvml/testdata/olddriver.c",
 		"-l:libpthread.so.0", "-l:libm.so.6", "-l:libdl.so.2", "-l:librt.so.1", "-l:libgcc_s.so.1")
@@ -156,14 +147,10 @@ func TestTheAgentLoadsTheLibraryOfADriver(t *testing.T) {
 
 func TestTheHookGetsToTheHostRunsThereAndGoesWithTheAgent(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "registry"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(filepath.Join(dir, "registry"), 0o755))
 	// No API server listens there; the program must serve the kubelet nevertheless.
 	kubeconfig := `{"kind":"Config","apiVersion":"v1","current-context":"c","clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:1"}}],"contexts":[{"name":"c","context":{"cluster":"c"}}]}`
-	if err := os.WriteFile(filepath.Join(dir, "kubeconfig"), []byte(kubeconfig), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "kubeconfig"), []byte(kubeconfig), 0o600))
 	create(t, "agent", dir, container("gpu-kubelet-plugin", "/host",
 		"--driver-root=/host/driver", "--kubeconfig=/host/kubeconfig", "--node-name=n", "--http-listen=", "--mps-supervisor=", "--kubelet-pod-resources=",
 		"--kubelet-plugins-dir=/host/plugins", "--kubelet-registry-dir=/host/registry", "--cdi-dir=/host/cdi"))
@@ -178,9 +165,7 @@ func TestTheHookGetsToTheHostRunsThereAndGoesWithTheAgent(t *testing.T) {
 	}
 
 	// As an agent's pod ends, and not within the second of these pods.
-	if err := cluster.Client.CoreV1().Pods("default").Delete(t.Context(), "agent", metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(30))}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cluster.Client.CoreV1().Pods("default").Delete(t.Context(), "agent", metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(30))}))
 	wantFiles(t, "its last agent has gone", filepath.Join(dir, "plugins/*"), 0)
 }
 
@@ -217,16 +202,12 @@ func TestTheSupervisorAnswersInItsContainer(t *testing.T) {
 	// The privileges that it requires.
 	c.SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true), ReadOnlyRootFilesystem: ptr.To(true)}
 	create(t, "supervisor", dir, simulatedDriver("/run/mps", "/run/mps/driver", "t4"), c)
-	if err := cluster.WaitReady(t.Context(), "default", "supervisor"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cluster.WaitReady(t.Context(), "default", "supervisor"))
 	err := harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		out, err := cluster.Kubectl(ctx, "exec", "supervisor", "--", "/usr/bin/gpu-mps-supervisor", "status", "--socket=/run/mps/s", "-o", "json")
 		return err == nil, out, nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 func TestTheProbeRunsAsTheUserOfItsImage(t *testing.T) {
@@ -239,3 +220,5 @@ func TestTheProbeRunsAsTheUserOfItsImage(t *testing.T) {
 		t.Errorf("error %v, printed:\n%s", err, out)
 	}
 }
+
+var must = require.NoError

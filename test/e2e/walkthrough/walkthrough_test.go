@@ -75,9 +75,7 @@ func (s *stage) follow(t *testing.T, file string) {
 		}
 		s.set(ctx, t, file, i)
 		out, err := desk.run(ctx, file, part, t.Output())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		printed.WriteString(out)
 	}
 	for _, promise := range scene.printed {

@@ -4,13 +4,14 @@ package harness
 
 import (
 	"context"
-	"errors"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestUntilReturnsTheLastReasonIfItsContextEndsACommand(t *testing.T) {
@@ -35,7 +36,5 @@ func TestUntilAsksABusyServerAgain(t *testing.T) {
 		t.Errorf("Until returns %v, and %d answers are left", err, len(answers))
 	}
 	refused := apierrors.NewBadRequest("no such field")
-	if err := Until(t.Context(), func(context.Context) (bool, string, error) { return false, "", refused }); !errors.Is(err, refused) {
-		t.Errorf("Until returns %v, want %v", err, refused)
-	}
+	require.Error(t, "Until returns", Until(t.Context(), func(context.Context) (bool, string, error) { return false, "", refused }), refused)
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // document joins lines, in which three single quotes stand for a fence.
@@ -41,9 +41,7 @@ func TestParseReturnsFencesWithTheirComments(t *testing.T) {
 		"'''sh",
 		"'''",
 	))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := []Fence{
 		{File: "docs/a.md", Line: 3, Language: "sh", Lines: []string{"kubectl get pods"}},
 		{File: "docs/a.md", Line: 8, Language: "sh", Lines: []string{"cat <<EOF", "  indented", "EOF"}, NotRun: "it needs a GPU"},
@@ -51,9 +49,7 @@ func TestParseReturnsFencesWithTheirComments(t *testing.T) {
 		{File: "docs/a.md", Line: 17, Language: "sh", Refused: true},
 		{File: "docs/a.md", Line: 20, Language: "sh", Anew: true},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("fences (-want +got):\n%s", diff)
-	}
+	require.Same(t, "fences", want, got)
 }
 
 func TestParseReportsTheLineOfAMistake(t *testing.T) {
@@ -80,18 +76,12 @@ func TestFilesSkipsHiddenFolders(t *testing.T) {
 	top := t.TempDir()
 	for _, file := range []string{"b.md", "docs/a.md", "docs/a.txt", ".build/c.md", "test/x/README.md"} {
 		path := filepath.Join(top, file)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, nil, 0o600))
 	}
 	got, err := Files(top)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"b.md", "docs/a.md", "test/x/README.md"}, got); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	must(t, err)
+	require.Same(t, "files", []string{"b.md", "docs/a.md", "test/x/README.md"}, got)
 }
+
+var must = require.NoError

@@ -9,15 +9,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // bash runs the only part of a document and returns its output.
 func bash(t *testing.T, lines ...string) (string, error) {
 	t.Helper()
 	fences, err := Parse("docs/a.md", document(lines...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	parts := Parts(fences)
 	if len(parts) != 1 {
 		t.Fatalf("%d parts, want 1", len(parts))
@@ -107,9 +107,7 @@ var untraced = regexp.MustCompile(`(?m)^\++ .*\n`)
 func TestPartsSeparatesAlternatives(t *testing.T) {
 	fences, err := Parse("a.md", document("'''sh", "'''", "'''text", "'''", "'''sh", "'''", "<!-- begins anew -->", "'''sh", "'''",
 		"<!-- not run by a test: no GPU -->", "'''sh", "'''", "'''sh", "'''"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got [][]int
 	for _, part := range Parts(fences) {
 		var lines []int
@@ -118,7 +116,5 @@ func TestPartsSeparatesAlternatives(t *testing.T) {
 		}
 		got = append(got, lines)
 	}
-	if diff := cmp.Diff([][]int{{1, 5}, {8, 13}}, got); diff != "" {
-		t.Errorf("lines of the parts (-want +got):\n%s", diff)
-	}
+	require.Same(t, "lines of the parts", [][]int{{1, 5}, {8, 13}}, got)
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/markdown"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 const (
@@ -91,9 +92,7 @@ func chartClasses(t *testing.T) []resourceapi.DeviceClass {
 		if errors.Is(err, io.EOF) {
 			return classes
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if class.Kind == "DeviceClass" {
 			classes = append(classes, class)
 		}
@@ -203,9 +202,7 @@ var (
 func documents(t *testing.T) []string {
 	t.Helper()
 	docs, err := markdown.Files(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return docs
 }
 
@@ -249,8 +246,8 @@ func read(t *testing.T, path string) string {
 func readFile(t *testing.T, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(b)
 }
+
+var must = require.NoError

@@ -18,10 +18,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/report"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // The tables that quote events in their first column. A quote has "…" where the
@@ -81,9 +80,7 @@ func TestTheWordsOfEventsInTheReferenceAreTheSentinels(t *testing.T) {
 		}
 	}
 	slices.Sort(got)
-	if diff := cmp.Diff(sentinels(t), got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	require.Same(t, "sentinels", sentinels(t), got)
 }
 
 // Programs link to documents by gpu.Page: users have no copy of the repository. The path is a

@@ -34,9 +34,7 @@ func TestEachNameInAPackageCommentExists(t *testing.T) {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	links := 0
 	for path, p := range packages {

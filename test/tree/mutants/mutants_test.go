@@ -9,15 +9,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 const root = "../../.."
 
 func TestEveryMutantApplies(t *testing.T) {
 	all, err := readAll(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if want := 60; len(all) < want {
 		t.Errorf("%d mutants, want at least %d", len(all), want)
 	}
@@ -37,15 +37,11 @@ func TestEveryMutantApplies(t *testing.T) {
 func hasTest(t *testing.T, m mutant) bool {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(root, m.testFolder, "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	name, _, _ := strings.Cut(m.test, "/") // without the subtest
 	return slices.ContainsFunc(paths, func(path string) bool {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return strings.Contains(string(text), "\nfunc "+name+"(")
 	})
 }
@@ -85,9 +81,7 @@ func TestOperators(t *testing.T) {
 		{"list.add: never nil", "err != nil", "(false && (err != nil))"},
 	} {
 		m, err := parse("p", tc.mutation+": TestIt: something breaks")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got, err := m.mutate(source); err != nil || got != strings.Replace(source, tc.was, tc.want, 1) {
 			t.Errorf("%s: %v\n%s", tc.mutation, err, got)
 		}
@@ -108,12 +102,8 @@ func TestTheCommand(t *testing.T) {
 			"func TestBroken(t *testing.T) { t.Error(\"always\") }\n",
 	} {
 		path = filepath.Join(dir, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	for line, want := range map[string]string{
 		"Max: never a#2: TestMax: it is wrong":    "",
@@ -124,9 +114,7 @@ func TestTheCommand(t *testing.T) {
 		"Min: never a: TestMax: it is wrong":      "the package has no such declaration",
 	} {
 		m, err := parse("p", line)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var out strings.Builder
 		err = tryAll(t.Context(), dir, []mutant{m}, 1, &out)
 		if want == "" {
@@ -141,3 +129,5 @@ func TestTheCommand(t *testing.T) {
 		t.Errorf("the source tree has changed: %v\n%s", err, now)
 	}
 }
+
+var must = require.NoError

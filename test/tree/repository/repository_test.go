@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 const root = "../../.."
@@ -28,9 +30,7 @@ func TestDependabotUpdatesEveryModule(t *testing.T) {
 
 func TestTheVersionIsTheSameEverywhere(t *testing.T) {
 	var chart struct{ Version, AppVersion string }
-	if err := yaml.Unmarshal([]byte(read(t, "deployments/helm/gpu-dra-driver/Chart.yaml")), &chart); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal([]byte(read(t, "deployments/helm/gpu-dra-driver/Chart.yaml")), &chart))
 	version := chart.AppVersion
 	if version != "v"+chart.Version {
 		t.Errorf("the chart has version %s and appVersion %s", chart.Version, version)
@@ -76,17 +76,15 @@ func files(t *testing.T) []string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return all
 }
 
 func read(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }
+
+var must = require.NoError

@@ -10,28 +10,22 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 const root = "../../.."
 
 func TestGeneratedFilesAreUpToDate(t *testing.T) {
 	files, err := generate(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for path, want := range files {
 		got, err := os.ReadFile(filepath.Join(root, path))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, string(got)); diff != "" {
-			t.Errorf("%s is stale, run make generate (-want +got):\n%s", path, diff)
-		}
+		must(t, err)
+		require.Same(t, path+" is stale, run make generate", want, string(got))
 	}
 }
 
@@ -81,9 +75,7 @@ func TestTheChartTakesNamesFromTheVocabulary(t *testing.T) {
 			continue
 		}
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for line := range strings.Lines(string(text)) {
 			for _, n := range names {
 				if strings.Contains(line, n.value) && !strings.HasPrefix(strings.TrimSpace(line), "#") {
@@ -106,9 +98,7 @@ func TestEveryAttributeIsOfALevel(t *testing.T) {
 // Helm refuses a wrong name before it reaches the nodes.
 func TestTheChartsSchemaKnowsEveryAttribute(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "deployments/helm/gpu-dra-driver/values.schema.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var schema struct {
 		Properties struct {
 			Attributes struct {
@@ -119,24 +109,20 @@ func TestTheChartsSchemaKnowsEveryAttribute(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(text, &schema); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(text, &schema))
 	var names []string
 	for _, form := range schema.Properties.Attributes.OneOf {
 		names = append(names, form.Items.Enum...)
 	}
 	want := append([]string{"lean", "standard", "all"}, kind.AttributeNames()...)
-	if diff := cmp.Diff(want, names); diff != "" {
-		t.Errorf("names of the value attributes (-want +got):\n%s", diff)
-	}
+	require.Same(t, "names of the value attributes", want, names)
 }
 
 func read(t *testing.T) vocabulary {
 	t.Helper()
 	v, err := readVocabulary(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return v
 }
+
+var must = require.NoError
