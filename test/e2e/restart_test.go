@@ -4,8 +4,12 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -64,6 +68,53 @@ func TestRunningPodsOutliveTheAgent(t *testing.T) {
 			remove(t, ns, "one-gpu", "two-pods-a", "two-pods-b")
 			nothingLeft(t)
 		})
+	}
+}
+
+// After a reload of the driver, the device node that a GPU had may be another one's.
+func TestNoContainerStartsWithoutItsGPU(t *testing.T) {
+	nothingLeft(t)
+	ns := namespaceFor(t, "gone")
+	healsAtTheEnd(t)
+	apply(t, ns, claim("again", "", "")+strings.Replace(pod("again", "again", ""), "restartPolicy: Never", "restartPolicy: Always", 1))
+	ready(t, ns, "again")
+	device := report(t, ns)["again/main"].Device
+	_, err := agent.Sim(t.Context(), "fault", "lost", "--gpu", pciAddress(device))
+	must(t, err)
+	must(t, agent.Stop(t.Context()))
+	must(t, agent.Launch(t.Context()))
+	const node = "/dev/nvidia-unavailable"
+	must(t, harness.Until(t.Context(), func(context.Context) (bool, string, error) {
+		specs := fmt.Sprint(cdiFiles(t))
+		return strings.Contains(specs, node), "the CDI specs are " + specs, nil
+	}))
+	killPrograms(t, ns, "again")
+	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
+		events, err := cluster.Kubectl(ctx, "get", "events", "-n", ns, "-o", "jsonpath={.items[*].message}")
+		return strings.Contains(events, node), "the events are " + events, err
+	}))
+	heal(t)
+	waitUnhealthy(t, device, false)
+	ready(t, ns, "again")
+	remove(t, ns, "again")
+	nothingLeft(t)
+}
+
+// killPrograms kills the programs in a pod.
+func killPrograms(t *testing.T, namespace, name string) {
+	t.Helper()
+	of, err := cluster.Client.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	must(t, err)
+	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	must(t, err)
+	for _, path := range groups {
+		group, _ := os.ReadFile(path) // the process may have ended
+		program, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "comm"))
+		if strings.Contains(strings.ReplaceAll(string(group), "_", "-"), string(of.UID)) && string(program) == "probe\n" {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			must(t, err)
+			must(t, syscall.Kill(pid, syscall.SIGKILL))
+		}
 	}
 }
 
