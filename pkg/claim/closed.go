@@ -5,7 +5,6 @@ package claim
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -57,10 +56,7 @@ func (m *Manager) isGone(ctx context.Context, j *job, partitions []journal.Entry
 
 // closeSpec lets no container start with the claim's devices. The spec remains the witness of the claim.
 func (m *Manager) closeSpec(ctx context.Context, j *job) error {
-	_, old, err := m.options.CDI.Read(ctx, j.claim)
-	if err != nil && !errors.Is(err, gpu.ErrNotFound) && !errors.Is(err, gpu.ErrCorrupt) {
-		return err
-	}
+	_, old, _ := m.options.CDI.Read(ctx, j.claim) // one that cannot be read has no annotations to keep
 	closed := make([]gpu.Injection, len(j.Devices))
 	for i, d := range j.Devices {
 		closed[i] = gpu.Injection{ID: d.InjectionID(j.claim), DeviceNodes: []string{closedNode}, Annotations: map[string]string{annotationClosed: "true"}}
@@ -83,27 +79,17 @@ func (m *Manager) LostSpecs(ctx context.Context) ([]types.UID, error) {
 	}
 	var lost []types.UID
 	for _, h := range holders {
-		if h.Phase != Prepared {
-			continue
-		}
-		usable, err := m.hasUsableSpec(ctx, h.Claim.UID)
-		if err != nil {
-			return lost, fmt.Errorf("claim %s: %w", h.Claim.UID, err)
-		}
-		if !usable && m.answers(ctx, h) {
+		if h.Phase == Prepared && !m.hasUsableSpec(ctx, h.Claim.UID) && m.answers(ctx, h) {
 			lost = append(lost, h.Claim.UID)
 		}
 	}
 	return lost, nil
 }
 
-// hasUsableSpec reports whether containers can start with the CDI spec of a claim.
-func (m *Manager) hasUsableSpec(ctx context.Context, claim types.UID) (bool, error) {
+// hasUsableSpec reports whether containers can start with the CDI spec of a claim. One that cannot be read is of no use.
+func (m *Manager) hasUsableSpec(ctx context.Context, claim types.UID) bool {
 	_, injections, err := m.options.CDI.Read(ctx, claim)
-	if errors.Is(err, gpu.ErrNotFound) || errors.Is(err, gpu.ErrCorrupt) {
-		return false, nil
-	}
-	return err == nil && !slices.ContainsFunc(injections, func(in gpu.Injection) bool { return in.Annotations[annotationClosed] != "" }), err
+	return err == nil && !slices.ContainsFunc(injections, func(in gpu.Injection) bool { return in.Annotations[annotationClosed] != "" })
 }
 
 // answers reports whether the GPUs of a claim answered in the last scan. It does not wait for the first.
