@@ -47,6 +47,21 @@ func (u Unreadable) Problem() error {
 	return fmt.Errorf("GPU at %s: %w", u.Address, u.Err)
 }
 
+// WhyUnreadable returns why the GPU at an address is among those that do not answer, or may be; nil if it is not. One
+// that does not tell its address may be any.
+func WhyUnreadable(all []Unreadable, address PCIAddress) error {
+	var maybe error
+	for _, u := range all {
+		switch {
+		case u.Address != nil && *u.Address == address:
+			return u.Err
+		case u.Address == nil && maybe == nil:
+			maybe = fmt.Errorf("it may be GPU %d, which does not tell its address: %w", u.Index, u.Err)
+		}
+	}
+	return maybe
+}
+
 // GPU is one physical GPU.
 type GPU struct {
 	Address PCIAddress

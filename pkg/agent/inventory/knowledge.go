@@ -183,15 +183,8 @@ func (k *knowledge) faulty() []string { return slices.Sorted(maps.Keys(k.faults)
 
 // silenceOf returns why the GPU at the address does not answer.
 func (k *knowledge) silenceOf(address gpu.PCIAddress) error {
-	for _, u := range k.unreadable {
-		if u.Address != nil && *u.Address == address {
-			return u.Err
-		}
-	}
-	for _, u := range k.unreadable {
-		if u.Address == nil {
-			return fmt.Errorf("it may be GPU %d, which does not tell its address: %w", u.Index, u.Err)
-		}
+	if err := gpu.WhyUnreadable(k.unreadable, address); err != nil {
+		return err
 	}
 	return fmt.Errorf("%w: the driver no longer lists it", gpu.ErrLost)
 }

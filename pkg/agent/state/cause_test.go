@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/state"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestACauseIsKnownOnceTheGPUsAre(t *testing.T) {
@@ -44,4 +45,18 @@ func TestACauseIsKnownOnceTheGPUsAre(t *testing.T) {
 	hardware.Err = gpu.ErrNotReady
 	s.Hardware.Set(hardware)
 	want("one that is not listed without a driver", at(6), "", time.Time{}, false)
+}
+
+// Whether a GPU is gone decides about the containers of its claims.
+func TestAGPUThatMayBeOneWithoutAnAddressIsNotGone(t *testing.T) {
+	lost, other := gpu.PCIAddress{Bus: 1}, gpu.PCIAddress{Bus: 2}
+	s := state.New(state.Fixed{})
+	s.Hardware.Set(state.HardwareOf(gpu.Node{Unreadable: []gpu.Unreadable{{Index: 0, Err: gpu.ErrTimeout}, {Index: 1, Address: &lost, Err: gpu.ErrLost}}}))
+	_, err := s.GPU(t.Context(), lost)
+	require.Error(t, "the one that tells its address", err, gpu.ErrLost)
+	_, err = s.GPU(t.Context(), other)
+	require.Error(t, "one that is not listed", err, gpu.ErrTimeout, "it may be GPU 0")
+	s.Hardware.Set(state.HardwareOf(gpu.Node{Unreadable: []gpu.Unreadable{{Index: 1, Address: &lost, Err: gpu.ErrLost}}}))
+	_, err = s.GPU(t.Context(), other)
+	require.Error(t, "one that is not there", err, gpu.ErrNotFound)
 }

@@ -313,13 +313,8 @@ func (s *State) GPU(ctx context.Context, address gpu.PCIAddress) (use.GPU, error
 	case known:
 		return use.GPU{}, fmt.Errorf("GPU at %s does not answer: %w", address, sighting.Err)
 	}
-	for _, u := range now.Hardware.Unreadable {
-		switch {
-		case u.Address == nil:
-			return use.GPU{}, fmt.Errorf("GPU at %s: a GPU does not tell its address, and may be this one: %w", address, u.Err)
-		case *u.Address == address:
-			return use.GPU{}, fmt.Errorf("GPU at %s does not answer: %w", address, u.Err)
-		}
+	if err := gpu.WhyUnreadable(now.Hardware.Unreadable, address); err != nil {
+		return use.GPU{}, fmt.Errorf("GPU at %s does not answer: %w", address, err)
 	}
 	return use.GPU{}, fmt.Errorf("GPU at %s: %w on this node", address, gpu.ErrNotFound)
 }
