@@ -35,7 +35,8 @@ func (m *Manager) verify(ctx context.Context, j *job) error {
 	case m.isGone(ctx, j, partitions, err):
 		return errors.Join(err, m.closeSpec(ctx, j))
 	case verified < last && len(partitions) == 0:
-		return errors.Join(err, m.doEntryAgain(ctx, j, &j.Journal[last])) // the step that writes the spec
+		_, specErr := m.doEntryAgain(ctx, j, &j.Journal[last]) // the step that writes the spec, whose result does not change
+		return errors.Join(err, specErr)
 	}
 	return err
 }

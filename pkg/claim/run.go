@@ -126,11 +126,11 @@ func (m *Manager) doAgain(ctx context.Context, j *job) (verified int, err error)
 	changed := false
 	for i := range j.Journal {
 		e := &j.Journal[i]
-		before := e.Result
-		if err := m.doEntryAgain(ctx, j, e); err != nil {
+		did, err := m.doEntryAgain(ctx, j, e)
+		if err != nil {
 			return i, fmt.Errorf("verify: %w", err)
 		}
-		changed = changed || !bytes.Equal(before, e.Result)
+		changed = changed || did
 	}
 	if !changed {
 		return len(j.Journal), nil
@@ -138,25 +138,28 @@ func (m *Manager) doAgain(ctx context.Context, j *job) (verified int, err error)
 	return len(j.Journal), m.journal.Save(j.Record)
 }
 
-// doEntryAgain does a step again. It records what the step notes before it acts.
-func (m *Manager) doEntryAgain(ctx context.Context, j *job, e *journal.Entry) error {
+// doEntryAgain does a step again. It records what the step notes before it acts, and reports whether the result of the step
+// has changed, which is not recorded yet.
+func (m *Manager) doEntryAgain(ctx context.Context, j *job, e *journal.Entry) (changed bool, err error) {
 	s, err := m.steps.Find(e.Step)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if err := j.lockFor(ctx, s); err != nil {
-		return err
+		return false, err
 	}
 	before := e.Result
 	if _, err := m.note(ctx, j, e); err != nil {
-		return err
+		return false, err
 	}
 	if !bytes.Equal(before, e.Result) {
 		if err := m.journal.Save(j.Record); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return m.doStep(ctx, j, e)
+	before = e.Result
+	err = m.doStep(ctx, j, e)
+	return !bytes.Equal(before, e.Result), err
 }
 
 // undo undoes the steps in reverse order and deletes the record. If a step fails, the

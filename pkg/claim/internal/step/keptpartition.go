@@ -19,10 +19,10 @@ import (
 )
 
 // keptPartition is the record of a partition that this driver creates and keeps without
-// a claim, or that is left on a GPU that is gone. For a partition that the node keeps it is written when the
-// partition is made: a disk that is full later cannot keep a claim from ending. It is deleted after the partition is destroyed. The next
-// claim of the device finds the partition by it. A record with a UUID that is not there
-// has no effect.
+// a claim, or that is left on a GPU that is gone. For a partition that the node keeps it is
+// written when the partition is made: a disk that is full later cannot keep a claim from
+// ending. It is deleted after the partition is destroyed. The next claim of the device finds
+// the partition by it. A record with a UUID that is not there has no effect.
 type keptPartition struct {
 	BootID string `json:"bootID"`
 	journal.Partition
