@@ -26,6 +26,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // eachCall visits the calls to the machine in the options of a process: the functions and methods
@@ -437,7 +438,7 @@ func (b *boundaries) run(what string, a act, f *faults) (calls []string, points 
 		}
 		switch now := s.state(m); {
 		case a.keeps, err == nil && !died && a.succeeds == claim.Prepared:
-			wantSame(t, "prepared before, now", b.prepared, now)
+			require.Same(t, "prepared before, now", b.prepared, now)
 		case a.forgets:
 			wantNothing(t, now)
 			if s.keepsNone != nil {
@@ -447,7 +448,7 @@ func (b *boundaries) run(what string, a act, f *faults) (calls []string, points 
 		case now == b.absent, now == b.begun:
 		case (died || err != nil) && (now == b.prepared || s.phaseOf(m, b.claim) == claim.Unrecorded):
 		default:
-			wantSame(t, fmt.Sprintf("neither absent nor prepared (%v)", err), b.absent, now)
+			require.Same(t, fmt.Sprintf("neither absent nor prepared (%v)", err), b.absent, now)
 		}
 		if s.phaseOf(m, b.claim) == claim.Unrecorded {
 			must(t, unprepare(m, b.claim))
@@ -455,10 +456,10 @@ func (b *boundaries) run(what string, a act, f *faults) (calls []string, points 
 		// The kubelet tries again, twice.
 		must(t, prepare(m, b.claim))
 		must(t, prepare(m, b.claim))
-		wantSame(t, "after prepare", b.prepared, s.state(m))
+		require.Same(t, "after prepare", b.prepared, s.state(m))
 		must(t, unprepare(m, b.claim))
 		must(t, unprepare(m, b.claim))
-		wantSame(t, "after unprepare", b.absent, s.state(m))
+		require.Same(t, "after unprepare", b.absent, s.state(m))
 		s.leaves(m)
 	})
 	return calls, points

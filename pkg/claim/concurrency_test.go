@@ -21,6 +21,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	mpssupervisor "github.com/gpu-dra/gpu-dra-driver/pkg/mps/supervisor"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // blockingCDI blocks in Write for one claim until resume is closed.
@@ -162,8 +163,8 @@ func TestTwoProcessesExcludeEachOther(t *testing.T) {
 	if diff := cmp.Diff(claim.Report{Busy: []types.UID{c.UID}}, report); diff != "" || err != nil {
 		t.Errorf("recovery undid what the other process is doing: %v (-want +got):\n%s", err, diff)
 	}
-	wantError(t, "the same GPU", errOf(next.Prepare(once(), newClaim("second", "gpu-00-00"))), gpu.ErrTimeout)
-	wantError(t, "the same claim", next.Unprepare(once(), c.UID), gpu.ErrTimeout)
+	require.Error(t, "the same GPU", errOf(next.Prepare(once(), newClaim("second", "gpu-00-00"))), gpu.ErrTimeout)
+	require.Error(t, "the same claim", next.Unprepare(once(), c.UID), gpu.ErrTimeout)
 	if _, err := next.Prepare(once(), newClaim("third", "gpu-01-00")); err != nil {
 		t.Errorf("another GPU: %v", err)
 	}
@@ -174,7 +175,7 @@ func TestTwoProcessesExcludeEachOther(t *testing.T) {
 	if err := errors.Join(<-result, <-waited); err != nil {
 		t.Error(err)
 	}
-	wantSame(t, "held", "team-a/third Prepared gpu-01-00\n", w.held(next))
+	require.Same(t, "held", "team-a/third Prepared gpu-01-00\n", w.held(next))
 }
 
 func TestPrepareReportsTheCauseBeforeTheKubeletsDeadline(t *testing.T) {
@@ -201,7 +202,7 @@ func TestPrepareReportsPermanentErrorsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, dir, 1)
 		start := time.Now()
-		wantError(t, "error", errOf(w.start().Prepare(t.Context(), newClaim("one", "gpu-aa-00"))), gpu.ErrNotFound)
+		require.Error(t, "error", errOf(w.start().Prepare(t.Context(), newClaim("one", "gpu-aa-00"))), gpu.ErrNotFound)
 		if took := time.Since(start); took != 0 {
 			t.Errorf("waited %v for a GPU that does not exist", took)
 		}
@@ -226,7 +227,7 @@ func TestAClaimWaitsForThePreviousClaim(t *testing.T) {
 		if err := <-result; err != nil {
 			t.Error(err)
 		}
-		wantSame(t, "files", preparedFiles(after), w.files())
+		require.Same(t, "files", preparedFiles(after), w.files())
 	})
 }
 
@@ -288,7 +289,7 @@ func TestADaemonThatDoesNotStartDoesNotBlockOtherDevicesOfItsGPU(t *testing.T) {
 	}
 
 	close(stuck.giveUp)
-	wantError(t, "error", <-result, gpu.ErrTimeout)
+	require.Error(t, "error", <-result, gpu.ErrTimeout)
 	wantNothing(t, w.left(other))
 }
 

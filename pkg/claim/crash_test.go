@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // countingDisk counts the writes and removals of records.
@@ -56,7 +57,7 @@ func TestUnprepareRemovesEachFileOnce(t *testing.T) {
 	c := newClaim("only", "gpu-00-00")
 	must(t, errOf(m.Prepare(t.Context(), c)))
 	must(t, m.Unprepare(t.Context(), c.UID))
-	wantSame(t, "removals of records", []string{"uid-only.record", "uid-only.tmp"}, disk.removals)
+	require.Same(t, "removals of records", []string{"uid-only.record", "uid-only.tmp"}, disk.removals)
 	if specs.removals != 1 {
 		t.Errorf("removed the spec %d times, want once", specs.removals)
 	}
@@ -114,7 +115,7 @@ func TestRecoverAfterAReboot(t *testing.T) {
 				must(t, os.RemoveAll(w.cdiDir()))
 			}
 			_, report := w.restart(t.Context())
-			wantSame(t, "report", claim.Report{Forgotten: []types.UID{"uid-a", "uid-b"}}, report)
+			require.Same(t, "report", claim.Report{Forgotten: []types.UID{"uid-a", "uid-b"}}, report)
 			wantNothing(t, w.files())
 		})
 	}
@@ -141,9 +142,9 @@ func TestADamagedRecordDoesNotFreeItsGPU(t *testing.T) {
 	want := claim.Report{
 		Verified: []types.UID{"uid-fine"}, Quarantined: []types.UID{"uid-damaged"}, Unrecorded: []types.UID{"uid-damaged"},
 	}
-	wantSame(t, "report", want, report)
+	require.Same(t, "report", want, report)
 	refused(m, "after recovery")
-	wantSame(t, "held", "team-a/damaged Unrecorded gpu-00-00\nteam-a/fine Prepared gpu-01-00\n", w.held(m))
+	require.Same(t, "held", "team-a/damaged Unrecorded gpu-00-00\nteam-a/fine Prepared gpu-01-00\n", w.held(m))
 	reason, err := os.ReadFile(w.dir + "/records/quarantine/uid-damaged.record.reason")
 	if err != nil || !strings.Contains(string(reason), "corrupt") {
 		t.Errorf("reason %q, %v", reason, err)
@@ -152,8 +153,8 @@ func TestADamagedRecordDoesNotFreeItsGPU(t *testing.T) {
 	t.Run("it is not prepared again", func(t *testing.T) {
 		before := w.files()
 		_, err := m.Prepare(once(), c)
-		wantError(t, "error", err, gpu.ErrNotFound, "holds [gpu-00-00] until its pods have ended: delete these pods")
-		wantSame(t, "files afterwards", before, w.files())
+		require.Error(t, "error", err, gpu.ErrNotFound, "holds [gpu-00-00] until its pods have ended: delete these pods")
+		require.Same(t, "files afterwards", before, w.files())
 	})
 	t.Run("it is prepared again after it is unprepared", func(t *testing.T) {
 		must(t, m.Unprepare(t.Context(), c.UID))
@@ -179,8 +180,8 @@ func TestARecordOfANewerReleaseIsLeftAlone(t *testing.T) {
 			t.Errorf("%s: %v, want it refused", op, err)
 		}
 	}
-	wantError(t, "its GPU was given away", errOf(m.Prepare(once(), newClaim("thief", "gpu-00-00"))), gpu.ErrInUse)
-	wantSame(t, "files", before, w.files())
+	require.Error(t, "its GPU was given away", errOf(m.Prepare(once(), newClaim("thief", "gpu-00-00"))), gpu.ErrInUse)
+	require.Same(t, "files", before, w.files())
 }
 
 func TestRecoverRemovesPartsOfSpecsAndNothingOfOthers(t *testing.T) {
@@ -193,7 +194,7 @@ func TestRecoverRemovesPartsOfSpecsAndNothingOfOthers(t *testing.T) {
 		must(t, os.WriteFile(w.cdiDir()+"/"+name, []byte(text), 0o644))
 	}
 	w.restart(t.Context())
-	wantSame(t, "files", "cdi/gpu.nvidia.com_metadata_gone_gpu.json\ncdi/nvidia.yaml\n", w.files())
+	require.Same(t, "files", "cdi/gpu.nvidia.com_metadata_gone_gpu.json\ncdi/nvidia.yaml\n", w.files())
 }
 
 var errBroken = errors.New("directory is read-only")
@@ -233,11 +234,11 @@ func TestRecoveryContinuesAfterAFailure(t *testing.T) {
 		return nil
 	}
 	report, err := w.start().Recover(t.Context())
-	wantError(t, "error", err, gpu.ErrLost, "recover claim uid-one-0")
-	wantSame(t, "report", claim.Report{Verified: []types.UID{"uid-one-1"}}, report)
+	require.Error(t, "error", err, gpu.ErrLost, "recover claim uid-one-0")
+	require.Same(t, "report", claim.Report{Verified: []types.UID{"uid-one-1"}}, report)
 	// A claim that cannot be verified is not undone, because its containers may run. None starts again: the device
 	// node of the GPU may be another one's by now. Its spec is still its witness.
-	wantSame(t, "files", preparedFiles(oneEach(2)...), w.files())
+	require.Same(t, "files", preparedFiles(oneEach(2)...), w.files())
 	closed := filepath.Join(w.cdiDir(), driver+"-claim-uid-one-0.json")
 	text, err := os.ReadFile(closed)
 	must(t, err)
@@ -246,7 +247,7 @@ func TestRecoveryContinuesAfterAFailure(t *testing.T) {
 	}
 	m := w.start()
 	must(t, os.Remove(w.recordPath(oneEach(2)[0])))
-	wantSame(t, "held without the record", "team-a/one-0 Unrecorded gpu-00-00\nteam-a/one-1 Prepared gpu-01-00\n", w.held(m))
+	require.Same(t, "held without the record", "team-a/one-0 Unrecorded gpu-00-00\nteam-a/one-1 Prepared gpu-01-00\n", w.held(m))
 }
 
 // A spec is written again when it is of use, and not before: a probe asks for it again and again.
@@ -258,7 +259,7 @@ func TestASpecIsLostWhileItsGPUAnswers(t *testing.T) {
 		t.Helper()
 		got, err := m.LostSpecs(t.Context())
 		must(t, err)
-		wantSame(t, what, want, got)
+		require.Same(t, what, want, got)
 	}
 	spec := filepath.Join(w.cdiDir(), driver+"-claim-uid-c.json")
 	before, err := os.ReadFile(spec)
@@ -269,7 +270,7 @@ func TestASpecIsLostWhileItsGPUAnswers(t *testing.T) {
 	for _, gone := range []error{gpu.ErrLost, gpu.ErrNotFound, gpu.ErrNotReady} {
 		w.gpuOf = func(gpu.PCIAddress) error { return gone }
 		lost("missing, and the GPU is gone")
-		wantError(t, "recover", errOf(m.Recover(t.Context())), gone)
+		require.Error(t, "recover", errOf(m.Recover(t.Context())), gone)
 		lost("closed, and the GPU is gone")
 		w.gpuOf = nil
 		lost("closed, and the GPU answers", "uid-c")
@@ -277,14 +278,14 @@ func TestASpecIsLostWhileItsGPUAnswers(t *testing.T) {
 		lost("repaired")
 		after, err := os.ReadFile(spec)
 		must(t, err)
-		wantSame(t, "spec", string(before), string(after))
+		require.Same(t, "spec", string(before), string(after))
 	}
 	// A GPU that hangs is where it was.
 	w.gpuOf = func(gpu.PCIAddress) error { return gpu.ErrTimeout }
-	wantError(t, "recover", errOf(m.Recover(t.Context())), gpu.ErrTimeout)
+	require.Error(t, "recover", errOf(m.Recover(t.Context())), gpu.ErrTimeout)
 	after, err := os.ReadFile(spec)
 	must(t, err)
-	wantSame(t, "spec while the GPU hangs", string(before), string(after))
+	require.Same(t, "spec while the GPU hangs", string(before), string(after))
 }
 
 // A canceled call still undoes the steps that it has begun.
@@ -293,7 +294,7 @@ func TestUndoContinuesAfterTheCallIsCanceled(t *testing.T) {
 	w.faults = &faults{full: 6, err: syscall.ENOSPC}
 	ctx, cancel := context.WithCancel(t.Context())
 	m := w.start(func(inner ports.CDI) ports.CDI { return hangUp{inner, cancel} })
-	wantError(t, "error", errOf(m.Prepare(ctx, newClaim("one", "gpu-00-00"))), syscall.ENOSPC)
+	require.Error(t, "error", errOf(m.Prepare(ctx, newClaim("one", "gpu-00-00"))), syscall.ENOSPC)
 	wantNothing(t, w.files())
 }
 
@@ -332,7 +333,7 @@ func TestStepsAreObserved(t *testing.T) {
 		t.Fatal("no error")
 	}
 	want := []string{"WriteCDI undo=false <nil>", "WriteCDI undo=true directory is read-only"}
-	wantSame(t, "steps", want, seen.lines)
+	require.Same(t, "steps", want, seen.lines)
 }
 
 // keepsSpecs is a CDI directory from which no spec can be removed.

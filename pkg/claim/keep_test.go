@@ -16,6 +16,7 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 const (
@@ -147,7 +148,7 @@ func TestAnAdministratorsPartitionIsNotTakenForAKeptOne(t *testing.T) {
 			w.keep = nil
 			m, _ := w.restart(t.Context())
 			left := slices.DeleteFunc(strings.SplitAfter(w.left(m), "\n"), func(line string) bool { return strings.HasPrefix(line, "kept/quarantine/") })
-			wantSame(t, "left", tc.want, strings.Join(left, ""))
+			require.Same(t, "left", tc.want, strings.Join(left, ""))
 		})
 	}
 }
@@ -231,8 +232,8 @@ func TestAFullDiskKeepsNoClaimOfALayout(t *testing.T) {
 			if err := m.Unprepare(once(), user.UID); err != nil {
 				t.Errorf("the pod cannot end: %v", err)
 			}
-			wantSame(t, "held", "", w.held(m))
-			wantSame(t, "cuts", c.want, w.cuts())
+			require.Same(t, "held", "", w.held(m))
+			require.Same(t, "cuts", c.want, w.cuts())
 		})
 	}
 }
@@ -304,7 +305,7 @@ func TestAPartitionIsDestroyedOnlyIfTheDriverCreatedIt(t *testing.T) {
 			m := w.loseRecord(c)
 			must(t, m.Unprepare(once(), c.UID))
 			must(t, errOf(m.Recover(once())))
-			wantSame(t, "cuts", test.want, w.cuts())
+			require.Same(t, "cuts", test.want, w.cuts())
 			wantNothing(t, w.held(m))
 		})
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/containerlimits"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // newLimitWorld returns a world whose driver limits the memory of containers.
@@ -151,7 +152,7 @@ func TestAClaimKeepsTheMechanismThatItWasPreparedWith(t *testing.T) {
 	m, _ := w.restart(once())
 	after := pieces("after", piece{device: "gpu-00-00", memory: "20Gi"})
 	must(t, errOf(m.Prepare(once(), after)))
-	wantSame(t, "the claim from before", old, w.specText(before))
+	require.Same(t, "the claim from before", old, w.specText(before))
 	limited := w.specText(after)
 	w.limits = false // and back
 	if m, _ = w.restart(once()); w.specText(after) != limited {
@@ -189,8 +190,8 @@ func TestAnAgentWithoutTheHookKeepsTheSpec(t *testing.T) {
 		}
 	}
 	m := w.start()
-	wantError(t, "recover", errOf(m.Recover(once())), gpu.ErrNotFound)
-	wantSame(t, "the spec afterwards", before, w.specText(c))
+	require.Error(t, "recover", errOf(m.Recover(once())), gpu.ErrNotFound)
+	require.Same(t, "the spec afterwards", before, w.specText(c))
 	must(t, m.Unprepare(once(), c.UID))
 	wantNothing(t, w.files())
 }
@@ -229,7 +230,7 @@ func TestTheInventoryIsUpdatedBeforeEachAttemptAndARepeatedOneIsReported(t *test
 	if _, err := w.start().Prepare(t.Context(), pieces("c", piece{device: "gpu-00-00", memory: "20Gi"}), func(err error) { repeated = err }); err != nil {
 		t.Errorf("after %d attempts: %v", attempts, err)
 	}
-	wantError(t, "the repeated attempt", repeated, gpu.ErrNotReady)
+	require.Error(t, "the repeated attempt", repeated, gpu.ErrNotReady)
 }
 
 // MPS limits the clients as well, by the whole limit of the container and no less: a driver
@@ -250,7 +251,7 @@ func TestMPSHoldsWhatTheDriverHolds(t *testing.T) {
 			w.setNamespaces(c.namespaces)
 			claimed := pieces("c", piece{device: "gpu-00-00", memory: "20Gi", config: c.config})
 			must(t, errOf(w.start().Prepare(once(), claimed)))
-			wantSame(t, "daemons", c.daemons, w.supervisor.String())
+			require.Same(t, "daemons", c.daemons, w.supervisor.String())
 			if text := w.specText(claimed); c.namespaces && strings.Contains(text, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT") {
 				t.Errorf("a client of a namespace has a limit of its own: %s", text)
 			}

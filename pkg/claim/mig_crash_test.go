@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // dgxH100 returns one simulated node for many worlds. Each world starts from the same
@@ -59,7 +60,7 @@ func TestACallOfPartitioningThatHangs(t *testing.T) {
 			} else {
 				_, err = m.Prepare(ctx, c)
 			}
-			wantError(t, "error", err, gpu.ErrTimeout)
+			require.Error(t, "error", err, gpu.ErrTimeout)
 			if _, err := m.Prepare(once(), newClaim("thief", h100)); err == nil {
 				t.Error("the GPU was given away in an unknown state")
 			}
@@ -115,7 +116,7 @@ func TestRecoverMakesALostPartition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			lose()
 			m, _ := w.restart(t.Context())
-			wantSame(t, "cuts", "0 on: 1g.10gb@1 1g.10gb@5\n", w.cuts())
+			require.Same(t, "cuts", "0 on: 1g.10gb@1 1g.10gb@5\n", w.cuts())
 			devices, err := m.Prepare(once(), c)
 			must(t, err)
 			var uuids []string
@@ -157,7 +158,7 @@ func TestAnotherInThePlaceOfALostPartitionIsNotTouched(t *testing.T) {
 			}
 			// The mode must still be switched off once the other partition is
 			// gone.
-			wantSame(t, "left", "modes/gpu-1b-00.record\n0 on: "+another+"@4\n", w.left(m))
+			require.Same(t, "left", "modes/gpu-1b-00.record\n0 on: "+another+"@4\n", w.left(m))
 			w.administrator("destroys", 0, another, 4)
 			report, err := m.Recover(t.Context())
 			if err != nil || len(report.Swept["EnsureMIGMode"]) != 1 || w.left(m) != "" {

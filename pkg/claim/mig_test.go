@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // The first GPUs of the models dgx-h100 and dgx-a100.
@@ -44,7 +45,7 @@ func TestMIGDevicesArePreparedAndUnprepared(t *testing.T) {
 			m, claim := w.start(), newClaim("cut", c.devices...)
 			first, err := m.Prepare(once(), claim)
 			must(t, err)
-			wantSame(t, "cuts", c.cuts, w.cuts())
+			require.Same(t, "cuts", c.cuts, w.cuts())
 			uuids, ids := map[string]bool{}, map[string]bool{}
 			for i, d := range first {
 				name, err := kind.Parse(c.devices[i])
@@ -61,7 +62,7 @@ func TestMIGDevicesArePreparedAndUnprepared(t *testing.T) {
 			}
 			again, err := restarted.Prepare(once(), claim)
 			must(t, err)
-			wantSame(t, "prepared again", first, again)
+			require.Same(t, "prepared again", first, again)
 			for range 2 {
 				must(t, restarted.Unprepare(once(), claim.UID))
 			}
@@ -108,7 +109,7 @@ func TestOneMIGModeForAllClaimsOnAGPU(t *testing.T) {
 	}
 	// The claim that switched the mode on ends first.
 	must(t, m.Unprepare(once(), a.UID))
-	wantSame(t, "cuts", "0 on: 2g.20gb@2\n", w.cuts())
+	require.Same(t, "cuts", "0 on: 2g.20gb@2\n", w.cuts())
 	must(t, m.Unprepare(once(), b.UID))
 	wantNothing(t, w.left(m))
 	if _, err := m.Prepare(once(), newClaim("whole", h100)); err != nil {
@@ -123,9 +124,9 @@ func TestAnAdministratorsMIGModeStaysOn(t *testing.T) {
 	m, c := w.start(), newClaim("cut", h100+"-mig-1g-10gb-0")
 	must(t, errOf(m.Prepare(once(), c)))
 	must(t, m.Unprepare(once(), c.UID))
-	wantSame(t, "left", "0 on: 3g.40gb@4\n", w.left(m))
+	require.Same(t, "left", "0 on: 3g.40gb@4\n", w.left(m))
 	_, err := m.Prepare(once(), newClaim("whole", h100))
-	wantError(t, "a whole GPU in an administrator's MIG mode", err, gpu.ErrNotSupported, "an administrator has switched it to MIG mode; switch it back with nvidia-smi -i 0000:1b:00.0 -mig 0")
+	require.Error(t, "a whole GPU in an administrator's MIG mode", err, gpu.ErrNotSupported, "an administrator has switched it to MIG mode; switch it back with nvidia-smi -i 0000:1b:00.0 -mig 0")
 }
 
 func TestMIGModeThatRequiresAReset(t *testing.T) {
@@ -133,7 +134,7 @@ func TestMIGModeThatRequiresAReset(t *testing.T) {
 	t.Run("not allowed", func(t *testing.T) {
 		w := newMIGWorld(t, t.TempDir(), "dgx-a100")
 		m := w.start()
-		wantError(t, "error", errOf(m.Prepare(once(), c)), gpu.ErrNotSupported, "--mig-allow-reset")
+		require.Error(t, "error", errOf(m.Prepare(once(), c)), gpu.ErrNotSupported, "--mig-allow-reset")
 		wantNothing(t, w.left(m))
 	})
 	t.Run("allowed, with a reboot in between", func(t *testing.T) {
@@ -143,7 +144,7 @@ func TestMIGModeThatRequiresAReset(t *testing.T) {
 		must(t, errOf(m.Prepare(once(), c)))
 		// The mode persists across the boot, and the agent still switches it off.
 		w.reboot()
-		wantSame(t, "after the reboot", "0 on:\n", w.cuts())
+		require.Same(t, "after the reboot", "0 on:\n", w.cuts())
 		m, report := w.restart(t.Context())
 		if got := w.left(m); got != "" || len(report.Swept["EnsureMIGMode"]) != 1 {
 			t.Errorf("%+v, left behind:\n%s", report, got)
@@ -157,7 +158,7 @@ func TestMIGModeThatRequiresAReset(t *testing.T) {
 		m := w.start()
 		must(t, errOf(m.Prepare(once(), c)))
 		must(t, m.Unprepare(once(), c.UID))
-		wantSame(t, "left", "0 on: 1g.10gb@6\n", w.left(m))
+		require.Same(t, "left", "0 on: 1g.10gb@6\n", w.left(m))
 	})
 }
 
@@ -174,8 +175,8 @@ func TestAMIGModeIsReadFromTheHardwareBeforeAWholeGPUIsPrepared(t *testing.T) {
 			m := w.start()
 			must(t, w.lib.SetMIGMode(t.Context(), gpu.PCIAddress{Bus: 0x1b}, true))
 			_, err := m.Prepare(once(), c)
-			wantError(t, "error", err, gpu.ErrNotSupported, "an administrator has switched it to MIG mode; switch it back with nvidia-smi -i 0000:1b:00.0 -mig 0")
-			wantSame(t, "left", "0 on:\n", w.left(m))
+			require.Error(t, "error", err, gpu.ErrNotSupported, "an administrator has switched it to MIG mode; switch it back with nvidia-smi -i 0000:1b:00.0 -mig 0")
+			require.Same(t, "left", "0 on:\n", w.left(m))
 			must(t, w.lib.SetMIGMode(t.Context(), gpu.PCIAddress{Bus: 0x1b}, false))
 			if _, err := m.Prepare(once(), c); err != nil {
 				t.Errorf("when it is off again: %v", err)
@@ -198,14 +199,14 @@ func TestAnAdministratorsPendingMIGModeIsLeftAlone(t *testing.T) {
 	}
 	m := w.start()
 	_, err := m.Prepare(once(), newClaim("cut", a100+"-mig-1g-10gb-0"))
-	wantError(t, "error", err, gpu.ErrNotSupported, "waits for a reset; see https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/admin/mig.md")
+	require.Error(t, "error", err, gpu.ErrNotSupported, "waits for a reset; see https://github.com/gpu-dra/gpu-dra-driver/blob/main/docs/admin/mig.md")
 	whole := newClaim("whole", a100)
 	if _, err := m.Prepare(once(), whole); err != nil {
 		t.Errorf("the GPU as it is now: %v", err)
 	}
 	must(t, m.Unprepare(once(), whole.UID))
 	m, _ = w.restart(t.Context())
-	wantSame(t, "left", "0 off, on after a reset:\n", w.left(m))
+	require.Same(t, "left", "0 off, on after a reset:\n", w.left(m))
 }
 
 // After a restart only the records distinguish a mode that claims switched on from an
@@ -241,7 +242,7 @@ func TestAMIGModeAfterARebootIsAnAdministrators(t *testing.T) {
 	w.reboot()
 	w.administrator("makes", 0, "1g.10gb", 0)
 	m, _ := w.restart(t.Context())
-	wantSame(t, "left", "0 on: 1g.10gb@0\n", w.left(m))
+	require.Same(t, "left", "0 on: 1g.10gb@0\n", w.left(m))
 }
 
 func TestMIGDevicesThatCannotBePrepared(t *testing.T) {
@@ -332,9 +333,9 @@ func TestAMIGModeThatCannotBeSwitchedOffYet(t *testing.T) {
 	if err := m.Unprepare(once(), c.UID); err != nil {
 		t.Error(err)
 	}
-	wantSame(t, "left", "modes/gpu-1b-00.record\n0 on: 1g.10gb@6\n", w.left(m))
+	require.Same(t, "left", "modes/gpu-1b-00.record\n0 on: 1g.10gb@6\n", w.left(m))
 	whole := newClaim("whole", h100)
-	wantError(t, "a whole GPU", errOf(m.Prepare(once(), whole)), gpu.ErrInUse, "switch off the MIG mode of GPU gpu-1b-00 at 0000:1b:00.0: already in use by MIG instance 1g.10gb@6")
+	require.Error(t, "a whole GPU", errOf(m.Prepare(once(), whole)), gpu.ErrInUse, "switch off the MIG mode of GPU gpu-1b-00 at 0000:1b:00.0: already in use by MIG instance 1g.10gb@6")
 	w.scan() // as the controller does after that
 	w.administrator("destroys", 0, "1g.10gb", 6)
 	if _, err := m.Prepare(once(), whole); err != nil {
@@ -356,18 +357,18 @@ func TestStaticPartitionsAreUsedAndNeverChanged(t *testing.T) {
 	devices, err := m.Prepare(once(), c)
 	must(t, err)
 	there := w.uuids(0)
-	wantSame(t, "UUIDs", []string{there[1], there[0]}, []string{devices[0].UUID, devices[1].UUID})
-	wantError(t, "one that is not there", errOf(m.Prepare(once(), newClaim("missing", h100+"-mig-1g-10gb-1"))), gpu.ErrNotFound, "no administrator has made 1g.10gb@1 on GPU gpu-1b-00")
+	require.Same(t, "UUIDs", []string{there[1], there[0]}, []string{devices[0].UUID, devices[1].UUID})
+	require.Error(t, "one that is not there", errOf(m.Prepare(once(), newClaim("missing", h100+"-mig-1g-10gb-1"))), gpu.ErrNotFound, "no administrator has made 1g.10gb@1 on GPU gpu-1b-00")
 	w.restart(t.Context())
 	// The partition stays an administrator's after the flag changes.
 	w.static = false
 	m, _ = w.restart(t.Context())
 	w.administrator("destroys", 0, "1g.10gb", 0)
-	wantError(t, "one that is gone", errOf(m.Recover(t.Context())), gpu.ErrNotFound, "an administrator has to make it again")
+	require.Error(t, "one that is gone", errOf(m.Recover(t.Context())), gpu.ErrNotFound, "an administrator has to make it again")
 	if err := m.Unprepare(once(), c.UID); err != nil {
 		t.Error(err)
 	}
-	wantSame(t, "left", "0 on: 2g.20gb@4\n", w.left(m))
+	require.Same(t, "left", "0 on: 2g.20gb@4\n", w.left(m))
 }
 
 // After a driver update a claim can hold a MIG device whose profile the GPU no

@@ -28,6 +28,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // occupants is a fake of the processes on a node's GPUs. It is also a fake of the
@@ -354,7 +355,7 @@ func TestADeviceIsNotHandedOutWhileAForeignProcessIsOnIt(t *testing.T) {
 			if !strings.Contains(log.String(), "podUID=") {
 				t.Errorf("the log names no pod: %s", log)
 			}
-			wantSame(t, "left afterwards", before, w.left(m))
+			require.Same(t, "left afterwards", before, w.left(m))
 		})
 	}
 }
@@ -393,7 +394,7 @@ func TestAGPUThatDoesNotAnswerIsNotHandedOut(t *testing.T) {
 			options.Occupancy = &claim.Occupancy{Hardware: lost{o, gpu.PCIAddress{Bus: 1}, want}, Task: o.task, Pods: o.podsOf, Consumers: o.consumersOf}
 		}
 		m := w.start()
-		wantError(t, "error", errOf(m.Prepare(once(), newClaim("both", "gpu-00-00", "gpu-01-00"))), want)
+		require.Error(t, "error", errOf(m.Prepare(once(), newClaim("both", "gpu-00-00", "gpu-01-00"))), want)
 		wantNothing(t, w.files())
 		if _, err := m.Prepare(once(), newClaim("one", "gpu-00-00")); err != nil {
 			t.Errorf("the other GPU: %v", err)
@@ -561,7 +562,7 @@ func TestAClaimIsNotUndoneWhileItsProcessesRun(t *testing.T) {
 					t.Errorf("got %v, want %v that says what to do", err, gpu.ErrInUse)
 				}
 				wantShort(t, err)
-				wantSame(t, "left afterwards", before, w.left(m))
+				require.Same(t, "left afterwards", before, w.left(m))
 				// Reconciliation, which reads the API server, does not undo it
 				// either.
 				gone, err := m.Held(t.Context())
@@ -609,8 +610,8 @@ func TestDevicesThatAClaimLosesAreNotFreedWhileItsProcessesRun(t *testing.T) {
 	must(t, errOf(m.Prepare(once(), usedBy(newClaim("c", "gpu-00-00"), "pod-c"))))
 	o.runs(0, 4711, "pod-c")
 	anew := usedBy(newClaim("c", "gpu-01-00"), "pod-new")
-	wantError(t, "error", errOf(m.Prepare(once(), anew)), gpu.ErrInUse)
-	wantSame(t, "held", "team-a/c Prepared gpu-00-00\n", w.held(m))
+	require.Error(t, "error", errOf(m.Prepare(once(), anew)), gpu.ErrInUse)
+	require.Same(t, "held", "team-a/c Prepared gpu-00-00\n", w.held(m))
 	o.ends(4711)
 	if _, err := m.Prepare(once(), anew); err != nil {
 		t.Error(err)
@@ -734,8 +735,8 @@ func TestAProcessUsesOnlyItsOwnMIGDevice(t *testing.T) {
 		if err := m.Unprepare(t.Context(), b.UID); err != nil {
 			t.Errorf("unprepare next to a MIG device in use: %v", err)
 		}
-		wantError(t, "unprepare a MIG device in use", m.Unprepare(t.Context(), a.UID), gpu.ErrInUse, "process 1 still computes on it")
-		wantSame(t, "cuts", "0 on: 1g.10gb@0\n", w.cuts())
+		require.Error(t, "unprepare a MIG device in use", m.Unprepare(t.Context(), a.UID), gpu.ErrInUse, "process 1 still computes on it")
+		require.Same(t, "cuts", "0 on: 1g.10gb@0\n", w.cuts())
 		must(t, w.sim.RemoveProcess(1))
 		if err := m.Unprepare(t.Context(), a.UID); err != nil {
 			t.Error(err)
@@ -784,10 +785,10 @@ func TestClaimsAreRecoveredWhileAGPUHangs(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // as the agent does
 		defer cancel()
 		report, err := m.Recover(ctx)
-		wantError(t, "error", err, gpu.ErrTimeout)
-		wantSame(t, "report", claim.Report{Verified: want}, report)
+		require.Error(t, "error", err, gpu.ErrTimeout)
+		require.Same(t, "report", claim.Report{Verified: want}, report)
 		// The context of reconciliation has no deadline.
-		wantError(t, "without a deadline", errOf(m.Recover(t.Context())), gpu.ErrTimeout)
+		require.Error(t, "without a deadline", errOf(m.Recover(t.Context())), gpu.ErrTimeout)
 	})
 }
 
@@ -885,7 +886,7 @@ func TestForeignProcessesOnHeldDevices(t *testing.T) {
 			if c.unknown {
 				want = nil
 			}
-			wantSame(t, "checked", want, checked)
+			require.Same(t, "checked", want, checked)
 			if named := strings.Contains(log.String(), "pod-gone"); named != (len(c.want) > 0) {
 				t.Errorf("the log names the pod: %t\n%s", named, log)
 			}

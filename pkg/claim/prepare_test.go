@@ -27,6 +27,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestPrepareAndUnprepare(t *testing.T) {
@@ -52,10 +53,10 @@ func TestPrepareAndUnprepare(t *testing.T) {
 	for _, m := range []*claim.Manager{m, m, w.start(), w.start()} {
 		got, err := m.Prepare(t.Context(), c)
 		must(t, err)
-		wantSame(t, "devices", want, got)
+		require.Same(t, "devices", want, got)
 	}
-	wantSame(t, "held", "team-a/pair Prepared gpu-01-00 gpu-00-00\n", w.held(m))
-	wantSame(t, "files", preparedFiles(c), w.files())
+	require.Same(t, "held", "team-a/pair Prepared gpu-01-00 gpu-00-00\n", w.held(m))
+	require.Same(t, "files", preparedFiles(c), w.files())
 	for range 2 {
 		must(t, m.Unprepare(t.Context(), c.UID))
 	}
@@ -163,7 +164,7 @@ func TestPrepareIsTheLastLineOfDefence(t *testing.T) {
 			refused := newClaim("refused", "gpu-00-00")
 			c.change(refused)
 			wantRefused(t, m, w.held, refused, c.is, c.says)
-			wantSame(t, "files", preparedFiles(other), w.files())
+			require.Same(t, "files", preparedFiles(other), w.files())
 		})
 	}
 }
@@ -233,7 +234,7 @@ func TestADriverReloadThatMovesTheMinorIsRepaired(t *testing.T) {
 	must(t, errOf(s.start().Prepare(once(), c)))
 	s.gpus[g.Address] = g
 	s.supervisor.err = gpu.ErrNotReady
-	wantError(t, "recover without a supervisor", errOf(s.start().Recover(once())), gpu.ErrNotReady)
+	require.Error(t, "recover without a supervisor", errOf(s.start().Recover(once())), gpu.ErrNotReady)
 	if text := s.specText(c); !strings.Contains(text, "/dev/nvidia7") {
 		t.Errorf("without a supervisor the spec is still\n%s", text)
 	}
@@ -280,7 +281,7 @@ func TestAClaimForAWholeGPUStaysWholeAfterItsMemoryChanges(t *testing.T) {
 						}
 					}
 					intruder := asking(pieces("intruder", piece{device: "gpu-01-00", memory: "2Gi"}), "2Gi")
-					wantError(t, "a share with it", errOf(m.Prepare(once(), intruder)), gpu.ErrInUse)
+					require.Error(t, "a share with it", errOf(m.Prepare(once(), intruder)), gpu.ErrInUse)
 				}
 				prepare()
 				w.boot++
@@ -351,7 +352,7 @@ func TestAContainerLearnsThePlaceOfAllItsGPUs(t *testing.T) {
 		"GPU_NUMA_NODE_01_00=0",
 		"GPU_RDMA_DEVICES_01_00=mlx5_0,mlx5_1",
 	}
-	wantSame(t, "environment", want, env)
+	require.Same(t, "environment", want, env)
 }
 
 func TestAGPUThatADevicePluginAllocatedIsNotPrepared(t *testing.T) {
@@ -363,7 +364,7 @@ func TestAGPUThatADevicePluginAllocatedIsNotPrepared(t *testing.T) {
 	}
 	m, wanted := w.start(), pieces("c", piece{device: "gpu-00-00"})
 	allocate(gpu.ExternalAllocation{Device: "GPU-0", Pod: "team/old"})
-	wantError(t, "error", errOf(m.Prepare(once(), wanted)), gpu.ErrInUse, "a device plugin of this node has given it")
+	require.Error(t, "error", errOf(m.Prepare(once(), wanted)), gpu.ErrInUse, "a device plugin of this node has given it")
 	if _, err := m.Prepare(once(), pieces("other", piece{device: "gpu-01-00"})); err != nil {
 		t.Errorf("another GPU: %v", err)
 	}
@@ -470,9 +471,9 @@ func TestMonitoringLastsWithTheGPUsThatAnswer(t *testing.T) {
 	}
 	after, err := m.Prepare(once(), c)
 	must(t, err)
-	wantSame(t, "devices after a restart", before, after)
+	require.Same(t, "devices after a restart", before, after)
 	w.gpus = nil
-	wantError(t, "with no GPU to monitor", errOf(m.Prepare(once(), monitor("late"))), gpu.ErrNotReady)
+	require.Error(t, "with no GPU to monitor", errOf(m.Prepare(once(), monitor("late"))), gpu.ErrNotReady)
 }
 
 // A monitoring claim whose record is lost does not exclude other claims either.
@@ -481,11 +482,11 @@ func TestMonitoringWithoutARecordExcludesNoClaim(t *testing.T) {
 	m, c := w.start(), monitor("agent")
 	must(t, errOf(m.Prepare(once(), c)))
 	must(t, os.Remove(w.recordPath(c)))
-	wantSame(t, "held", "team-a/agent Unrecorded node-gpus\n", w.held(m))
+	require.Same(t, "held", "team-a/agent Unrecorded node-gpus\n", w.held(m))
 	whole := pieces("whole", piece{device: "gpu-00-00", config: interval(gpu.TimeSliceLong)})
 	must(t, errOf(m.Prepare(once(), whole)))
 	must(t, m.Unprepare(once(), c.UID))
-	wantSame(t, "the time slice of another claim", "gpu-00-00 Long\n", w.timeSlices.String())
+	require.Same(t, "the time slice of another claim", "gpu-00-00 Long\n", w.timeSlices.String())
 	must(t, m.Unprepare(once(), whole.UID))
 	wantNothing(t, w.left(m))
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // listed returns the only held claim.
@@ -92,7 +93,7 @@ func TestAClaimIsReleasedIfTheAPIAllocatesItElsewhere(t *testing.T) {
 				if c.released {
 					before = ""
 				}
-				wantSame(t, "left", before, w.left(m))
+				require.Same(t, "left", before, w.left(m))
 			})
 		}
 	}
@@ -117,7 +118,7 @@ func TestAClaimPreparedAfterItWasListedIsNotReleased(t *testing.T) {
 			if released, err := m.Release(t.Context(), held, notAllocated); released || err != nil {
 				t.Errorf("prepared anew meanwhile: released %t, %v", released, err)
 			}
-			wantSame(t, "held", "team-a/c Prepared "+anew+"\n", w.held(m))
+			require.Same(t, "held", "team-a/c Prepared "+anew+"\n", w.held(m))
 			if released, err := m.Release(t.Context(), w.listed(t.Context(), m), notAllocated); !released || err != nil {
 				t.Errorf("listed again: released %t, %v", released, err)
 			}
@@ -280,21 +281,21 @@ func TestAClaimIsUnpreparedWhileAPodOfAnEarlierOneWithItsNameLives(t *testing.T)
 	o.kubelet, o.living = map[types.UID][]types.UID{"uid-c": {"pod-c"}}, map[string]int{"pod-earlier": 7}
 	o.consumers["uid-c"], o.consumers["uid-earlier"] = []types.UID{"pod-earlier"}, []types.UID{"pod-earlier"}
 	must(t, m.Unprepare(t.Context(), c.UID))
-	wantSame(t, "held", "team-a/c Prepared gpu-00-00\n", w.held(m))
+	require.Same(t, "held", "team-a/c Prepared gpu-00-00\n", w.held(m))
 }
 
 // The kubelet may unprepare a claim before its repair begins.
 func TestOnlyAPreparedClaimIsPreparedAgain(t *testing.T) {
 	w := newWorld(t, t.TempDir(), 2)
 	m, c := w.start(), newClaim("c", "gpu-00-00")
-	wantError(t, "absent", errOf(m.PrepareAgain(t.Context(), c)), claim.ErrUnprepared)
+	require.Error(t, "absent", errOf(m.PrepareAgain(t.Context(), c)), claim.ErrUnprepared)
 	wantNothing(t, w.held(m))
 	must(t, errOf(m.Prepare(t.Context(), c)))
 	must(t, os.Remove(filepath.Join(w.dir, "cdi", driver+"-claim-uid-c.json")))
 	must(t, errOf(m.PrepareAgain(t.Context(), c)))
-	wantSame(t, "files", preparedFiles(c), w.files())
-	wantError(t, "allocated anew", errOf(m.PrepareAgain(t.Context(), newClaim("c", "gpu-01-00"))), claim.ErrUnprepared)
-	wantSame(t, "held", "team-a/c Prepared gpu-00-00\n", w.held(m))
+	require.Same(t, "files", preparedFiles(c), w.files())
+	require.Error(t, "allocated anew", errOf(m.PrepareAgain(t.Context(), newClaim("c", "gpu-01-00"))), claim.ErrUnprepared)
+	require.Same(t, "held", "team-a/c Prepared gpu-00-00\n", w.held(m))
 }
 
 // preparedForAPod returns a world with a prepared claim, whose pod has no process.
@@ -318,8 +319,8 @@ func TestAClaimWithoutItsRecordIsKeptWhileAPodWithItsNameLives(t *testing.T) {
 			w, o, m, c := preparedForAPod(t, dir)
 			must(t, os.Remove(w.recordPath(c)))
 			o.kubelet, o.living, o.consumers["uid-c"] = kubelet, map[string]int{"pod-forgotten": 7}, []types.UID{"pod-forgotten"}
-			wantError(t, "while it lives", m.Unprepare(t.Context(), c.UID), gpu.ErrInUse)
-			wantSame(t, "held", "team-a/c Unrecorded gpu-00-00\n", w.held(m))
+			require.Error(t, "while it lives", m.Unprepare(t.Context(), c.UID), gpu.ErrInUse)
+			require.Same(t, "held", "team-a/c Unrecorded gpu-00-00\n", w.held(m))
 			o.living = map[string]int{}
 			must(t, m.Unprepare(t.Context(), c.UID))
 			wantNothing(t, w.held(m))
@@ -395,11 +396,11 @@ func TestAClaimRemembersAPodThatTheKubeletKnows(t *testing.T) {
 	m := w.start()
 	c := usedByGroup(newClaim("c", "gpu-00-00"))
 	must(t, errOf(m.Prepare(once(), c)))
-	wantSame(t, "pods of the claim at once", []types.UID{"pod-of-group"}, w.listed(t.Context(), m).Pods)
+	require.Same(t, "pods of the claim at once", []types.UID{"pod-of-group"}, w.listed(t.Context(), m).Pods)
 	for _, want := range [][]types.UID{{"pod-of-group"}, nil} {
 		must(t, m.RecordConsumers(t.Context()))
 		must(t, m.RecordPods(t.Context(), w.listed(t.Context(), m), c))
-		wantSame(t, "pods of the claim", want, w.listed(t.Context(), m).Pods)
+		require.Same(t, "pods of the claim", want, w.listed(t.Context(), m).Pods)
 		o.kubelet = map[types.UID][]types.UID{}
 	}
 }
@@ -417,10 +418,10 @@ func TestAClaimForgetsPodsThatHaveEnded(t *testing.T) {
 	stale := w.listed(t.Context(), m)
 	must(t, m.RecordPods(t.Context(), stale, usedBy(c, "pod-now", "pod-next")))
 	want := []types.UID{"pod-forced", "pod-next", "pod-now"}
-	wantSame(t, "pods of the claim", want, w.listed(t.Context(), m).Pods)
+	require.Same(t, "pods of the claim", want, w.listed(t.Context(), m).Pods)
 	// An older comparison knows nothing of newer pods.
 	must(t, m.RecordPods(t.Context(), stale, usedBy(c, "pod-first")))
-	wantSame(t, "pods of the claim after a stale comparison", want, w.listed(t.Context(), m).Pods)
+	require.Same(t, "pods of the claim after a stale comparison", want, w.listed(t.Context(), m).Pods)
 }
 
 // After a restart the agent works without the API server. It must know what to charge,

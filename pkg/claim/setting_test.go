@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/share"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // newExclusiveWorld returns a world of n GPUs whose processes put GPUs with MPS shares
@@ -70,7 +71,7 @@ func TestAGPUIsExclusiveWhileItHasMPSShares(t *testing.T) {
 		"mode of gpu-00-00: ExclusiveProcess", "start gpu-00-00 of GPU-0=20480M, 25%",
 		"stop gpu-00-00", "mode of gpu-00-00: Default",
 	}
-	wantSame(t, "order", want, w.supervisor.log)
+	require.Same(t, "order", want, w.supervisor.log)
 }
 
 func TestOnlyMPSSharesOfAGPUMakeItExclusive(t *testing.T) {
@@ -119,7 +120,7 @@ func TestAModeOfTheAdministratorStays(t *testing.T) {
 			}
 			m, _ = w.restart(t.Context())
 			must(t, m.Unprepare(once(), c.UID))
-			wantSame(t, "left", untouched, w.left(m))
+			require.Same(t, "left", untouched, w.left(m))
 		})
 	}
 	t.Run("set while shares are there", func(t *testing.T) {
@@ -129,7 +130,7 @@ func TestAModeOfTheAdministratorStays(t *testing.T) {
 		must(t, modes.SetComputeMode(once(), gpu.PCIAddress{}, gpu.ComputeModeProhibited))
 		m, _ = w.restart(t.Context())
 		must(t, m.Unprepare(once(), c.UID))
-		wantSame(t, "left", "gpu-00-00 Prohibited\n", w.left(m))
+		require.Same(t, "left", "gpu-00-00 Prohibited\n", w.left(m))
 	})
 }
 
@@ -140,7 +141,7 @@ func TestALostModeIsSetAgain(t *testing.T) {
 	must(t, errOf(w.start().Prepare(once(), c)))
 	clear(modes.now)
 	m, _ := w.restart(t.Context())
-	wantSame(t, "after a recovery", exclusive, w.modes())
+	require.Same(t, "after a recovery", exclusive, w.modes())
 	must(t, m.Unprepare(once(), c.UID))
 	wantNothing(t, w.left(m))
 }
@@ -149,7 +150,7 @@ func TestAPlainShareIsRefusedOnAnExclusiveNode(t *testing.T) {
 	w, _ := newExclusiveWorld(t, 1)
 	m := w.start()
 	_, err := m.Prepare(once(), plainShare("c"))
-	wantError(t, "error", err, gpu.ErrNotSupported, "strategy Plain: not supported: the node keeps its GPUs in ExclusiveProcess while they have MPS shares (--exclusive-compute)")
+	require.Error(t, "error", err, gpu.ErrNotSupported, "strategy Plain: not supported: the node keeps its GPUs in ExclusiveProcess while they have MPS shares (--exclusive-compute)")
 	wantShort(t, err)
 	wantNothing(t, w.left(m))
 }
@@ -167,13 +168,13 @@ func TestTheSettingChangesWhileClaimsHoldShares(t *testing.T) {
 		w.exclusive = true
 		m, _ = w.restart(t.Context())
 		_, err := m.Prepare(once(), mpsShare("c"))
-		wantError(t, "a plain share is there", err, gpu.ErrInUse, "by a plain share of another claim")
+		require.Error(t, "a plain share is there", err, gpu.ErrInUse, "by a plain share of another claim")
 		if got := w.modes(); got != "" {
 			t.Errorf("compute modes:\n%s", got)
 		}
 		must(t, m.Unprepare(once(), unlimited.UID))
 		must(t, errOf(m.Prepare(once(), mpsShare("c"))))
-		wantSame(t, "compute modes", exclusive, w.modes())
+		require.Same(t, "compute modes", exclusive, w.modes())
 	})
 	t.Run("from on to off", func(t *testing.T) {
 		w, _ := newExclusiveWorld(t, 1)
@@ -183,10 +184,10 @@ func TestTheSettingChangesWhileClaimsHoldShares(t *testing.T) {
 		w.exclusive = false
 		m, _ := w.restart(t.Context())
 		_, err = m.Prepare(once(), plainShare("plain"))
-		wantError(t, "a plain share in an exclusive GPU", err, gpu.ErrInUse, "its compute mode is ExclusiveProcess for the MPS shares of other claims")
+		require.Error(t, "a plain share in an exclusive GPU", err, gpu.ErrInUse, "its compute mode is ExclusiveProcess for the MPS shares of other claims")
 		c := mpsShare("c")
 		must(t, errOf(m.Prepare(once(), c)))
-		wantSame(t, "compute modes", exclusive, w.modes())
+		require.Same(t, "compute modes", exclusive, w.modes())
 		must(t, m.Unprepare(once(), before.UID))
 		if got := w.modes(); got != "" {
 			t.Errorf("compute modes:\n%s", got)
@@ -200,7 +201,7 @@ func TestAModeThatCannotBeSetRefusesTheShare(t *testing.T) {
 		w, modes := newExclusiveWorld(t, 1)
 		modes.err = cause
 		m := w.start()
-		wantError(t, "error", errOf(m.Prepare(once(), mpsShare("c"))), cause)
+		require.Error(t, "error", errOf(m.Prepare(once(), mpsShare("c"))), cause)
 		if got := w.left(m); got != "" {
 			t.Errorf("%v: left behind:\n%s", cause, got)
 		}
@@ -216,9 +217,9 @@ func TestAModeThatCannotBeRestoredYet(t *testing.T) {
 	must(t, err)
 	modes.err = gpu.ErrTimeout
 	must(t, m.Unprepare(once(), c.UID))
-	wantSame(t, "left", "compute/gpu-00-00.record\n"+exclusive, w.left(m))
-	wantError(t, "a whole GPU in the mode of earlier claims", errOf(m.Prepare(once(), whole)), gpu.ErrTimeout)
-	wantError(t, "the recovery", errOf(m.Recover(t.Context())), gpu.ErrTimeout)
+	require.Same(t, "left", "compute/gpu-00-00.record\n"+exclusive, w.left(m))
+	require.Error(t, "a whole GPU in the mode of earlier claims", errOf(m.Prepare(once(), whole)), gpu.ErrTimeout)
+	require.Error(t, "the recovery", errOf(m.Recover(t.Context())), gpu.ErrTimeout)
 	modes.err = nil
 	t.Run("the next claim restores it", func(t *testing.T) {
 		must(t, errOf(m.Prepare(once(), whole)))
@@ -265,7 +266,7 @@ func TestAStoredModeIsIgnoredAfterAReboot(t *testing.T) {
 		t.Errorf("it counts as the claims' mode: %v, %v", gpus, err)
 	}
 	m, _ := w.restart(t.Context())
-	wantSame(t, "compute modes", exclusive, w.modes())
+	require.Same(t, "compute modes", exclusive, w.modes())
 	if strings.Contains(w.left(m), "compute/") {
 		t.Errorf("left behind:\n%s", w.left(m))
 	}
@@ -281,7 +282,7 @@ func TestADamagedRecordOfAModeLeavesTheMode(t *testing.T) {
 		t.Errorf("exclusive GPUs %v, %v", gpus, err)
 	}
 	must(t, m.Unprepare(once(), c.UID))
-	wantSame(t, "compute modes", exclusive, w.modes())
+	require.Same(t, "compute modes", exclusive, w.modes())
 	if _, err := os.Stat(filepath.Join(w.dir, "compute", "quarantine", "gpu-00-00.record")); err != nil {
 		t.Error(err)
 	}
@@ -321,7 +322,7 @@ func TestTheFirstSetsTheIntervalAndTheLastRestoresIt(t *testing.T) {
 					t.Errorf("step %d (-want +got):\n%s", i, diff)
 				}
 			}
-			wantSame(t, "left behind", untouched, w.left(m))
+			require.Same(t, "left behind", untouched, w.left(m))
 		})
 	}
 }
@@ -348,7 +349,7 @@ func TestATimeSliceWithMemory(t *testing.T) {
 		{Slots: 1, Share: &share.Amount{Memory: 40 << 30}},
 		{Slots: 1},
 	}
-	wantSame(t, "shares", want, got)
+	require.Same(t, "shares", want, got)
 	if got := w.supervisor.String(); got != "" {
 		t.Errorf("MPS daemons run: %s", got)
 	}
@@ -365,7 +366,7 @@ func TestAWholeGPUWithAnInterval(t *testing.T) {
 	// An administrator changes the time slice.
 	must(t, w.timeSlices.SetTimeSlice(once(), gpu.PCIAddress{}, gpu.TimeSliceShort))
 	w.restart(t.Context())
-	wantSame(t, "time slices", "gpu-00-00 Medium\n", w.timeSlices.String())
+	require.Same(t, "time slices", "gpu-00-00 Medium\n", w.timeSlices.String())
 	must(t, m.Unprepare(once(), c.UID))
 	wantNothing(t, w.left(m))
 }

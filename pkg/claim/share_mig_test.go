@@ -12,6 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 const part = h100 + "-mig-1g-10gb-2"
@@ -28,14 +29,14 @@ func TestSharesOfOneMIGDevice(t *testing.T) {
 	if first[0].UUID != uuid || second[0].UUID != uuid {
 		t.Errorf("%s and %s, want both on %s", first[0].UUID, second[0].UUID, uuid)
 	}
-	wantSame(t, "daemons", part+" of "+uuid+"=4096M, 41%\n", w.supervisor.String())
+	require.Same(t, "daemons", part+" of "+uuid+"=4096M, 41%\n", w.supervisor.String())
 	_, err = m.Prepare(once(), pieces("c", piece{device: part, memory: "6Gi"}))
-	wantError(t, "more than is left", err, gpu.ErrInUse, "6Gi are held by 2 other claims")
+	require.Error(t, "more than is left", err, gpu.ErrInUse, "6Gi are held by 2 other claims")
 	_, err = m.Prepare(once(), pieces("c", piece{device: part, memory: "3Gi", config: config("ShareConfig", `"processes":5`)}))
-	wantError(t, "more clients than its part of those of a seventh of the GPU", err, gpu.ErrInvalid, "a share of 3Gi has 1 of the 6 processes that MPS admits at a time to the device with 9984Mi")
+	require.Error(t, "more clients than its part of those of a seventh of the GPU", err, gpu.ErrInvalid, "a share of 3Gi has 1 of the 6 processes that MPS admits at a time to the device with 9984Mi")
 	// No request policy keeps a MIG device's shares to the smallest.
 	_, err = m.Prepare(once(), pieces("c", piece{device: part, memory: "1023Mi"}))
-	wantError(t, "less than the smallest share", err, gpu.ErrInvalid, "1023Mi of memory; the smallest share on this node has 1Gi")
+	require.Error(t, "less than the smallest share", err, gpu.ErrInvalid, "1023Mi of memory; the smallest share on this node has 1Gi")
 	for _, device := range []string{part, h100, h100 + "-ts"} {
 		if _, err := m.Prepare(once(), pieces("d", piece{device: device})); !errors.Is(err, gpu.ErrInUse) {
 			t.Errorf("%s: %v, want %v", device, err, gpu.ErrInUse)
@@ -43,7 +44,7 @@ func TestSharesOfOneMIGDevice(t *testing.T) {
 	}
 	// The last claim destroys the partition, also if another claim created it.
 	must(t, other.Unprepare(once(), a.UID))
-	wantSame(t, "cuts", "0 on: 1g.10gb@2\n", w.cuts())
+	require.Same(t, "cuts", "0 on: 1g.10gb@2\n", w.cuts())
 	must(t, m.Unprepare(once(), b.UID))
 	wantNothing(t, w.left(m))
 }
@@ -60,16 +61,16 @@ func TestAnAdministratorsPartitionIsSharedAndStays(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		must(t, m.Unprepare(once(), pieces(name).UID))
 	}
-	wantSame(t, "left", "0 on: 1g.10gb@2\n", w.left(m))
+	require.Same(t, "left", "0 on: 1g.10gb@2\n", w.left(m))
 }
 
 func TestAWholeMIGDeviceThatProcessesShare(t *testing.T) {
 	w := newMIGWorld(t, t.TempDir(), "dgx-h100").withSharing()
 	m, c := w.start(), pieces("c", piece{device: part, config: config("MigConfig", `"sharing":{"strategy":"MPS","mps":{"threadPercentage":30,"memoryLimit":"3Gi"}}`)})
 	must(t, errOf(m.Prepare(once(), c)))
-	wantSame(t, "daemons", part+" of "+w.uuids(0)[0]+"=3072M, 30%\n", w.supervisor.String())
+	require.Same(t, "daemons", part+" of "+w.uuids(0)[0]+"=3072M, 30%\n", w.supervisor.String())
 	two := pieces("two", piece{device: h100Other + "-mig-1g-10gb-0", request: "r", config: config("MigConfig", together)}, piece{device: h100Other + "-mig-1g-10gb-1", request: "r"})
-	wantError(t, "two of them", errOf(m.Prepare(once(), two)), gpu.ErrInvalid, "a CUDA process uses one MIG device; make a request of each")
+	require.Error(t, "two of them", errOf(m.Prepare(once(), two)), gpu.ErrInvalid, "a CUDA process uses one MIG device; make a request of each")
 	must(t, m.Unprepare(once(), c.UID))
 	wantNothing(t, w.left(m))
 }
@@ -128,14 +129,14 @@ func TestALostShare(t *testing.T) {
 		must(t, m.Unprepare(once(), c.UID))
 	}
 	w.restart(t.Context())
-	wantSame(t, "partitions and daemons", "0 on: 1g.10gb@2\n"+before, w.cuts()+w.supervisor.String())
+	require.Same(t, "partitions and daemons", "0 on: 1g.10gb@2\n"+before, w.cuts()+w.supervisor.String())
 	all, err := m.Held(t.Context())
 	if err != nil || len(all) != 1 || all[0].Devices[0].ShareID == nil || all[0].Devices[0].Terms.Share == nil {
 		t.Errorf("held %+v, %v, want the share as one", all, err)
 	}
 	t.Run("not prepared again", func(t *testing.T) {
-		wantError(t, "error", errOf(m.Prepare(once(), lost)), gpu.ErrNotFound)
-		wantSame(t, "daemons", before, w.supervisor.String())
+		require.Error(t, "error", errOf(m.Prepare(once(), lost)), gpu.ErrNotFound)
+		require.Same(t, "daemons", before, w.supervisor.String())
 	})
 	t.Run("unprepared", func(t *testing.T) {
 		must(t, m.Unprepare(once(), lost.UID))

@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // change returns a function that changes the first GPU of a world.
@@ -396,7 +397,7 @@ func TestOneConfigurationOfNVIDIAIsForItsGPUsTogether(t *testing.T) {
 			w := newShareWorld(t, t.TempDir(), 2)
 			m := w.start()
 			must(t, errOf(m.Prepare(once(), c.claim)))
-			wantSame(t, "daemons", c.daemons, w.supervisor.String())
+			require.Same(t, "daemons", c.daemons, w.supervisor.String())
 			must(t, m.Unprepare(once(), c.claim.UID))
 			wantNothing(t, w.left(m))
 		})
@@ -412,7 +413,7 @@ func TestContainersOfRequestsThatAreConfiguredTogether(t *testing.T) {
 	must(t, errOf(w.start().Prepare(once(), c)))
 	const client = "  CUDA_MPS_PIPE_DIRECTORY=/run/sup/gpu-01-00/pipe\n  CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50\n" +
 		"  /run/sup/gpu-01-00/pipe at /run/sup/gpu-01-00/pipe\n  /run/sup/gpu-01-00/shm at /dev/shm\n"
-	wantSame(t, "CDI", "uid-c-gpu-01-00\n"+client+"uid-c-gpu-00-00\n"+client, w.edits(c))
+	require.Same(t, "CDI", "uid-c-gpu-01-00\n"+client+"uid-c-gpu-00-00\n"+client, w.edits(c))
 }
 
 func TestAConfigurationOfNVIDIAWithoutRequestsIsForDevicesOfItsKind(t *testing.T) {

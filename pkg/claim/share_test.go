@@ -22,6 +22,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind/kindtest"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 func TestWhatContainersGet(t *testing.T) {
@@ -92,15 +93,15 @@ func (w *world) wantInjected(t *testing.T, c *resourceapi.ResourceClaim, edits, 
 	m := w.start()
 	devices, err := m.Prepare(once(), c)
 	must(t, err)
-	wantSame(t, "CDI", edits, w.edits(c))
-	wantSame(t, "daemons", daemons, w.supervisor.String())
+	require.Same(t, "CDI", edits, w.edits(c))
+	require.Same(t, "daemons", daemons, w.supervisor.String())
 	before := w.left(m)
 	update()
 	m, _ = w.restart(t.Context())
 	again, err := m.Prepare(once(), c)
 	must(t, err)
-	wantSame(t, "devices that are prepared again", devices, again)
-	wantSame(t, "left of a claim that is prepared again", before+edits, w.left(m)+w.edits(c))
+	require.Same(t, "devices that are prepared again", devices, again)
+	require.Same(t, "left of a claim that is prepared again", before+edits, w.left(m)+w.edits(c))
 	must(t, m.Unprepare(once(), c.UID))
 	wantNothing(t, w.left(m))
 }
@@ -114,7 +115,7 @@ func TestLimitsForGPUsByTheirUUIDs(t *testing.T) {
 		opaque(resourceapi.AllocationConfigSourceClaim, driver, mpsLimits(uuidOf(0), "5Gi", uuidOf(1), "7Gi"), "gpu-0", "gpu-1"),
 	}
 	must(t, errOf(w.start().Prepare(once(), c)))
-	wantSame(t, "daemons", "gpu-00-00 of "+uuidOf(0)+"=5120M\ngpu-01-00 of "+uuidOf(1)+"=7168M\n", w.supervisor.String())
+	require.Same(t, "daemons", "gpu-00-00 of "+uuidOf(0)+"=5120M\ngpu-01-00 of "+uuidOf(1)+"=7168M\n", w.supervisor.String())
 }
 
 func TestAClaimForSeveralUsersWhereMPSServesThem(t *testing.T) {
@@ -122,7 +123,7 @@ func TestAClaimForSeveralUsersWhereMPSServesThem(t *testing.T) {
 	w.supervisor.all = true
 	m, c := w.start(), pieces("c", piece{device: "gpu-00-00", config: config("GpuConfig", `"sharing":{"strategy":"MPS","mps":{"multiUser":true}}`)})
 	w.supervisor.err = gpu.ErrNotReady
-	wantError(t, "without a supervisor", errOf(m.Prepare(once(), c)), gpu.ErrNotReady)
+	require.Error(t, "without a supervisor", errOf(m.Prepare(once(), c)), gpu.ErrNotReady)
 	w.supervisor.err = nil
 	if devices, err := m.Prepare(once(), c); err != nil || devices[0].Strategy() != v1alpha1.StrategyMPS {
 		t.Errorf("got %+v, %v, want MPS", devices, err)
@@ -153,7 +154,7 @@ func TestPrepareDescribesShares(t *testing.T) {
 	for _, d := range devices {
 		got = append(got, d.Terms)
 	}
-	wantSame(t, "terms", want, got)
+	require.Same(t, "terms", want, got)
 }
 
 // Without a supervisor shares are plain, as they are published.
@@ -211,7 +212,7 @@ func TestCeilingsFollowTheLargestShare(t *testing.T) {
 	want := []string{
 		"start gpu-00-00 of GPU-0=10240M, 12%", "set gpu-00-00 of GPU-0=30720M, 37%", "set gpu-00-00 of GPU-0=20480M, 25%", "stop gpu-00-00",
 	}
-	wantSame(t, "what the supervisor did", want, w.supervisor.log)
+	require.Same(t, "what the supervisor did", want, w.supervisor.log)
 }
 
 func TestASupervisorThatIsAway(t *testing.T) {
@@ -261,8 +262,8 @@ func TestAClaimIsHeldUntilItsDaemonIsStopped(t *testing.T) {
 	if err := m.Unprepare(once(), big.UID); err != nil {
 		t.Errorf("one of several shares: %v", err)
 	}
-	wantError(t, "the last share", m.Unprepare(once(), small.UID), gpu.ErrNotReady)
-	wantError(t, "the GPU", errOf(m.Prepare(once(), newClaim("whole", "gpu-00-00"))), gpu.ErrInUse)
+	require.Error(t, "the last share", m.Unprepare(once(), small.UID), gpu.ErrNotReady)
+	require.Error(t, "the GPU", errOf(m.Prepare(once(), newClaim("whole", "gpu-00-00"))), gpu.ErrInUse)
 	w.supervisor.err = nil
 	must(t, m.Unprepare(once(), small.UID))
 	wantNothing(t, w.left(m))
@@ -273,8 +274,8 @@ func TestRecoveryStopsDaemonsWithoutAClaim(t *testing.T) {
 	must(t, errOf(w.start().Prepare(once(), pieces("c", piece{device: "gpu-00-00", memory: "20Gi"}))))
 	must(t, errOf(w.supervisor.EnsureMPS(once(), gpu.MPSDaemon{Name: "gpu-01-00", Devices: []string{"GPU-1"}})))
 	_, report := w.restart(t.Context())
-	wantSame(t, "report", claim.Report{Verified: []types.UID{"uid-c"}, Swept: map[string][]string{"StartMPS": {"gpu-01-00"}}}, report)
-	wantSame(t, "daemons", "gpu-00-00 of GPU-0=20480M, 25%\n", w.supervisor.String())
+	require.Same(t, "report", claim.Report{Verified: []types.UID{"uid-c"}, Swept: map[string][]string{"StartMPS": {"gpu-01-00"}}}, report)
+	require.Same(t, "daemons", "gpu-00-00 of GPU-0=20480M, 25%\n", w.supervisor.String())
 }
 
 // The supervisor finds a process with the name of a daemon that serves other devices.
@@ -285,9 +286,9 @@ func TestADaemonForTheWrongDevicesIsReplaced(t *testing.T) {
 	first, second := pieces("first", piece{device: "gpu-00-00", memory: "20Gi"}), pieces("second", piece{device: "gpu-00-00", memory: "30Gi"})
 	w.supervisor.stray = "gpu-00-00"
 	must(t, errOf(m.Prepare(once(), first)))
-	wantSame(t, "calls", []string{"start", "stop", "start"}, verbs(w.supervisor.log))
+	require.Same(t, "calls", []string{"start", "stop", "start"}, verbs(w.supervisor.log))
 	w.supervisor.stray = "gpu-00-00"
-	wantError(t, "with a claim that uses it", errOf(m.Prepare(once(), second)), gpu.ErrInUse)
+	require.Error(t, "with a claim that uses it", errOf(m.Prepare(once(), second)), gpu.ErrInUse)
 	if slices.Contains(verbs(w.supervisor.log[3:]), "stop") {
 		t.Errorf("a daemon with clients was stopped: %q", w.supervisor.log)
 	}
@@ -314,8 +315,8 @@ func TestSeatsOfAnotherSizeNeverHaveMoreThanTheGPU(t *testing.T) {
 	must(t, seats("quarters", 3))
 	w.shares.Units = kind.Numbers{kind.Seat: 8}
 	must(t, seats("eighths", 2))
-	wantError(t, "another eighth", seats("more", 1), gpu.ErrInUse, "10Gi of its 80Gi memory are wanted, and 80Gi are held by 2 other claims")
-	wantSame(t, "daemons", "gpu-00-00 of GPU-0=61440M, 75%\n", w.supervisor.String())
+	require.Error(t, "another eighth", seats("more", 1), gpu.ErrInUse, "10Gi of its 80Gi memory are wanted, and 80Gi are held by 2 other claims")
+	require.Same(t, "daemons", "gpu-00-00 of GPU-0=61440M, 75%\n", w.supervisor.String())
 }
 
 // The CDI spec of seats names them. Their GPU's daemon stays while a claim without a
@@ -457,7 +458,7 @@ func TestAShareJoinsTheProtocolOfTheOthers(t *testing.T) {
 			}
 			want := func(daemons string) {
 				t.Helper()
-				wantSame(t, "daemons", daemons+"\n", w.supervisor.String())
+				require.Same(t, "daemons", daemons+"\n", w.supervisor.String())
 			}
 			prepare := func(name string) {
 				t.Helper()
@@ -486,12 +487,12 @@ func TestAShareThatRequiresANamespaceWaitsForSharesWithout(t *testing.T) {
 	m := w.start()
 	old := pieces("old", piece{device: "gpu-00-00", memory: "20Gi"})
 	strict := pieces("strict", piece{device: "gpu-00-00", memory: "20Gi", config: config("ShareConfig", `"require":"daemon"`)})
-	wantError(t, "without namespaces", errOf(m.Prepare(once(), strict)), gpu.ErrNotSupported)
+	require.Error(t, "without namespaces", errOf(m.Prepare(once(), strict)), gpu.ErrNotSupported)
 	must(t, errOf(m.Prepare(once(), old)))
 	w.setNamespaces(true)
 	before := w.left(m)
-	wantError(t, "with a share without", errOf(m.Prepare(once(), strict)), gpu.ErrInUse, "without namespaces")
-	wantSame(t, "left afterwards", before, w.left(m))
+	require.Error(t, "with a share without", errOf(m.Prepare(once(), strict)), gpu.ErrInUse, "without namespaces")
+	require.Same(t, "left afterwards", before, w.left(m))
 	must(t, m.Unprepare(once(), old.UID))
 	devices, err := m.Prepare(once(), strict)
 	if _, compute := devices[0].Terms.Enforcement(); err != nil || compute != v1alpha1.EnforcementDaemon {
@@ -532,7 +533,7 @@ func TestAStrayDaemonOfTheOtherProtocolIsReplaced(t *testing.T) {
 	m := w.start()
 	must(t, errOf(w.supervisor.EnsureMPS(once(), gpu.MPSDaemon{Name: "gpu-00-00", Devices: []string{"GPU-0"}})))
 	must(t, errOf(m.Prepare(once(), pieces("c", piece{device: "gpu-00-00", memory: "20Gi"}))))
-	wantSame(t, "calls", []string{"start", "stop", "start"}, verbs(w.supervisor.log))
+	require.Same(t, "calls", []string{"start", "stop", "start"}, verbs(w.supervisor.log))
 }
 
 // A daemon with shares is not stopped for its protocol, whatever has started it.
@@ -543,8 +544,8 @@ func TestADaemonOfTheOtherProtocolWithSharesIsLeftAlone(t *testing.T) {
 	legacy := gpu.MPSDaemon{Name: "gpu-00-00", Devices: []string{"GPU-0"}}
 	w.supervisor.daemons["gpu-00-00"] = legacy
 	second := pieces("second", piece{device: "gpu-00-00", memory: "20Gi"})
-	wantError(t, "error", errOf(m.Prepare(once(), second)), gpu.ErrInUse, "protocol")
-	wantSame(t, "daemons", "gpu-00-00 of GPU-0\n", w.supervisor.String())
+	require.Error(t, "error", errOf(m.Prepare(once(), second)), gpu.ErrInUse, "protocol")
+	require.Same(t, "daemons", "gpu-00-00 of GPU-0\n", w.supervisor.String())
 	if held := w.held(m); strings.Contains(held, "second") {
 		t.Errorf("the refused claim holds something: %s", held)
 	}

@@ -18,7 +18,6 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,6 +33,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/use"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/cdi"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 const (
@@ -541,36 +541,15 @@ func wantShort(t *testing.T, err error) {
 	}
 }
 
-// wantSame reports an error unless got is as wanted.
-func wantSame[T any](t testing.TB, what string, want, got T) {
-	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
-}
-
-// wantError checks that the error of a call wraps another and says the texts.
-func wantError(t testing.TB, call string, err, want error, says ...string) {
-	t.Helper()
-	for _, text := range says {
-		if !strings.Contains(fmt.Sprint(err), text) {
-			t.Errorf("%s: %v, want an error that says %q", call, err, text)
-		}
-	}
-	if !errors.Is(err, want) {
-		t.Errorf("%s: %v, want %v", call, err, want)
-	}
-}
-
 // wantRefused checks that the manager refuses a claim, and leaves nothing of it.
 func wantRefused(t *testing.T, m *claim.Manager, left func(*claim.Manager) string, c *resourceapi.ResourceClaim, is error, says ...string) {
 	t.Helper()
 	before := left(m)
 	devices, err := m.Prepare(once(), c)
-	wantError(t, "prepare", err, is, says...)
+	require.Error(t, "prepare", err, is, says...)
 	wantShort(t, err)
 	if len(devices) > 0 {
 		t.Errorf("got devices %v", devices)
 	}
-	wantSame(t, "left", before, left(m))
+	require.Same(t, "left", before, left(m))
 }

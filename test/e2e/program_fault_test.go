@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
@@ -19,6 +20,12 @@ func runningCUDA(name string) string {
 	return strings.Replace(pod(name, name, ""), "imagePullPolicy: IfNotPresent", "imagePullPolicy: IfNotPresent\n    args: [cuda, --memory, 1Gi]", 1)
 }
 
+// isOf reports whether a process is of a pod, by its cgroup.
+func isOf(pid int, pod *corev1.Pod) bool {
+	group, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)) // the process may have ended
+	return strings.Contains(strings.ReplaceAll(string(group), "_", "-"), string(pod.UID))
+}
+
 // processOf returns the process of a pod on the simulated GPUs.
 func processOf(t *testing.T, namespace, name string) (pid int) {
 	t.Helper()
@@ -27,8 +34,7 @@ func processOf(t *testing.T, namespace, name string) (pid int) {
 	must(t, harness.Until(t.Context(), func(context.Context) (bool, string, error) {
 		for _, g := range simulated(t).GPUs {
 			for _, p := range g.Processes {
-				group, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", p.PID))
-				if strings.Contains(strings.ReplaceAll(string(group), "_", "-"), string(of.UID)) {
+				if isOf(p.PID, of) {
 					pid = p.PID
 				}
 			}

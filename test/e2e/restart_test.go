@@ -105,14 +105,12 @@ func killPrograms(t *testing.T, namespace, name string) {
 	t.Helper()
 	of, err := cluster.Client.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
 	must(t, err)
-	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	programs, err := filepath.Glob("/proc/[0-9]*/comm")
 	must(t, err)
-	for _, path := range groups {
-		group, _ := os.ReadFile(path) // the process may have ended
-		program, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "comm"))
-		if strings.Contains(strings.ReplaceAll(string(group), "_", "-"), string(of.UID)) && string(program) == "probe\n" {
-			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-			must(t, err)
+	for _, path := range programs {
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		must(t, err)
+		if program, _ := os.ReadFile(path); string(program) == "probe\n" && isOf(pid, of) {
 			must(t, syscall.Kill(pid, syscall.SIGKILL))
 		}
 	}

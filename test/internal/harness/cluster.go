@@ -58,7 +58,8 @@ type Cluster struct {
 	config *rest.Config
 	// found is what a cluster had that was up before, nil for one that was not.
 	found *Baseline
-	ends  []func(context.Context) error
+	// ends are what [Main] calls before it takes the cluster down, the last first.
+	ends []func(context.Context) error
 }
 
 // Program returns the path of a program of ours.
