@@ -131,7 +131,7 @@ test-steps:
 	@trap 'exit 130' INT TERM; failed=; \
 	$(MAKE) --no-print-directory -k -j2 module-cluster lint images $(TOOLS) || failed=yes; \
 	$(MAKE) --no-print-directory -k -j3 $(BUILT) unit browser module-chart || failed=yes; \
-	$(MAKE) --no-print-directory -k -j$(CLUSTERS) $(BUILT) e2e-stories e2e-rest on-cluster || failed=yes; \
+	$(MAKE) --no-print-directory -k -j$(CLUSTERS) $(BUILT) e2e-stories e2e-rest on-cluster on-cluster-scheduler on-cluster-gpu-node || failed=yes; \
 	[ -z "$$failed" ]
 
 .PHONY: test-nightly
@@ -200,13 +200,13 @@ module-%: $(BIN)/golangci-lint
 
 # Each takes a cluster that is up already, and leaves it unchanged.
 ON_CLUSTER := go test -count=1 $(TEST_FLAGS) -timeout 2h -v -run '$(or $(RUN),.)'
-TESTS      ?= scheduler images rights admission readme gpu-node
+TESTS      ?= images rights admission readme
 .PHONY: on-cluster
 on-cluster: CLUSTER ?= test
 on-cluster: need-root images $(BIN)/helm ## Tests on one cluster (TESTS="scheduler images rights admission walkthrough nodes", RUN=regexp, DURATION=2m for nodes)
 	$(say) "on one cluster: $(TESTS)"
-	@trap '$(BIN)/cluster down --name $(CLUSTER)' EXIT; trap 'exit 130' INT TERM; failed=; set -x; \
-	$(BIN)/cluster up --name $(CLUSTER); \
+	@trap 'exit 130' INT TERM; failed=; set -x; \
+	$(if $(filter-out scheduler gpu-node,$(TESTS)),trap '$(BIN)/cluster down --name $(CLUSTER)' EXIT; $(BIN)/cluster up --name $(CLUSTER);) \
 	for test in $(TESTS); do case $$test in \
 	  scheduler) $(ON_CLUSTER) ./test/e2e/scheduler -bin $(abspath $(BUILD)/cluster) ;; \
 	  images) $(ON_CLUSTER) ./test/e2e/images -bin $(abspath $(BIN)) -images $(abspath $(BUILD)/images) -cluster $(CLUSTER) ;; \
@@ -215,6 +215,10 @@ on-cluster: need-root images $(BIN)/helm ## Tests on one cluster (TESTS="schedul
 	  gpu-node) $(MAKE) --no-print-directory $(BUILT) test-gpu-node STORIES='^(smoke|limits|fault|killed)$$' ;; \
 	  *) $(ON_CLUSTER) ./test/e2e/$$test -bin $(abspath $(BIN)) -cluster $(CLUSTER) ;; \
 	esac || failed=yes; done; [ -z "$$failed" ]
+
+# Those that start what they need, beside the others.
+on-cluster-%:
+	@$(MAKE) --no-print-directory $(BUILT) on-cluster TESTS=$*
 
 E2E := go test -count=1 $(TEST_FLAGS) -timeout 3h -v ./test/e2e -bin $(abspath $(BIN))
 # Takes a cluster down at the end of a recipe unless it was up before. Its tests do so too, but not if they

@@ -118,7 +118,7 @@ func kubeletConfiguration(l Layout, n network, socket string, featureGates map[s
 
 		// After this time, half as long again at most, a pod is tried again whose claim
 		// could not be prepared. The default is a minute.
-		SyncFrequency: metav1.Duration{Duration: 10 * time.Second},
+		SyncFrequency: metav1.Duration{Duration: 4 * time.Second},
 
 		CgroupDriver: "cgroupfs",
 		CgroupRoot:   l.Cgroup(),
