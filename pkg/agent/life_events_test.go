@@ -542,6 +542,7 @@ func (s *life) reboot(_, how int) error {
 		return err
 	}
 	s.pass(soon)
+	maps.Copy(s.unmade, s.damaged)
 	held, err := s.agent.claims.Held(s.t.Context())
 	for _, h := range held {
 		if !s.damaged[h.UID] {

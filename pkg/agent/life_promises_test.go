@@ -263,7 +263,8 @@ func (s *life) checkMachine(held []claim.Claim) error {
 	want, daemons, possible := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, h := range held {
 		for _, d := range h.Devices {
-			if d.Name.IsPartition() {
+			// Without its record nothing makes the MIG device again that a reboot has removed.
+			if d.Name.IsPartition() && !(h.Phase == claim.Unrecorded && s.unmade[h.UID]) {
 				want[madeAs(d.Name)] = true
 			}
 			switch isLost := h.Phase == claim.Unrecorded; {

@@ -101,6 +101,8 @@ type life struct {
 	// damaged are the held claims whose record was lost. ended are all claims that lost it, and whether their
 	// MPS daemon has ended since.
 	damaged, ended map[types.UID]bool
+	// unmade are claims without a record, since a reboot without their MIG devices.
+	unmade map[types.UID]bool
 	// faulty and cordoned are the GPUs of which the node was told, by the names of their devices.
 	faulty, cordoned map[string]bool
 	// unasked: the driver asks for no recovery action for one of the faults.
@@ -186,7 +188,7 @@ func newLife(t *testing.T, model string, classes []*resourceapi.DeviceClass, too
 	t.Helper()
 	s := &life{
 		t: t, n: newNode(t), model: model, pipes: newPipes(), claims: map[string]*livingClaim{}, partitions: map[gpu.PCIAddress]gpu.MIG{},
-		disturbed: time.Now().Add(-24 * time.Hour), stopped: time.Now(), offers: map[string]string{}, damaged: map[types.UID]bool{}, ended: map[types.UID]bool{}, faulty: map[string]bool{}, cordoned: map[string]bool{}, took: took,
+		disturbed: time.Now().Add(-24 * time.Hour), stopped: time.Now(), offers: map[string]string{}, damaged: map[types.UID]bool{}, ended: map[types.UID]bool{}, unmade: map[types.UID]bool{}, faulty: map[string]bool{}, cordoned: map[string]bool{}, took: took,
 	}
 	// The fake that knows fields and their managers takes an eighth of all time.
 	s.n.client = fake.NewSimpleClientset(&corev1.Node{
