@@ -180,9 +180,9 @@ remedy() {
   make:mac) echo 'brew install make, and call it as gmake' ;;
   git:mac | cc:mac | cxx:mac | python:mac) echo 'xcode-select --install' ;;
   root:mac | cluster:mac)
-    echo 'a Linux virtual machine, or the container in .devcontainer (docs/dev/first-change.md). A Mac alone builds only kubectl gpu' ;;
+    echo 'a Linux virtual machine (docs/dev/first-change.md). A Mac alone builds only kubectl gpu' ;;
   chromium:mac) echo 'brew install --cask chromium, with chromium on PATH' ;;
-  root:other | cluster:other) [ "$(uname -s)" = Linux ] || { echo 'a Linux virtual machine, or the container in .devcontainer (docs/dev/first-change.md)'; return; }
+  root:other | cluster:other) [ "$(uname -s)" = Linux ] || { echo 'a Linux virtual machine (docs/dev/first-change.md)'; return; }
     if [ "$1" = cluster ]; then echo 'install them with the package manager of this system'; return; fi
     echo 'run it with sudo, or run `make unit`, which needs no root' ;;
   root:*) echo 'run it with sudo, or run `make unit`, which needs no root' ;;

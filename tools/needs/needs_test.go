@@ -96,7 +96,7 @@ func TestAMissingToolIsNamedWithTheWayToGetIt(t *testing.T) {
 		{"a Go that downloads no other", newMachine(fedora), "", map[string]string{"go": "echo go1.20.4"}, "go", []string{"this is 1.20.4"}},
 		{"the make of a Mac", newMachine(mac), "", map[string]string{"make": "echo GNU Make 3.81"}, "make", []string{"GNU make 4: this is 3.81", "brew install make"}},
 		{"no root", newMachine(fedora), "", map[string]string{"id": "echo 1000"}, "root", []string{"needs root: ", "run it with sudo, or run `make unit`"}},
-		{"no Linux", newMachine(mac), "", nil, "root", []string{"needs Linux: ", "a Linux virtual machine, or the container in .devcontainer"}},
+		{"no Linux", newMachine(mac), "", nil, "root", []string{"needs Linux: ", "a Linux virtual machine (docs/dev/first-change.md)"}},
 		{"no runc on Fedora", newMachine(fedora), "runc", nil, "cluster", []string{"programs of a node: runc", "sudo dnf install busybox conntrack-tools iproute"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
