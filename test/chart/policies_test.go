@@ -75,11 +75,17 @@ policies:
   actions: [Deny, Audit]
   classes:
     gpu.nvidia.com: {shares: only, max-memory: 20Gi, max-compute: 25}
+    mig.nvidia.com: {shares: only}
     mig-profiles: {max-memory: 5Gi}
 `)
-	for _, class := range []string{"gpu.nvidia.com", "mig-1g.10gb"} {
-		if got := find[resourceapi.DeviceClass](t, r, "DeviceClass", class); got.Spec.ExtendedResourceName != nil || got.Labels["gpu.nvidia.com/max-memory"] == "" {
+	for class, limit := range map[string]string{"gpu.nvidia.com": "max-memory", "mig.nvidia.com": "shares", "mig-1g.10gb": "max-memory"} {
+		got := find[resourceapi.DeviceClass](t, r, "DeviceClass", class)
+		if got.Spec.ExtendedResourceName != nil || got.Labels["gpu.nvidia.com/"+limit] == "" {
 			t.Errorf("%s has the extended resource %v and the labels %v", class, got.Spec.ExtendedResourceName, got.Labels)
+		}
+		// A device without shares is allocated whole for any amount.
+		if selector := got.Spec.Selectors[0].CEL.Expression; !strings.Contains(selector, " && device.allowMultipleAllocations") {
+			t.Errorf("%s selects %s, want only devices with shares", class, selector)
 		}
 	}
 }

@@ -415,11 +415,17 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
-{{/* A condition of a DeviceClass for the list (root, type). */}}
+{{/* A condition of a DeviceClass for the list (root, type, class). The class is a key of
+     policies.classes, or empty. The scheduler allocates a device without shares whole, whatever
+     amount a claim requests, so a class of limited shares selects devices with shares only. */}}
 {{- define "gpu-dra-driver.ofType" -}}
-{{- $driver := (index . 0).Values.driverName -}}
+{{- $root := index . 0 -}}{{- $driver := $root.Values.driverName -}}
+{{- $policy := index ($root.Values.policies.classes | default dict) (index . 2) | default dict -}}
 device.driver == '{{ $driver }}' &&
 device.attributes['{{ $driver }}'].type == '{{ index . 1 }}'
+{{- if or (hasKey $policy "max-memory") (eq ($policy.shares | default "") "only") }} &&
+device.allowMultipleAllocations
+{{- end -}}
 {{- end -}}
 
 {{/* Objects for Prometheus. */}}
