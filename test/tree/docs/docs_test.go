@@ -19,6 +19,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
+	"github.com/gpu-dra/gpu-dra-driver/test/allocator"
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/markdown"
 	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
@@ -121,6 +123,34 @@ func TestEveryDeviceClassOfTheChartIsInTheReferenceAndNoOther(t *testing.T) {
 		if !slices.Contains(names, m[1]) {
 			t.Errorf("%s names the class %s, which the chart does not have", claimPage, m[1])
 		}
+	}
+}
+
+// The admission policies ignore a class without its type. The classes of demo/course/dra that a page
+// shows as mistakes have none.
+func TestTheClassesOfTheDemosAreKnownToThePolicies(t *testing.T) {
+	var checked int
+	for _, pattern := range []string{"demo/*/*.yaml", "demo/*/*/*.yaml"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		must(t, err)
+		for _, file := range files {
+			classes, err := allocator.ReadClasses(file)
+			must(t, err)
+			for _, class := range classes {
+				selector := class.Spec.Selectors[0].CEL.Expression
+				mistake := strings.HasSuffix(file, "/dra/map-as-number.yaml") || strings.HasSuffix(file, "/dra/attribute.yaml")
+				if !strings.Contains(selector, "'"+v1alpha1.DriverName+"'") || mistake {
+					continue
+				}
+				checked++
+				if kind := class.Labels[v1alpha1.LabelType]; kind == "" || !strings.Contains(selector, "== '"+kind+"'") {
+					t.Errorf("%s: the label %s is %q, and the selector %s", file, v1alpha1.LabelType, kind, selector)
+				}
+			}
+		}
+	}
+	if checked < 9 {
+		t.Errorf("%d classes in the demos", checked)
 	}
 }
 
