@@ -13,6 +13,11 @@ version=$1 prefix=$2 release=.build/release/$1
 docker buildx inspect gpu-dra-release >/dev/null 2>&1 || docker buildx create --name gpu-dra-release
 PREFIX=$prefix VERSION=$version docker buildx bake --builder gpu-dra-release \
   --file deployments/container/docker-bake.hcl --push --metadata-file .build/pushed.json
-helm push "$release/gpu-dra-driver-${version#v}.tgz" "oci://$prefix/charts"
-jq --raw-output '.[] | "\(."image.name" | sub(":[^:]*$"; ""))@\(."containerimage.digest")"' .build/pushed.json | xargs --max-args=1 cosign sign --yes
+# Helm names the digest on one of the streams, depending on its version.
+chart=$(helm push "$release/gpu-dra-driver-${version#v}.tgz" "oci://$prefix/charts" 2>&1 | tee /dev/stderr | sed -n 's/^Digest: *\(sha256:[0-9a-f]\{64\}\)$/\1/p')
+[ -n "$chart" ] || { echo "helm push has named no digest of the chart" >&2; exit 1; }
+{
+  jq --raw-output '.[] | "\(."image.name" | sub(":[^:]*$"; ""))@\(."containerimage.digest")"' .build/pushed.json
+  echo "$prefix/charts/gpu-dra-driver@$chart"
+} | xargs --max-args=1 cosign sign --yes
 cosign sign-blob --yes --bundle "$release/SHA256SUMS.sigstore.json" "$release/SHA256SUMS"
