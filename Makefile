@@ -352,8 +352,11 @@ release: $(BIN)/helm ## Build the files of a release into .build/release: chart,
 
 .PHONY: fuzz
 fuzz: ## Fuzz names, configuration and records (FUZZTIME=30s each)
-	@for p in $$(go list ./...); do \
-	  for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
+	@# Bash ignores the status of a substitution in the list of a loop.
+	@packages=$$(go list ./...); \
+	for p in $$packages; do \
+	  all=$$(go test -list '^Fuzz' $$p); \
+	  for f in $$(grep '^Fuzz' <<<"$$all" || true); do \
 	    printf '\n==> %s %s for %s\n' $$p $$f $(FUZZTIME); \
 	    go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$p; \
 	  done; \

@@ -7,6 +7,7 @@ package repository
 import (
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -42,6 +43,30 @@ func TestTheVersionIsTheSameEverywhere(t *testing.T) {
 		if !strings.Contains(read(t, file), want) {
 			t.Errorf("%s has no %q", file, strings.TrimSpace(want))
 		}
+	}
+}
+
+// A run that fuzzes nothing must not look like one that found nothing.
+func TestFuzzFailsIfGoCannotListTheTargets(t *testing.T) {
+	for name, tc := range map[string]struct {
+		program string
+		fails   bool
+	}{
+		"every command runs":        {`case "$*" in "list ./...") echo example.com/p ;; "test -list"*) printf 'FuzzIt\nok\n' ;; esac`, false},
+		"a package without targets": {`case "$*" in "list ./...") echo example.com/p ;; "test -list"*) echo ok ;; esac`, false},
+		"no list of packages":       {`case "$*" in "list ./...") exit 1 ;; esac`, true},
+		"a package does not build":  {`case "$*" in "list ./...") echo example.com/p ;; "test -list"*) exit 1 ;; esac`, true},
+		"a target finds a bug":      {`case "$*" in "list ./...") echo example.com/p ;; "test -list"*) echo FuzzIt ;; "test -run"*) exit 1 ;; esac`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			must(t, os.WriteFile(filepath.Join(dir, "go"), []byte("#!/bin/sh\n"+tc.program+"\n"), 0o700))
+			cmd := exec.CommandContext(t.Context(), "make", "--directory", root, "fuzz")
+			cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "MAKEFLAGS=")
+			if out, err := cmd.CombinedOutput(); (err != nil) != tc.fails {
+				t.Errorf("make fuzz: %v\n%s", err, out)
+			}
+		})
 	}
 }
 
