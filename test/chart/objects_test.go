@@ -23,7 +23,7 @@ import (
 // that far.
 func TestEveryObjectHasOnlyFieldsThatKubernetesKnows(t *testing.T) {
 	for _, values := range []string{"default.yaml", "gpu-operator.yaml", "sim.yaml", "every-value.yaml"} {
-		r := mustRender(t, cluster{version: "v1.36.1-gke.1", apis: []string{"security.openshift.io/v1"}}, valuesFile(t, values)+"\nnamespace: {create: true}\n")
+		r := mustRender(t, cluster{version: "v1.37.1-gke.1", apis: []string{"security.openshift.io/v1"}}, valuesFile(t, values)+"\nnamespace: {create: true}\n")
 		for _, m := range append(r.manifests, r.hooks...) {
 			object := map[string]any{
 				"Namespace": &corev1.Namespace{}, "ResourceQuota": &corev1.ResourceQuota{}, "ServiceAccount": &corev1.ServiceAccount{},

@@ -6,6 +6,7 @@
 package chart
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -35,7 +36,7 @@ const (
 
 // cluster is what the chart can find out of where it is installed.
 type cluster struct {
-	// version of Kubernetes; empty for helm's own.
+	// version of Kubernetes; empty for v1.37.1.
 	version string
 	// policies are the ClusterPolicies of the GPU operator; nil if it was
 	// never installed.
@@ -78,11 +79,9 @@ func renderAs(t *testing.T, release string, on cluster, values string) (rendered
 	given := map[string]any{}
 	must(t, yaml.Unmarshal([]byte(values), &given))
 	capabilities := common.DefaultCapabilities.Copy()
-	if on.version != "" {
-		version, err := common.ParseKubeVersion(on.version)
-		must(t, err)
-		capabilities.KubeVersion = *version
-	}
+	version, err := common.ParseKubeVersion(cmp.Or(on.version, "v1.37.1"))
+	must(t, err)
+	capabilities.KubeVersion = *version
 	if on.policies != nil {
 		capabilities.APIVersions = append(slices.Clone(capabilities.APIVersions), "nvidia.com/v1", "nvidia.com/v1/ClusterPolicy")
 	}

@@ -45,6 +45,7 @@ func TestTyposAndWrongTypesAreRefusedWithTheirPlace(t *testing.T) {
 		"a relative folder":                    {"kubelet: {rootDir: var/lib/kubelet}", []string{"/kubelet/rootDir"}},
 		"a run folder too long for a socket":   {"supervisor: {runDir: /var/lib/kubelet/plugins/gpu-mps-supervisor}", []string{"/supervisor/runDir"}},
 		"a duration without a unit":            {"agent: {reconcileInterval: 300}", []string{"/agent/reconcileInterval"}},
+		"a room for less than 10s":             {"room: {enabled: true, timeout: 9s}", []string{"/room/timeout"}},
 		"an update of no pod":                  {"agent: {updateStrategy: {maxSurge: 0}}", []string{"/agent/updateStrategy/maxSurge"}},
 		"a label with a space":                 {"nodes: {withAnyLabel: ['nvidia.com/gpu.present = true']}", []string{"/nodes/withAnyLabel/0"}},
 		"less shared memory than MPS needs":    {"supervisor: {shmSize: 15Mi}", []string{"/supervisor/shmSize"}},

@@ -159,6 +159,14 @@ func alertCases() map[string]alertCase {
 			quiet: `gpu_dra_status_queue_depth{node="a"} ` + strings.Repeat("1+0x13 0 ", 20) + "\n",
 			after: 15 * time.Minute,
 		},
+		"GPURoomFailing": {
+			fires: held(`gpu_dra_room_last_success_timestamp_seconds{namespace="gpu-dra-driver"}`, 0),
+			// A pod that is not the leader has had no round.
+			quiet: grows(`gpu_dra_room_last_success_timestamp_seconds{namespace="gpu-dra-driver",pod="room-0"}`, 60) +
+				held(`gpu_dra_room_last_success_timestamp_seconds{namespace="gpu-dra-driver",pod="room-1"}`, 0),
+			after: 21 * time.Minute, // more than 15 minutes, for 5 minutes
+			says:  []string{"namespace gpu-dra-driver has failed"},
+		},
 		"GPUClaimNearMemoryLimit": {
 			fires: memory("driver", 9.6, 10, 10),
 			quiet: memory("driver", 9.5, 10, 10),
