@@ -50,7 +50,7 @@ func (s *scene) deleteSlice(ctx context.Context, as who, name string) error {
 }
 
 // report writes the status of a driver's devices of a claim.
-func (s *scene) report(ctx context.Context, as who, name, driver string, options metav1.UpdateOptions) error {
+func (s *scene) report(ctx context.Context, as who, name, driver string, options metav1.PatchOptions) error {
 	return s.changeStatus(ctx, as, name, options, func(status *resourceapi.ResourceClaimStatus) {
 		for _, r := range status.Allocation.Devices.Results {
 			if r.Driver == driver {
@@ -60,35 +60,42 @@ func (s *scene) report(ctx context.Context, as who, name, driver string, options
 	})
 }
 
-func (s *scene) changeStatus(ctx context.Context, as who, name string, options metav1.UpdateOptions, change func(*resourceapi.ResourceClaimStatus)) error {
+// changeStatus patches the status of a claim, as the agent does.
+func (s *scene) changeStatus(ctx context.Context, as who, name string, options metav1.PatchOptions, change func(*resourceapi.ResourceClaimStatus)) error {
 	claim, err := s.clients[admin].ResourceV1().ResourceClaims(tenant).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
 	change(&claim.Status)
-	_, err = s.clients[as].ResourceV1().ResourceClaims(tenant).UpdateStatus(ctx, claim, options)
-	return err
-}
-
-func (s *scene) patchReport(ctx context.Context, as who, name, node string) error {
-	patch, err := json.Marshal(map[string]any{"status": map[string]any{"devices": []resourceapi.AllocatedDeviceStatus{
-		{Driver: driver, Pool: node, Device: "gpu-0"},
-	}}})
+	// Null removes a field.
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{
+		"allocation": claim.Status.Allocation, "devices": claim.Status.Devices, "reservedFor": claim.Status.ReservedFor,
+	}})
 	if err != nil {
 		return err
 	}
-	_, err = s.clients[as].ResourceV1().ResourceClaims(tenant).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{DryRun: dryRun()}, "status")
+	_, err = s.clients[as].ResourceV1().ResourceClaims(tenant).Patch(ctx, name, types.MergePatchType, patch, options, "status")
+	return err
+}
+
+// updateStatus writes the status of a claim without a change.
+func (s *scene) updateStatus(ctx context.Context, as who, name string) error {
+	claim, err := s.clients[admin].ResourceV1().ResourceClaims(tenant).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = s.clients[as].ResourceV1().ResourceClaims(tenant).UpdateStatus(ctx, claim, metav1.UpdateOptions{DryRun: dryRun()})
 	return err
 }
 
 func (s *scene) reserve(ctx context.Context, as who, name string) error {
-	return s.changeStatus(ctx, as, name, metav1.UpdateOptions{DryRun: dryRun()}, func(status *resourceapi.ResourceClaimStatus) {
+	return s.changeStatus(ctx, as, name, metav1.PatchOptions{DryRun: dryRun()}, func(status *resourceapi.ResourceClaimStatus) {
 		status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "somebody", UID: "1"}}
 	})
 }
 
 func (s *scene) allocate(ctx context.Context, as who, name string) error {
-	return s.changeStatus(ctx, as, name, metav1.UpdateOptions{DryRun: dryRun()}, func(status *resourceapi.ResourceClaimStatus) {
+	return s.changeStatus(ctx, as, name, metav1.PatchOptions{DryRun: dryRun()}, func(status *resourceapi.ResourceClaimStatus) {
 		status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
 			{Request: "gpu", Driver: driver, Pool: s.nodeA, Device: "gpu-0"},
 		}}}
@@ -97,7 +104,7 @@ func (s *scene) allocate(ctx context.Context, as who, name string) error {
 
 // deallocate takes a claim's devices away.
 func (s *scene) deallocate(ctx context.Context, as who, name string) error {
-	return s.changeStatus(ctx, as, name, metav1.UpdateOptions{DryRun: dryRun()}, func(status *resourceapi.ResourceClaimStatus) {
+	return s.changeStatus(ctx, as, name, metav1.PatchOptions{DryRun: dryRun()}, func(status *resourceapi.ResourceClaimStatus) {
 		status.Allocation, status.Devices = nil, nil
 	})
 }

@@ -94,6 +94,11 @@ func sliceAttempts() []attempt {
 		{"deletecollection", "resourceslices", "of anybody", nil, "cannot deletecollection", func(ctx context.Context, as who) error {
 			return world.clients[as].ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{DryRun: dryRun()}, metav1.ListOptions{})
 		}},
+		{"get", "resourceslices", "of node A", []who{operator}, "cannot get", func(ctx context.Context, as who) error {
+			_, err := world.clients[as].ResourceV1().ResourceSlices().Get(ctx, "slice-a", metav1.GetOptions{})
+			return err
+		}},
+		{"patch", "resourceslices", "of node A", nil, "cannot patch", func(ctx context.Context, as who) error { return world.patchSlice(ctx, as, "slice-a") }},
 		{"list", "resourceslices", "of everybody", []who{viewer, operator, agentA, agentB, agentNowhere}, "", func(ctx context.Context, as who) error {
 			_, err := world.clients[as].ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
 			return err
@@ -104,7 +109,6 @@ func sliceAttempts() []attempt {
 		try  func(ctx context.Context, as who, name string) error
 	}{
 		{"update", func(ctx context.Context, as who, name string) error { return world.updateSlice(ctx, as, name) }},
-		{"patch", func(ctx context.Context, as who, name string) error { return world.patchSlice(ctx, as, name) }},
 		{"delete", func(ctx context.Context, as who, name string) error { return world.deleteSlice(ctx, as, name) }},
 	} {
 		attempts = append(attempts,
@@ -120,11 +124,11 @@ func sliceAttempts() []attempt {
 func statusAttempts() []attempt {
 	const notHere = "arbitrary-node:"
 	status := func(object string, allowed []who, says string, try func(ctx context.Context, as who) error) attempt {
-		return attempt{"update", "resourceclaims/status", object, allowed, says, try}
+		return attempt{"patch", "resourceclaims/status", object, allowed, says, try}
 	}
 	report := func(claim, driver string) func(ctx context.Context, as who) error {
 		return func(ctx context.Context, as who) error {
-			return world.report(ctx, as, claim, driver, metav1.UpdateOptions{DryRun: dryRun()})
+			return world.report(ctx, as, claim, driver, metav1.PatchOptions{DryRun: dryRun()})
 		}
 	}
 	named := func(try func(ctx context.Context, as who, name string) error, name string) func(ctx context.Context, as who) error {
@@ -139,17 +143,14 @@ func statusAttempts() []attempt {
 		status("our devices of a claim on node A with another driver's", []who{agentA}, notHere, report("claim-a-both", driver)),
 		status("devices of a claim of no node", nil, notHere, report("claim-anywhere", driver)),
 		status("another driver's devices of a claim on node A", nil, notHere, func(ctx context.Context, as who) error {
-			return world.changeStatus(ctx, as, "claim-a-both", metav1.UpdateOptions{DryRun: dryRun()}, func(s *resourceapi.ResourceClaimStatus) { s.Devices = nil })
+			return world.changeStatus(ctx, as, "claim-a-both", metav1.PatchOptions{DryRun: dryRun()}, func(s *resourceapi.ResourceClaimStatus) { s.Devices = nil })
 		}),
 		status("allocation of a claim that has none", nil, "resourceclaims/binding", named(allocate, "claim-free")),
 		status("allocation of a claim on node A", nil, "resourceclaims/binding", named(deallocate, "claim-a")),
 		status("allocation of a claim on node B", nil, "resourceclaims/binding", named(deallocate, "claim-b")),
 		status("consumers of a claim on node A", nil, "resourceclaims/binding", named(reserve, "claim-a")),
-		{"patch", "resourceclaims/status", "devices of a claim on node A", []who{agentA}, notHere, func(ctx context.Context, as who) error {
-			return world.patchReport(ctx, as, "claim-a", world.nodeA)
-		}},
-		{"patch", "resourceclaims/status", "devices of a claim on node B", []who{agentB}, notHere, func(ctx context.Context, as who) error {
-			return world.patchReport(ctx, as, "claim-b", nodeB)
+		{"update", "resourceclaims/status", "of a claim on node A", nil, "cannot update", func(ctx context.Context, as who) error {
+			return world.updateStatus(ctx, as, "claim-a")
 		}},
 	}
 }

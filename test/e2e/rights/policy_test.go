@@ -19,12 +19,12 @@ import (
 func TestThePoliciesAloneHoldTheAgentToItsOwn(t *testing.T) {
 	change := func(claim string, change func(*resourceapi.ResourceClaimStatus)) func(context.Context) error {
 		return func(ctx context.Context) error {
-			return world.changeStatus(ctx, almightyA, claim, metav1.UpdateOptions{DryRun: dryRun()}, change)
+			return world.changeStatus(ctx, almightyA, claim, metav1.PatchOptions{DryRun: dryRun()}, change)
 		}
 	}
 	report := func(claim string) func(context.Context) error {
 		return func(ctx context.Context) error {
-			return world.report(ctx, almightyA, claim, driver, metav1.UpdateOptions{DryRun: dryRun()})
+			return world.report(ctx, almightyA, claim, driver, metav1.PatchOptions{DryRun: dryRun()})
 		}
 	}
 	const notHere = "may not write the status of a claim that is not allocated to its node"
@@ -33,14 +33,14 @@ func TestThePoliciesAloneHoldTheAgentToItsOwn(t *testing.T) {
 		// says is part of the refusal; empty if it is allowed.
 		says string
 	}{
-		"report on a claim of its node":             {report("claim-a"), ""},
-		"report next to another driver":             {report("claim-a-both"), ""},
-		"report again":                              {change("claim-a", func(*resourceapi.ResourceClaimStatus) {}), ""},
-		"patch a report":                            {func(ctx context.Context) error { return world.patchReport(ctx, almightyA, "claim-a", world.nodeA) }, ""},
-		"report on a claim of another node":         {report("claim-b"), notHere},
-		"patch a report on a claim of another node": {func(ctx context.Context) error { return world.patchReport(ctx, almightyA, "claim-b", nodeB) }, notHere},
-		"report on a claim of every node":           {report("claim-anywhere"), notHere},
-		"take the report of another driver away":    {change("claim-a-both", func(s *resourceapi.ResourceClaimStatus) { s.Devices = nil }), "status.devices of other drivers"},
+		"report on a claim of its node":          {report("claim-a"), ""},
+		"report next to another driver":          {report("claim-a-both"), ""},
+		"report again":                           {change("claim-a", func(*resourceapi.ResourceClaimStatus) {}), ""},
+		"update a report":                        {func(ctx context.Context) error { return world.updateStatus(ctx, almightyA, "claim-a") }, ""},
+		"report on a claim of another node":      {report("claim-b"), notHere},
+		"update a claim of another node":         {func(ctx context.Context) error { return world.updateStatus(ctx, almightyA, "claim-b") }, notHere},
+		"report on a claim of every node":        {report("claim-anywhere"), notHere},
+		"take the report of another driver away": {change("claim-a-both", func(s *resourceapi.ResourceClaimStatus) { s.Devices = nil }), "status.devices of other drivers"},
 		"change the report of another driver": {change("claim-a-both", func(s *resourceapi.ResourceClaimStatus) {
 			s.Devices[0].NetworkData = &resourceapi.NetworkDeviceData{InterfaceName: "eth9"}
 		}), "status.devices of other drivers"},

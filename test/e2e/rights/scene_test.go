@@ -172,7 +172,7 @@ func (s *scene) makeClaims(ctx context.Context, c *harness.Cluster) error {
 		}
 	}
 	// The other driver has reported on its device.
-	return s.report(ctx, admin, "claim-a-both", otherDriver, metav1.UpdateOptions{})
+	return s.report(ctx, admin, "claim-a-both", otherDriver, metav1.PatchOptions{})
 }
 
 func (s *scene) makeClaim(ctx context.Context, client kubernetes.Interface, name, node string, results []resourceapi.DeviceRequestAllocationResult) error {
