@@ -5,6 +5,8 @@ package chart
 import (
 	"encoding/json"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -84,6 +86,65 @@ func TestPrometheusFindsTheAgents(t *testing.T) {
 		if s := service.Spec; s.ClusterIP != corev1.ClusterIPNone || !s.PublishNotReadyAddresses || s.Ports[0].Name != "http" || s.Ports[0].TargetPort.String() != "http" {
 			t.Errorf("the Service: %+v", s)
 		}
+	}
+}
+
+// For Prometheus each port of a pod is a target, and each container without a port is one too. A target
+// that is not the agent's port would be an agent that is down.
+func TestTheScrapeOfTheDocumentReadsTheAgentOnly(t *testing.T) {
+	text, err := os.ReadFile("../../docs/admin/monitoring.md")
+	must(t, err)
+	fence := regexp.MustCompile("(?ms)^```yaml\n# prometheus.yml\n(.*?)^```$").FindStringSubmatch(string(text))
+	if fence == nil {
+		t.Fatal("the document has no prometheus.yml")
+	}
+	var config struct {
+		Jobs []struct {
+			Rules []struct {
+				Sources []string `json:"source_labels"`
+				Regex   string   `json:"regex"`
+				Action  string   `json:"action"`
+			} `json:"relabel_configs"`
+		} `json:"scrape_configs"`
+	}
+	must(t, yaml.Unmarshal([]byte(fence[1]), &config))
+	// keeps reports whether Prometheus reads a target with these labels.
+	keeps := func(meta map[string]string) bool {
+		for _, rule := range config.Jobs[0].Rules {
+			var values []string
+			for _, source := range rule.Sources {
+				values = append(values, meta[source])
+			}
+			if rule.Action == "keep" && !regexp.MustCompile("^(?:"+rule.Regex+")$").MatchString(strings.Join(values, ";")) {
+				return false
+			}
+		}
+		return true
+	}
+	r := mustRender(t, cluster{}, "{simulation: {model: t4}, room: {enabled: true}}")
+	agent := find[appsv1.DaemonSet](t, r, "DaemonSet", "gpu-dra-driver-agent").Spec.Template
+	agent.Spec.Containers = append(agent.Spec.Containers, corev1.Container{Name: "sidecar"},
+		corev1.Container{Name: "proxy", Ports: []corev1.ContainerPort{{Name: "http-envoy-prom", ContainerPort: 15090}}})
+	var read []string
+	for _, pod := range []corev1.PodTemplateSpec{
+		agent, find[appsv1.DaemonSet](t, r, "DaemonSet", "gpu-dra-driver-supervisor").Spec.Template,
+		find[appsv1.Deployment](t, r, "Deployment", "gpu-dra-driver-room").Spec.Template,
+	} {
+		component := pod.Labels["app.kubernetes.io/component"]
+		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+			ports := c.Ports
+			if len(ports) == 0 {
+				ports = []corev1.ContainerPort{{}}
+			}
+			for _, port := range ports {
+				if keeps(map[string]string{"__meta_kubernetes_pod_label_app_kubernetes_io_component": component, "__meta_kubernetes_pod_container_port_name": port.Name}) {
+					read = append(read, component+" "+c.Name+" "+port.Name)
+				}
+			}
+		}
+	}
+	if diff := cmp.Diff([]string{"agent agent http"}, read); diff != "" {
+		t.Errorf("targets (-want +got):\n%s", diff)
 	}
 }
 
