@@ -104,6 +104,8 @@ func (m mutant) try(ctx context.Context, root string) error {
 	switch out, err := m.runTest(ctx, root, "-overlay", overlay); {
 	case err == nil && strings.Contains(out, "[no tests to run]"):
 		return fmt.Errorf("%s: %s has no test %s", m, m.testFolder, m.test)
+	case err == nil && strings.Contains(out, "--- SKIP: "):
+		return fmt.Errorf("%s: %s was skipped, run as root: %s", m, m.test, out)
 	case err == nil:
 		return fmt.Errorf("%s: survived %s, write a test: %s", m, m.test, m.effect)
 	case !errors.As(err, &exit) || ctx.Err() != nil || strings.Contains(out, " failed]\n"):
@@ -117,7 +119,7 @@ func (m mutant) try(ctx context.Context, root string) error {
 
 // runTest runs the test of the mutant and returns its output.
 func (m mutant) runTest(ctx context.Context, root string, more ...string) (string, error) {
-	args := append([]string{"test", "-failfast", "-vet=off", "-ldflags=-s -w", "-timeout", testLimit, "-run", "^" + m.test + "$"}, more...)
+	args := append([]string{"test", "-v", "-failfast", "-vet=off", "-ldflags=-s -w", "-timeout", testLimit, "-run", "^" + m.test + "$"}, more...)
 	cmd := exec.CommandContext(ctx, "go", append(args, "./"+m.testFolder)...)
 	cmd.Dir = root
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

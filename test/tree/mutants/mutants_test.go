@@ -99,7 +99,8 @@ func TestTheCommand(t *testing.T) {
 		"p/p_test.go": "package p\n\nimport \"testing\"\n\n" +
 			"func TestMax(t *testing.T) {\n\tif Max(2, 1) != 2 {\n\t\tt.Error(\"wrong\")\n\t}\n}\n\n" +
 			"func TestEqual(t *testing.T) {\n\tif Max(1, 1) != 1 {\n\t\tt.Error(\"wrong\")\n\t}\n}\n\n" +
-			"func TestBroken(t *testing.T) { t.Error(\"always\") }\n",
+			"func TestBroken(t *testing.T) { t.Error(\"always\") }\n\n" +
+			"func TestRoot(t *testing.T) { t.Skip(\"only root may\") }\n",
 	} {
 		path = filepath.Join(dir, path)
 		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
@@ -110,6 +111,7 @@ func TestTheCommand(t *testing.T) {
 		"Max: never a#2: TestEqual: it is wrong":  "survived TestEqual, write a test: it is wrong",
 		"Max: never a#2: TestMin: it is wrong":    "p has no test TestMin",
 		"Max: never a#2: TestBroken: it is wrong": "fails without the mutant as well",
+		"Max: never a#2: TestRoot: it is wrong":   "TestRoot was skipped, run as root",
 		"Max: set a#2 c: TestMax: it is wrong":    "undefined: c",
 		"Min: never a: TestMax: it is wrong":      "the package has no such declaration",
 	} {
