@@ -12,6 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+const dockerfile = "deployments/container/Dockerfile"
+
 // workflow has the parts of a workflow that decide the rights of a stranger's code. The rest
 // is checked by actionlint.
 type workflow struct {
@@ -55,6 +57,18 @@ func TestActionsAndImagesArePinnedByDigest(t *testing.T) {
 			}
 		}
 	})
+	// The digests of these are not known; they have no tags of versions.
+	named := []string{"gcr.io/distroless/cc-debian12", "gcr.io/distroless/static-debian12"}
+	var stages []string
+	for _, from := range regexp.MustCompile(`(?m)^FROM (?:--\S+ )*(\S+)(?: AS (\S+))?$`).FindAllStringSubmatch(read(t, dockerfile), -1) {
+		if !slices.Contains(stages, from[1]) && !slices.Contains(named, from[1]) && !digest.MatchString(from[1]) {
+			t.Errorf("%s: %s, want NAME:TAG@sha256: and 64 digits", dockerfile, from[0])
+		}
+		stages = append(stages, from[2])
+	}
+	if len(stages) < 5 {
+		t.Errorf("%s has only the stages %q", dockerfile, stages)
+	}
 }
 
 // Without the key, a job has the rights that an owner has set for the repository.
