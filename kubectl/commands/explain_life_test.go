@@ -131,9 +131,13 @@ func TestExplainSaysWhatKeepsTheProgramsOfAShareFromComputing(t *testing.T) {
 	}
 }
 
-// A pod on a GPU that has fallen off the bus is not ready first.
+// A pod on a GPU that has fallen off the bus is not ready first. The other pod of a second claim of it is
+// well, so the remedy does not end it.
 func TestExplainBeginsWithTheHealthOfDevices(t *testing.T) {
 	w := running(t)
+	w.Pods[0].Spec.ResourceClaims = append(w.Pods[0].Spec.ResourceClaims, corev1.PodResourceClaim{Name: "second", ResourceClaimName: ptr.To("half")})
+	w.Pods[0].Spec.Containers[0].Resources.Claims = append(w.Pods[0].Spec.Containers[0].Resources.Claims, corev1.ResourceClaim{Name: "second"})
+	w.Claims[1].Status.ReservedFor = append(w.Claims[1].Status.ReservedFor, w.Claims[0].Status.ReservedFor...)
 	taint(w, "gpu-18-00", resourceapi.DeviceTaint{Key: v1alpha1.TaintUnhealthy, Value: "xid-79"})
 	client := server(w)
 	out, status := explain(t, client, "whole")

@@ -187,20 +187,24 @@ func (e *explaining) addFault(pod *corev1.Pod, claims []*resourceapi.ResourceCla
 	fleet.AddOnce(&e.Causes, "for the program: "+h.Effect)
 	remedy := h.remedy.User
 	if strings.Contains(remedy, "delete the pod") {
-		remedy += e.deletion(pod, claims)
+		remedy += e.deletion(pod, claims, h)
 	}
 	e.advise(remedy)
 	fleet.AddOnce(&e.Repairs, h.remedy.Admin)
 }
 
-// deletion returns the command that deletes all pods of the claims, after a colon; "" without pods.
-// One pod that keeps a claim keeps its devices.
-func (e *explaining) deletion(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) string {
+// deletion returns the command that deletes all pods of the claims on sick devices, after a colon; ""
+// without pods. One pod that keeps a claim keeps its devices. Pods of other claims are well.
+func (e *explaining) deletion(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, sick DeviceHealth) string {
 	var pods []*corev1.Pod
 	if pod != nil {
 		pods = append(pods, pod)
 	}
+	isSick := func(id fleet.DeviceID) bool { return id.Pool == sick.Node && slices.Contains(sick.Devices, id.Device) }
 	for _, claim := range claims {
+		if !slices.ContainsFunc(e.cluster.devicesOf(claim), isSick) {
+			continue
+		}
 		for _, user := range fleet.Consumers(claim, e.cluster.Objects.Pods) {
 			if !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.UID == user.UID }) {
 				pods = append(pods, user)
