@@ -149,6 +149,18 @@ func TestCordonAgainCreatesOnlyMissingRules(t *testing.T) {
 	}
 }
 
+// Another run is creating the rules.
+func TestCordonByUUIDKeepsRulesThatExistMeanwhile(t *testing.T) {
+	client := server(shared(t))
+	uuid, _ := run(t, client, "get", "-o", "jsonpath={.items[0].uuid}")
+	client.PrependReactor("create", "devicetaintrules", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return false, nil, client.Tracker().Add(action.(clienttesting.CreateAction).GetObject())
+	})
+	if out, problems := run(t, client, "cordon", "a/"+uuid); !strings.HasPrefix(uuid, "GPU-") || problems != "" || !strings.Contains(out, "a/gpu-18-00 is cordoned") {
+		t.Errorf("%s: got %s%s", uuid, out, problems)
+	}
+}
+
 // Rules of other GPUs and nodes remain, and an administrator's own rules.
 func TestUncordonLeavesOtherRulesAlone(t *testing.T) {
 	w := fleettest.New(t, "a=t4 share", "b=t4 share")

@@ -76,20 +76,19 @@ func (d *drain) run(ctx context.Context, reason string) error {
 		return err
 	}
 	d.show(plan)
-	monitors := cordon.Monitors(d.target.Name, objects.Claims, objects.Pods)
 	if d.dryRun {
-		d.finish(plan, monitors)
+		d.finish(plan, objects)
 		return nil
 	}
 	// The scheduler may have allocated the GPU just before the cordon, so the claims are
 	// read again, until no claim is left.
 	for {
-		if plan, _, err = d.plan(ctx); err != nil {
+		if plan, objects, err = d.plan(ctx); err != nil {
 			return err
 		}
 		d.show(plan)
 		if len(plan.Pods) == len(plan.With(cordon.Leave)) && len(plan.Claims) == 0 {
-			d.finish(plan, monitors)
+			d.finish(plan, objects)
 			return nil
 		}
 		if pods := refused(plan); pods != "" {
@@ -142,13 +141,13 @@ func (d *drain) show(plan cordon.Drain) {
 }
 
 // finish prints which claims and pods still have the GPU.
-func (d *drain) finish(plan cordon.Drain, monitors []string) {
+func (d *drain) finish(plan cordon.Drain, objects fleet.Objects) {
 	if !d.dryRun && len(plan.Left) == 0 {
 		d.say("%s is drained: no claim has it", d.target)
 	} else if !d.dryRun {
 		d.say("%s is drained, but for claims of pods that were left: %s", d.target, rows.List(fleet.Each(plan.Left, fleet.FullName[*resourceapi.ResourceClaim])))
 	}
-	if len(monitors) > 0 {
+	if monitors := cordon.Monitors(d.target.Name, objects.Claims, objects.Pods); len(monitors) > 0 {
 		d.say("pods with admin access keep reading it: %s; a reset of the GPU is refused until they end", rows.List(monitors))
 	}
 }
@@ -183,7 +182,13 @@ func (d *drain) round(ctx context.Context, plan cordon.Drain) error {
 			return err
 		}
 	}
-	return nil
+	// A claim can be reserved for a pod that does not exist, so that nothing was waited for.
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(time.Second):
+		return nil
+	}
 }
 
 // checkReplaced returns an error if a new pod uses the claim of an evicted pod. Evictions

@@ -3,6 +3,7 @@
 package commands
 
 import (
+	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -62,6 +63,10 @@ func TestDrainWaitsForABudgetAndForTheClaims(t *testing.T) {
 	w := shared(t)
 	controlled("ReplicaSet", w.Pods...)
 	client := server(w)
+	// The cache of an API server can be older than the claims.
+	client.PrependReactor("list", "resourceclaims", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return action.(clienttesting.ListActionImpl).ListOptions.ResourceVersion == "0", &resourceapi.ResourceClaimList{}, nil
+	})
 	synctest.Test(t, func(t *testing.T) {
 		evictions(t, client, 3, 20*time.Second)
 		start := time.Now()
@@ -227,6 +232,22 @@ func TestDrainNamesClaimsThatKeepTheirDevices(t *testing.T) {
 		out, problems := run(t, client, "drain", "a/gpu-18-00", "--timeout", "1m")
 		if want := "wait for claim default/gang: it is reserved for the PodGroup gang until that is deleted"; !strings.Contains(out, want) || !strings.Contains(problems, "claim default/gang has not released the GPU: timed out") {
 			t.Errorf("got %s%s", out, problems)
+		}
+	})
+}
+
+// The claim stays reserved until a controller of the cluster notices that the pod is gone.
+func TestDrainOfAClaimOfAPodThatIsGoneReadsTheClusterOnceASecond(t *testing.T) {
+	w := shared(t)
+	w.Pods = w.Pods[:1]
+	client := server(w)
+	var lists atomic.Int32
+	client.PrependReactor("list", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return lists.Add(1) > 15, nil, apierrors.NewInternalError(errors.New("too many lists"))
+	})
+	synctest.Test(t, func(t *testing.T) {
+		if _, problems := run(t, client, "drain", "a/gpu-3b-00", "--timeout", "10500ms"); !strings.Contains(problems, "timed out after 10.5s (--timeout); the GPU stays cordoned") {
+			t.Errorf("after %d lists: %s", lists.Load(), problems)
 		}
 	})
 }

@@ -76,9 +76,9 @@ func (v *verb) say(format string, args ...any) {
 }
 
 // readWhole reads the cluster. One of these lists that the user may not read as a whole is an error.
-// Rules are empty if the API server does not serve them.
+// Rules are empty if the API server does not serve them. The lists are the newest ones.
 func (v *verb) readWhole(ctx context.Context, required ...doctor.List) (*rows.Cluster, error) {
-	objects, unread, err := lists.Objects(ctx, v.client, v.namespace, required...)
+	objects, unread, err := lists.Newest(ctx, v.client, v.namespace, required...)
 	refused := slices.DeleteFunc(slices.Clone(required), func(list doctor.List) bool { return unread[list] == "" })
 	if len(refused) > 0 {
 		err = missing("list "+strings.Join(fleet.Each(refused, func(list doctor.List) string { return string(list) }), " and "), nil)
@@ -101,6 +101,9 @@ func (v *verb) find(ctx context.Context, required ...doctor.List) (cordon.Target
 		return cordon.Target{}, fleet.Objects{}, err
 	}
 	t, err := cordon.Find(cluster.Nodes(), v.name)
+	if err == nil {
+		v.name = t.Name // not the UUID, which only a published GPU has
+	}
 	return t, cluster.Objects, err
 }
 

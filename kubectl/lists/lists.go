@@ -16,10 +16,14 @@ func Of[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, err
 	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) }
 }
 
-// Into lists objects, and replaces those in to.
+// Into lists objects, and replaces those in to. They are from the cache of an API server, and can be old.
 func Into[T any](ctx context.Context, to *[]T, list pager.ListPageFunc) error {
+	return into(ctx, "0", to, list)
+}
+
+func into[T any](ctx context.Context, version string, to *[]T, list pager.ListPageFunc) error {
 	*to = nil
-	return pager.New(list).EachListItem(ctx, metav1.ListOptions{ResourceVersion: "0"}, func(o runtime.Object) error {
+	return pager.New(list).EachListItem(ctx, metav1.ListOptions{ResourceVersion: version}, func(o runtime.Object) error {
 		if item, ok := o.(T); ok {
 			*to = append(*to, item)
 		}

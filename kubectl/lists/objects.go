@@ -28,15 +28,25 @@ var All = []doctor.List{doctor.Nodes, doctor.Pods, doctor.Claims, doctor.Slices,
 // pods or claims of the namespace only, it returns these. refused has a sentence for each
 // list that the user may not read as a whole. An error wraps [gpu.ErrNotSupported] if the API
 // server is too old, and [gpu.ErrPermission] if the user may not read a required list at all.
+// The objects are from the cache of an API server, and can be old.
 func Objects(ctx context.Context, client kubernetes.Interface, namespace string, required ...doctor.List) (objects fleet.Objects, refused map[doctor.List]string, err error) {
+	return read(ctx, client, &listing{version: "0", namespace: namespace, required: required})
+}
+
+// Newest is like [Objects] for commands that change something: an old list may lack their last change.
+func Newest(ctx context.Context, client kubernetes.Interface, namespace string, required ...doctor.List) (objects fleet.Objects, refused map[doctor.List]string, err error) {
+	return read(ctx, client, &listing{namespace: namespace, required: required})
+}
+
+func read(ctx context.Context, client kubernetes.Interface, r *listing) (objects fleet.Objects, refused map[doctor.List]string, err error) {
 	core, devices := client.CoreV1(), client.ResourceV1()
-	r := listing{namespace: namespace, required: required, refused: map[doctor.List]string{}}
-	readList(ctx, &r, doctor.Nodes, &objects.Nodes, Of(core.Nodes().List), nil)
-	readList(ctx, &r, doctor.Pods, &objects.Pods, Of(core.Pods(metav1.NamespaceAll).List), Of(core.Pods(namespace).List))
-	readList(ctx, &r, doctor.Claims, &objects.Claims, Of(devices.ResourceClaims(metav1.NamespaceAll).List), Of(devices.ResourceClaims(namespace).List))
-	readList(ctx, &r, doctor.Slices, &objects.Slices, Of(devices.ResourceSlices().List), nil)
-	readList(ctx, &r, doctor.Classes, &objects.Classes, Of(devices.DeviceClasses().List), nil)
-	readList(ctx, &r, doctor.Rules, &objects.TaintRules, Of(devices.DeviceTaintRules().List), nil)
+	r.refused = map[doctor.List]string{}
+	readList(ctx, r, doctor.Nodes, &objects.Nodes, Of(core.Nodes().List), nil)
+	readList(ctx, r, doctor.Pods, &objects.Pods, Of(core.Pods(metav1.NamespaceAll).List), Of(core.Pods(r.namespace).List))
+	readList(ctx, r, doctor.Claims, &objects.Claims, Of(devices.ResourceClaims(metav1.NamespaceAll).List), Of(devices.ResourceClaims(r.namespace).List))
+	readList(ctx, r, doctor.Slices, &objects.Slices, Of(devices.ResourceSlices().List), nil)
+	readList(ctx, r, doctor.Classes, &objects.Classes, Of(devices.DeviceClasses().List), nil)
+	readList(ctx, r, doctor.Rules, &objects.TaintRules, Of(devices.DeviceTaintRules().List), nil)
 	r.running.Wait()
 	slices.SortFunc(r.failures, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
 	return objects, r.refused, errors.Join(r.failures...)
@@ -44,9 +54,10 @@ func Objects(ctx context.Context, client kubernetes.Interface, namespace string,
 
 // listing is several lists that are read at a time.
 type listing struct {
-	namespace string
-	required  []doctor.List
-	running   sync.WaitGroup
+	// version is "" for the newest objects.
+	version, namespace string
+	required           []doctor.List
+	running            sync.WaitGroup
 
 	mu       sync.Mutex
 	refused  map[doctor.List]string
@@ -57,12 +68,12 @@ type listing struct {
 // not read all; nil for objects without a namespace.
 func readList[T any](ctx context.Context, r *listing, name doctor.List, to *[]T, all, own pager.ListPageFunc) {
 	r.running.Go(func() {
-		err := Into(ctx, to, all)
+		err := into(ctx, r.version, to, all)
 		sentence := ""
 		if apierrors.IsForbidden(err) {
 			sentence = fmt.Sprintf("You have no right to list %s: ask an administrator for the ClusterRole %s.", name, roleFor(name))
 			if own != nil {
-				if err = Into(ctx, to, own); err == nil {
+				if err = into(ctx, r.version, to, own); err == nil {
 					sentence = fmt.Sprintf("You have no right to list %s of all namespaces, only of %s: devices that seem free may be in use. Ask an administrator for the ClusterRole %s.", name, r.namespace, roleFor(name))
 				}
 			}
