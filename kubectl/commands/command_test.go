@@ -222,7 +222,7 @@ func TestUsage(t *testing.T) {
 	w.Hold("a", "slot", "class=timeslice.nvidia.com")
 	w.Claims[1].Namespace = "other"
 	w.Claims[0].Status.Allocation.AllocationTimestamp = &metav1.Time{Time: time.Now().Add(-90 * time.Minute)}
-	out, problems := run(t, server(w), "usage")
+	out, problems := run(t, installed(t, w), "usage")
 	lines(t, out+problems, `
 NAMESPACE CLAIMS GPUS MEMORY COMPUTE SLOTS GPU HOURS
 default 2 2.2 29.1Gi 200% 1 3.0
@@ -234,13 +234,13 @@ TOTAL 3 2.7 36.1Gi 250% 1 -
 	parts := fleettest.New(t, "a=dgx-h100 mig")
 	parts.Hold("a", "one", "class=mig-3g.40gb")
 	parts.Hold("a", "two", "class=mig-3g.40gb")
-	if out, _ := run(t, server(parts), "usage"); !strings.HasSuffix(out, "Gi of memory and 1 compute slice stranded\n") {
+	if out, _ := run(t, installed(t, parts), "usage"); !strings.HasSuffix(out, "Gi of memory and 1 compute slice stranded\n") {
 		t.Errorf("%s", out)
 	}
-	if out, _ := run(t, server(parts), "get", "-o", "json"); strings.Count(out, `"slicesStranded": 1`) != 1 {
+	if out, _ := run(t, installed(t, parts), "get", "-o", "json"); strings.Count(out, `"slicesStranded": 1`) != 1 {
 		t.Errorf("json: %s", out)
 	}
-	out, problems = run(t, server(w), "usage", "--sort-by", "gpus")
+	out, problems = run(t, installed(t, w), "usage", "--sort-by", "gpus")
 	lines(t, out+problems, `
 NAMESPACE CLAIMS GPUS MEMORY COMPUTE SLOTS GPU HOURS
 other 1 0.5 7.0Gi 50% 0 0.5
@@ -248,6 +248,10 @@ default 2 2.2 29.1Gi 200% 1 3.0
 TOTAL 3 2.7 36.1Gi 250% 1 3.5
 
 4 GPUs, 1.3 idle, 0.0Gi of memory stranded`)
+	w.Slices = nil
+	if out, _ := run(t, installed(t, w), "usage"); !strings.HasSuffix(out, "4 GPUs, 0.0 idle, 0.0Gi of memory stranded, 4 not published\n") {
+		t.Errorf("without slices: %s", out)
+	}
 }
 
 // wired returns a cluster with a DGX-1 whose agent counts links and knows PCIe switches.

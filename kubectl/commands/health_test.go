@@ -38,7 +38,7 @@ func TestAGPUWhoseAgentIsNotReadyIsNotOK(t *testing.T) {
 	pod = pod.DeepCopy()
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(time.Now().Add(-100 * time.Hour))}}
 	require.NoError(t, client.Tracker().Update(podResource(), pod, "gpus"))
-	for _, args := range [][]string{{}, {"who", "-A"}, {"free"}} {
+	for _, args := range [][]string{{}, {"who", "-A"}, {"free"}, {"usage"}} {
 		out, problems := run(t, client, args...)
 		if !strings.Contains(out+problems, "agent not ready since 4d4h ago") || strings.Contains(out, " ok") {
 			t.Errorf("%v: got %s%s", args, out, problems)

@@ -104,7 +104,8 @@ func (o *options) printHolders(all []rows.Holder, used rows.Uses, empty string) 
 
 func (o *options) newUsage() *cobra.Command {
 	cmd := o.newRows("usage", "The GPUs, memory and compute that are promised to each namespace, and for how long", `  # The namespaces, those with the fewest GPUs first
-  kubectl gpu usage --sort-by gpus`, func(_ *view, nodes []fleet.Node, used rows.Uses) error {
+  kubectl gpu usage --sort-by gpus`, func(v *view, nodes []fleet.Node, used rows.Uses) error {
+		o.printAgentProblems(v)
 		usages := rows.Usages(nodes, time.Now(), used)
 		if err := printList(o, "UsageList", usages, rows.UsageTable(usages, used), "no claim of any namespace holds a device of "+o.driver); err != nil || !o.isTable() {
 			return err
@@ -115,14 +116,21 @@ func (o *options) newUsage() *cobra.Command {
 	return cmd
 }
 
-// printFleet prints the number of GPUs, how many of them are not promised, and what is stranded.
+// printFleet prints the number of GPUs, how many of them are not promised, and what is stranded. Of a GPU that its
+// node does not publish, only a claim for the whole GPU has a known part, so none counts as idle.
 func (o *options) printFleet(nodes []fleet.Node, promised float64) error {
-	gpus, memory, slices := 0, resource.Quantity{}, int64(0)
+	gpus, unpublished, memory, slices := 0, 0, resource.Quantity{}, int64(0)
 	for _, node := range nodes {
 		gpus += len(node.GPUs)
 		for _, g := range node.GPUs {
 			memory.Add(g.Stranded.Memory)
 			slices += g.Stranded.Slices
+			if g.Memory.Total.IsZero() {
+				unpublished++
+				if g.Mode != fleet.ModeWhole {
+					promised++
+				}
+			}
 		}
 	}
 	stranded := rows.Gibibytes(memory) + " of memory"
@@ -132,6 +140,9 @@ func (o *options) printFleet(nodes []fleet.Node, promised float64) error {
 	idle := rows.Tenths(max(0, float64(gpus)-promised)) + " idle, " + stranded + " stranded"
 	if o.partial {
 		idle = "the rest idle, or of claims that you may not read"
+	}
+	if unpublished > 0 {
+		idle += fmt.Sprintf(", %d not published", unpublished)
 	}
 	_, err := fmt.Fprintf(o.Out, "\n%s, %s\n", fleet.Number(gpus, "GPU"), idle)
 	return err
@@ -164,12 +175,7 @@ func (o *options) newFree() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if v.NoAgents() {
-				fmt.Fprintln(o.ErrOut, noAgentFound(o.driver)) //nolint:errcheck // there is no other place to say so
-			}
-			for _, sentence := range v.AgentProblems(time.Now()) {
-				fmt.Fprintln(o.ErrOut, sentence) //nolint:errcheck // there is no other place to say so
-			}
+			o.printAgentProblems(v)
 			all, err := v.FreeOf(cmd.Context(), classes, memory)
 			if all == nil {
 				return err
@@ -183,6 +189,16 @@ func (o *options) newFree() *cobra.Command {
 	cmd.Flags().StringVar(&memory, "memory", "10Gi", "memory of each share")
 	o.rowFlags(cmd.Flags())
 	return cmd
+}
+
+// printAgentProblems prints the nodes on which no agent is ready: what they published can be old.
+func (o *options) printAgentProblems(v *view) {
+	if v.NoAgents() {
+		fmt.Fprintln(o.ErrOut, noAgentFound(o.driver)) //nolint:errcheck // there is no other place to say so
+	}
+	for _, sentence := range v.AgentProblems(time.Now()) {
+		fmt.Fprintln(o.ErrOut, sentence) //nolint:errcheck // there is no other place to say so
+	}
 }
 
 func (o *options) printFree(all []rows.Free) error {

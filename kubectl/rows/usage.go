@@ -69,6 +69,9 @@ func partOf(g fleet.GPU, d fleet.Device, h fleet.Holder) float64 {
 		return float64(slots) / float64(all)
 	}
 	if g.Memory.Total.IsZero() {
+		if d.ID.Device == g.Name && !h.Shared() {
+			return 1 // also while its node does not publish it
+		}
 		return 0
 	}
 	memory, _ := d.Promised(h)
