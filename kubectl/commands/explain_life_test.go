@@ -225,13 +225,17 @@ func TestExplainOfADeviceThatTheNodeDoesNotPublish(t *testing.T) {
 
 func TestExplainOfThePodsOfANodeWithoutAnAgent(t *testing.T) {
 	client := drivenWorld(t, running(t), func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) })
-	if out, status := explain(t, client, "whole"); status != 0 || strings.Contains(out, "agent") {
-		t.Errorf("with an agent: status %d:\n%s", status, out)
+	for _, name := range []string{"whole", "claim/whole"} {
+		if out, status := explain(t, client, name); status != 0 || strings.Contains(out, "agent") {
+			t.Errorf("%s with an agent: status %d:\n%s", name, status, out)
+		}
 	}
 	require.NoError(t, client.Clientset.CoreV1().Pods("gpus").Delete(t.Context(), "agent-1", metav1.DeleteOptions{}))
-	out, status := explain(t, client, "whole")
-	if contains(t, out, "no agent is ready on node a: the health of its GPUs is not watched", "kubectl gpu doctor a"); status != 5 {
-		t.Errorf("status %d:\n%s", status, out)
+	for _, name := range []string{"whole", "claim/whole"} {
+		out, status := explain(t, client, name)
+		if contains(t, out, "no agent is ready on node a: the health of its GPUs is not watched", "kubectl gpu doctor a"); status != 5 {
+			t.Errorf("%s: status %d:\n%s", name, status, out)
+		}
 	}
 }
 

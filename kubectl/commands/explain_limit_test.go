@@ -34,6 +34,14 @@ Facts
 scheduler: no node
 
 Not examined (--limit): a, b`)
+	client := server(waiting(t))
+	if out, status := explain(t, client, "claim/pending", "--limit", "1ns"); status != 5 {
+		t.Errorf("a claim: status %d:\n%s", status, out)
+	}
+	forbid(client, "resourceslices", false)
+	if out, status := explain(t, client, "claim/pending"); status != 5 {
+		t.Errorf("a claim without the right to list slices: status %d:\n%s", status, out)
+	}
 	if out, _ := run(t, server(waiting(t)), "explain", "pending", "-n", "default", "--limit", "1ns", "-o", "json"); !strings.Contains(out, `"notExaminedNodes": [`) {
 		t.Errorf("got %s", out)
 	}

@@ -49,7 +49,12 @@ const usePatience = 5 * time.Second
 // evidence reads the facts of an explanation besides the objects of the cluster.
 func (o *options) evidence(ctx context.Context, v *view, q rows.Question) (rows.Evidence, error) {
 	all := rows.Evidence{Repairer: isRepairer(ctx, v)}
-	pod, _ := v.Find(q)
+	pod, claim := v.Find(q)
+	if claim != nil {
+		err := o.addAgents(ctx, v)
+		all.Driver = v.pods
+		return all, err
+	}
 	if pod == nil {
 		return all, nil
 	}

@@ -506,6 +506,9 @@ func TestTaintsHaveLinksAndAges(t *testing.T) {
 // A page says of a GPU without its agent what the commands say, and never that it is ok or free.
 func TestAGPUWithoutItsAgentIsNotOK(t *testing.T) {
 	w := shared(t)
+	for i, phase := range []corev1.PodPhase{corev1.PodPending, corev1.PodRunning} {
+		w.Pods[i].Spec.NodeName, w.Pods[i].Status.Phase = "a", phase
+	}
 	since := metav1.NewTime(time.Now().Add(-100*time.Hour - 30*time.Minute))
 	site := pages(t, &world{World: w, agents: map[string]rows.Agent{
 		"a": {Problem: rows.Reason{Code: rows.CodeAgentNotReady, Since: &since}},
@@ -518,7 +521,9 @@ func TestAGPUWithoutItsAgentIsNotOK(t *testing.T) {
 		"/?q=not+published":    {`data-key="b"`},
 		"/nodes/a":             {unknown, `<span class="mode unknown">unknown</span>`},
 		"/nodes/b":             {"not published: no agent", `data-label="MEMORY"><div>-</div>`, `data-label="COMPUTE"><div>-</div>`},
-		"/claims/default/half": {unknown, `data-label="LIMITED BY"`},
+		"/claims/default/half": {unknown, `data-label="LIMITED BY"`, "no agent is ready on node a"},
+		"/pods/default/half":   {"no agent is ready on node a"},
+		"/pods":                {"no agent is ready on node a"},
 	} {
 		_, text := open(t, site, target)
 		for _, part := range want {

@@ -175,9 +175,9 @@ func (e *explaining) addClaim(ctx context.Context, claim *resourceapi.ResourceCl
 	case claim.DeletionTimestamp != nil && e.Outcome == OutcomeWell:
 		e.Outcome = OutcomeWaits
 	case claim.Status.Allocation != nil:
-	case len(e.Fits) == 0:
+	case len(e.Fits) == 0 && !e.isUnreadable() && !e.isPartial():
 		e.Outcome = OutcomeWaits
-	case e.cluster.IsPartial():
+	case len(e.Fits) == 0, e.cluster.IsPartial():
 		e.Outcome = OutcomeUnknown
 	}
 	return err

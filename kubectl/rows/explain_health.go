@@ -94,9 +94,9 @@ func (e *explaining) addHealth(pod *corev1.Pod, claims []*resourceapi.ResourceCl
 	if len(unknown) > 0 {
 		e.addUnknown(fmt.Sprintf("the health of %s is not known", List(unknown)), "")
 	}
-	if e.State == StateRunning {
+	if e.State == StateRunning || pod == nil {
 		for _, node := range slices.Sorted(maps.Keys(nodes)) {
-			e.addAgentOfRunning(node)
+			e.addAgent(node)
 		}
 	}
 }

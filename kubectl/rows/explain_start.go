@@ -93,6 +93,9 @@ func (e *explaining) needsSupervisor(claim *resourceapi.ResourceClaim) bool {
 
 // addDriverPods adds the state of the agent and supervisor of a node.
 func (e *explaining) addDriverPods(node string, supervised bool) {
+	if e.Driver == nil {
+		e.addAgent(node)
+	}
 	if e.Driver == nil || node == "" || e.addNodeNotReady(node) {
 		return
 	}
@@ -159,15 +162,15 @@ func (e *explaining) addDriverPod(node, program string, pods []*corev1.Pod, mean
 	e.advise(remedy)
 }
 
-// addAgentOfRunning adds a cause if no agent watches the devices of a pod that runs.
-func (e *explaining) addAgentOfRunning(node string) {
-	if e.Driver == nil || e.addNodeNotReady(node) || e.driverUnread() != "" {
+// addAgent adds a cause if no agent is ready on a node. Without an agent in the whole cluster, the driver
+// may be in a namespace that was not read.
+func (e *explaining) addAgent(node string) {
+	agents := e.cluster.Agents
+	if node == "" || e.addNodeNotReady(node) || agents == nil || agents[node].Ready || len(agents) == 0 && (e.Driver == nil || e.driverUnread() != "") {
 		return
 	}
-	if !slices.ContainsFunc(e.Driver.Agents, func(p *corev1.Pod) bool { return p.Spec.NodeName == node && fleet.IsReady(p) }) {
-		e.addUnknown(fmt.Sprintf("no agent is ready on node %s: the health of its GPUs is not watched, and this output may be old", node),
-			"the administrator finds the reason: kubectl gpu doctor "+node)
-	}
+	e.addUnknown(fmt.Sprintf("no agent is ready on node %s: the health of its GPUs is not watched, claims are not prepared or released, and this output may be old", node),
+		"the administrator finds the reason: kubectl gpu doctor "+node)
 }
 
 // addContainerStates adds the reasons for which the kubelet waits with containers, apart from
