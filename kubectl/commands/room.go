@@ -118,7 +118,7 @@ func (r *room) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if left := cordon.LeftRooms(cluster.Objects.TaintRules, pod, time.Now()); r.evicts && !r.dryRun && len(left) > 0 {
+	if left := cordon.LeftRooms(cluster.Objects.TaintRules, time.Now()); r.evicts && !r.dryRun && len(left) > 0 {
 		if err := r.requests(-1).Remove(ctx, left); err != nil {
 			return err
 		}
@@ -126,6 +126,12 @@ func (r *room) run(ctx context.Context, name string) error {
 		if cluster, err = r.readWhole(ctx, lists.All...); err != nil {
 			return err
 		}
+	}
+	isFor := func(rule *resourceapi.DeviceTaintRule) bool {
+		return rule.Labels[v1alpha1.LabelRoom] == string(pod.UID)
+	}
+	if kept := fleet.First(cluster.Objects.TaintRules, isFor); r.evicts && !r.dryRun && kept != nil {
+		return fmt.Errorf("room for pod %s: %w: another run keeps devices for it until %s", fleet.FullName(pod), gpu.ErrInUse, kept.Annotations[v1alpha1.AnnotationRoomUntil])
 	}
 	answer := rows.Room{Header: rows.HeaderOf("Room"), Namespace: pod.Namespace, Pod: pod.Name, Outcome: rows.RoomNone, Reason: missing}
 	if missing == "" {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -366,6 +367,37 @@ func TestRoomRemovesWhatAKilledOneLeft(t *testing.T) {
 			t.Errorf("got %s%s, rules %v", out, problems, rules)
 		}
 	})
+}
+
+// The first run's devices stay kept, also if the second one began before they were.
+func TestASecondRoomForThePodLeavesTheRulesOfTheFirst(t *testing.T) {
+	for name, want := range map[string]string{
+		"gpu-room.x":           "Error: room for pod default/high: already in use: another run keeps devices for it until 2000-01-01T00:01:00Z\n",
+		"gpu-room.gpu-af-00.a": "room for pod default/high: no pod was evicted: device gpu-af-00: already in use: another run keeps it",
+	} {
+		w := crowded(t)
+		tolerant(w)
+		client := server(w)
+		first := &resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: name,
+			Labels:      map[string]string{"app.kubernetes.io/managed-by": "kubectl-gpu", "gpu.nvidia.com/room-for": "pod-high"},
+			Annotations: map[string]string{"gpu.nvidia.com/room-until": "2000-01-01T00:01:00Z"},
+		}}
+		if name == "gpu-room.x" {
+			require.NoError(t, client.Tracker().Add(first))
+		}
+		synctest.Test(t, func(t *testing.T) {
+			var once sync.Once
+			client.PrependReactor("create", "devicetaintrules", func(clienttesting.Action) (bool, runtime.Object, error) {
+				once.Do(func() { require.NoError(t, client.Tracker().Add(first)) })
+				return false, nil, nil
+			})
+			evictable(t, client, 0, time.Second)
+			_, problems := run(t, client, "room", "high", "--evict")
+			if _, kept := rulesOf(t, client)[name]; !strings.Contains(problems, want) || !kept || len(rulesOf(t, client)) != 1 {
+				t.Errorf("%s: got %s, rules %v, want %s", name, problems, rulesOf(t, client), want)
+			}
+		})
+	}
 }
 
 func TestRoomAsksForTheFlagsOfADrain(t *testing.T) {

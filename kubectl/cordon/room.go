@@ -59,7 +59,7 @@ func NewRoom(by Maker, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, all
 			ObjectMeta: metav1.ObjectMeta{
 				Name:        ruleName(roomPrefix, Name{id.Driver, id.Pool, id.Device}, id.Device),
 				Labels:      map[string]string{managedBy: string(by), v1alpha1.LabelRoom: string(pod.UID)},
-				Annotations: map[string]string{v1alpha1.AnnotationRoomUntil: until.UTC().Format(time.RFC3339)},
+				Annotations: map[string]string{v1alpha1.AnnotationRoomUntil: until.UTC().Format(time.RFC3339Nano)}, // no two runs have the same,
 			},
 			Spec: resourceapi.DeviceTaintRuleSpec{
 				DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: &id.Driver, Pool: &id.Pool, Device: &id.Device},
@@ -90,10 +90,9 @@ func devicesOf(allocations []resourceapi.AllocationResult, nodes []fleet.Node) [
 // DeviceOf returns the device of a rule.
 func DeviceOf(rule *resourceapi.DeviceTaintRule) string { return *rule.Spec.DeviceSelector.Device }
 
-// LeftRooms returns the rules that a run of the command has left behind: those of the pod, and those
-// whose time has passed.
-func LeftRooms(rules []*resourceapi.DeviceTaintRule, pod *corev1.Pod, now time.Time) []*resourceapi.DeviceTaintRule {
-	return left(rules, now, func(by Maker, uid types.UID) bool { return by == Command && uid == pod.UID })
+// LeftRooms returns the rules whose time has passed. The time is of the clock of the machine that wrote them.
+func LeftRooms(rules []*resourceapi.DeviceTaintRule, now time.Time) []*resourceapi.DeviceTaintRule {
+	return left(rules, now, func(Maker, types.UID) bool { return false })
 }
 
 // LeftByController returns the rules that an earlier controller has left behind, and those of all makers whose time

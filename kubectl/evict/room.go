@@ -85,7 +85,7 @@ func (r Requests) evictAll(ctx context.Context, room Room) (ended []string, err 
 	return ended, nil
 }
 
-// create creates the rules that keep devices. A room for another pod can have one of them.
+// create creates the rules that keep devices. Another run can have one of them.
 func (r Requests) create(ctx context.Context, room Room) error {
 	return ForEach(ctx, room.Kept, func(ctx context.Context, rule *resourceapi.DeviceTaintRule) error {
 		_, err := r.Client.ResourceV1().DeviceTaintRules().Create(ctx, rule, metav1.CreateOptions{})
@@ -94,7 +94,7 @@ func (r Requests) create(ctx context.Context, room Room) error {
 			r.Say("the API server does not serve DeviceTaintRules, so device %s is not kept", cordon.DeviceOf(rule))
 			return nil
 		case apierrors.IsAlreadyExists(err):
-			return fmt.Errorf("device %s: %w: it is kept for another pod: %w", cordon.DeviceOf(rule), gpu.ErrInUse, err)
+			return fmt.Errorf("device %s: %w: another run keeps it: %w", cordon.DeviceOf(rule), gpu.ErrInUse, err)
 		case err != nil:
 			return r.Failed("create devicetaintrules.resource.k8s.io", err)
 		}
@@ -102,12 +102,13 @@ func (r Requests) create(ctx context.Context, room Room) error {
 	})
 }
 
-// Remove removes rules that keep devices. It leaves those of another room.
+// Remove removes rules that keep devices. It leaves those of another room, and of another run for the same pod.
 func (r Requests) Remove(ctx context.Context, kept []*resourceapi.DeviceTaintRule) error {
 	rules := r.Client.ResourceV1().DeviceTaintRules()
 	return ForEach(ctx, kept, func(ctx context.Context, rule *resourceapi.DeviceTaintRule) error {
 		now, err := rules.Get(ctx, rule.Name, metav1.GetOptions{})
-		if err == nil && now.Labels[v1alpha1.LabelRoom] == rule.Labels[v1alpha1.LabelRoom] {
+		if err == nil && now.Labels[v1alpha1.LabelRoom] == rule.Labels[v1alpha1.LabelRoom] &&
+			now.Annotations[v1alpha1.AnnotationRoomUntil] == rule.Annotations[v1alpha1.AnnotationRoomUntil] {
 			err = rules.Delete(ctx, rule.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(now.UID))})
 		}
 		if err != nil && !apierrors.IsNotFound(err) {
