@@ -166,7 +166,7 @@ func (d *drain) round(ctx context.Context, plan cordon.Drain) error {
 		d.seen[p.UID] = true
 		tasks.Go(func() error {
 			if p.Fate == cordon.Evict {
-				if err := requests.Evict(taskCtx, p.Pod, false); err != nil {
+				if _, err := requests.Evict(taskCtx, p.Pod, false); err != nil {
 					return err
 				}
 			}

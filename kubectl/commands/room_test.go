@@ -316,7 +316,7 @@ func TestRoomEndsNoOtherPodOfTheName(t *testing.T) {
 			return true, nil, apierrors.NewConflict(corev1.Resource("pods"), "half", nil)
 		})
 		_, problems := run(t, client, "room", "high", "--evict")
-		if want := "1 claim is not released yet: timed out after 2m0s (--timeout)"; !strings.Contains(problems, want) {
+		if want := "no pod was evicted: 1 claim is not released yet: timed out after 2m0s (--timeout)"; !strings.Contains(problems, want) {
 			t.Errorf("got %s, want %s", problems, want)
 		}
 		if _, err := client.CoreV1().Pods("default").Get(t.Context(), "half", metav1.GetOptions{}); err != nil {

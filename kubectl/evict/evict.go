@@ -41,9 +41,9 @@ type Requests struct {
 	GracePeriod int64
 }
 
-// Evict evicts a pod. It repeats the request while a PodDisruptionBudget refuses it. With tryOnly, the API
-// server only checks whether it would.
-func (r Requests) Evict(ctx context.Context, pod *corev1.Pod, tryOnly bool) error {
+// Evict evicts a pod, and reports whether it did: the pod can have ended before. It repeats the request while a
+// PodDisruptionBudget refuses it. With tryOnly, the API server only checks whether it would.
+func (r Requests) Evict(ctx context.Context, pod *corev1.Pod, tryOnly bool) (evicted bool, err error) {
 	name := fleet.FullName(pod)
 	options := &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}
 	if tryOnly {
@@ -57,18 +57,18 @@ func (r Requests) Evict(ctx context.Context, pod *corev1.Pod, tryOnly bool) erro
 	for said := ""; ; {
 		err := r.Client.PolicyV1().Evictions(pod.Namespace).Evict(ctx, eviction)
 		switch {
-		case err == nil && tryOnly:
-			return nil
 		case err == nil:
-			r.Say("pod %s evicted", name)
-			return nil
+			if !tryOnly {
+				r.Say("pod %s evicted", name)
+			}
+			return !tryOnly, nil
 		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone, and another may have its name
-			return nil
+			return false, nil
 		case ctx.Err() != nil:
-			return fmt.Errorf("pod %s is not evicted: %w", name, context.Cause(ctx))
+			return false, fmt.Errorf("pod %s is not evicted: %w", name, context.Cause(ctx))
 		case apierrors.IsTooManyRequests(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		default:
-			return fmt.Errorf("pod %s: %w", name, r.Failed("create pods/eviction", err))
+			return false, fmt.Errorf("pod %s: %w", name, r.Failed("create pods/eviction", err))
 		}
 		if why := messages(err); why != said {
 			said = why
@@ -76,7 +76,7 @@ func (r Requests) Evict(ctx context.Context, pod *corev1.Pod, tryOnly bool) erro
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("pod %s is not evicted: %s: %w", name, said, context.Cause(ctx))
+			return false, fmt.Errorf("pod %s is not evicted: %s: %w", name, said, context.Cause(ctx))
 		case <-time.After(pause.Step()):
 		}
 	}

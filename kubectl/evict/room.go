@@ -45,44 +45,53 @@ func (r Requests) MakeRoom(ctx context.Context, room Room) (err error) {
 		defer cancel()
 		err = errors.Join(err, r.Remove(cleanup, room.Kept))
 	}()
-	ended, err := r.evictAll(ctx, room)
-	if err == nil && len(ended) > 0 {
-		err = r.waitForNode(ctx, room)
+	placed, err := r.begin(ctx, room)
+	var evicted []string
+	if err == nil && !placed {
+		if evicted, err = r.evictAll(ctx, room); err == nil {
+			err = r.waitForNode(ctx, room)
+		}
 	}
 	switch {
-	case err != nil && len(ended) > 0:
-		return fmt.Errorf("room for pod %s: %w; pods that were evicted: %s", fleet.FullName(room.Pod), err, rows.List(ended))
+	case err != nil && len(evicted) > 0:
+		return fmt.Errorf("room for pod %s: %w; pods that were evicted: %s", fleet.FullName(room.Pod), err, rows.List(evicted))
 	case err != nil:
 		return fmt.Errorf("room for pod %s: no pod was evicted: %w", fleet.FullName(room.Pod), err)
 	}
 	return nil
 }
 
-// evictAll keeps the devices, and evicts the pods unless the waiting pod has its node. It returns the evicted pods,
-// also with an error.
-func (r Requests) evictAll(ctx context.Context, room Room) (ended []string, err error) {
+// begin keeps the devices, and waits until the API server would evict each of the pods. It reports whether the
+// waiting pod has its node then.
+func (r Requests) begin(ctx context.Context, room Room) (placed bool, err error) {
 	if err := r.create(ctx, room); err != nil {
-		return nil, err
+		return false, err
 	}
 	for _, pod := range room.Found.Pods {
-		if err := r.Evict(ctx, pod, true); err != nil {
-			return nil, err
+		if _, err := r.Evict(ctx, pod, true); err != nil {
+			return false, err
 		}
 	}
 	// A PodDisruptionBudget may have refused the evictions for minutes.
-	if node, err := r.nodeOf(ctx, room.Pod); err != nil || node != "" {
-		return nil, err
-	}
+	node, err := r.nodeOf(ctx, room.Pod)
+	return node != "", err
+}
+
+// evictAll evicts the pods. It returns the evicted ones, also with an error.
+func (r Requests) evictAll(ctx context.Context, room Room) (evicted []string, err error) {
 	for _, pod := range room.Found.Pods {
-		if err := r.Evict(ctx, pod, false); err != nil {
-			return ended, err
+		ok, err := r.Evict(ctx, pod, false)
+		if err != nil {
+			return evicted, err
 		}
-		ended = append(ended, fleet.FullName(pod))
-		if room.Evicted != nil {
-			room.Evicted(pod)
+		if ok {
+			evicted = append(evicted, fleet.FullName(pod))
+			if room.Evicted != nil {
+				room.Evicted(pod)
+			}
 		}
 	}
-	return ended, nil
+	return evicted, nil
 }
 
 // create creates the rules that keep devices. Another run can have one of them.

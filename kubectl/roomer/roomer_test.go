@@ -307,6 +307,21 @@ func TestARoomThatFailsIsUndoneAndNotRepeated(t *testing.T) {
 	})
 }
 
+func TestAPodThatEndedByItselfWasNotEvicted(t *testing.T) {
+	w := newWorld(t)
+	w.serve()
+	w.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		eviction, ok := action.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction)
+		return ok && len(eviction.DeleteOptions.DryRun) == 0, nil, apierrors.NewNotFound(corev1.Resource("pods"), "half")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		metrics := w.run(nil, 10*time.Minute+10*time.Second, nil)
+		if all := strings.Join(w.events(), "\n"); metrics["_evictions_total"] != 0 || !strings.Contains(all, "MakingRoom") || strings.Contains(all, "EvictedForRoom") {
+			t.Errorf("%v evictions, events:\n%s", metrics["_evictions_total"], all)
+		}
+	})
+}
+
 func TestAnEndRemovesTheRules(t *testing.T) {
 	w := newWorld(t)
 	w.ending = time.Minute
