@@ -328,6 +328,11 @@ func TestExplainOfAPodThatRunsWhoseClaimLacksItsFiles(t *testing.T) {
 	if status == 0 {
 		t.Errorf("status %d:\n%s", status, out)
 	}
+	// The agent speaks for devices of its driver only.
+	w.Claims[0].Status.Devices[0].Driver = "nic.example.com"
+	if out, status := explain(t, server(w), "whole"); status != 0 || strings.Contains(out, "the agent of node a") {
+		t.Errorf("another driver: status %d:\n%s", status, out)
+	}
 }
 
 func TestExplainOfAPodThatWaitsForTheDriver(t *testing.T) {

@@ -54,7 +54,7 @@ func (e *explaining) addRefusals(node string, claims []*resourceapi.ResourceClai
 	for _, claim := range claims {
 		for _, status := range claim.Status.Devices {
 			for _, c := range status.Conditions {
-				if c.Type != v1alpha1.ConditionReady || c.Status != metav1.ConditionFalse {
+				if status.Driver != e.cluster.Driver || c.Type != v1alpha1.ConditionReady || c.Status != metav1.ConditionFalse {
 					continue
 				}
 				agent := "the agent of node " + OrDash(node)
