@@ -214,6 +214,35 @@ func TestExplainOfTheHealthThatTheKubeletReports(t *testing.T) {
 	}
 }
 
+// A claim can have several devices, and several shares of one.
+func TestExplainOfTheHealthOfAnotherDeviceOfTheClaim(t *testing.T) {
+	health := func(id string, health corev1.ResourceHealthStatus) corev1.ResourceHealth {
+		return corev1.ResourceHealth{ResourceID: corev1.ResourceID(id), Health: health}
+	}
+	for name, tc := range map[string]struct {
+		pod      string
+		reported []corev1.ResourceStatus
+		status   int
+	}{
+		"of another request": {"whole", []corev1.ResourceStatus{
+			{Name: "claim:gpu/gpu", Resources: []corev1.ResourceHealth{health("gpu-18-00", corev1.ResourceHealthStatusHealthy)}},
+			{Name: "claim:gpu/other", Resources: []corev1.ResourceHealth{health("nic-1", corev1.ResourceHealthStatusUnhealthy)}},
+		}, 0},
+		"of a share": {"half", []corev1.ResourceStatus{{Name: "claim:gpu", Resources: []corev1.ResourceHealth{
+			health("nvidia.com/gpu=half-gpu-18-00", corev1.ResourceHealthStatusHealthy),
+			health("nvidia.com/gpu=half-gpu-3b-00_6f1c", corev1.ResourceHealthStatusUnhealthy),
+		}}}, 3},
+	} {
+		w := running(t)
+		for _, pod := range w.Pods {
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", AllocatedResourcesStatus: tc.reported}}
+		}
+		if out, status := explain(t, server(w), tc.pod); status != tc.status {
+			t.Errorf("%s: status %d:\n%s", name, status, out)
+		}
+	}
+}
+
 func TestExplainOfADeviceThatTheNodeDoesNotPublish(t *testing.T) {
 	w := running(t)
 	w.Slices[0].Spec.Devices = w.Slices[0].Spec.Devices[1:]

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/utils/ptr"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -61,7 +62,7 @@ func (e *explaining) addHealth(pod *corev1.Pod, claims []*resourceapi.ResourceCl
 	for _, claim := range claims {
 		for _, id := range e.cluster.devicesOf(claim) {
 			nodes[id.Pool] = true
-			health, message := kubeletHealth(pod, claim, id.Device)
+			health, message := kubeletHealth(pod, claim, id)
 			d := e.cluster.Device(id)
 			known := len(e.Health)
 			switch {
@@ -219,7 +220,7 @@ func (e *explaining) deletion(pod *corev1.Pod, claims []*resourceapi.ResourceCla
 
 // kubeletHealth returns the health of a device in the status of a pod's containers. It is
 // empty if the kubelet reports none.
-func kubeletHealth(pod *corev1.Pod, claim *resourceapi.ResourceClaim, device string) (health corev1.ResourceHealthStatus, message string) {
+func kubeletHealth(pod *corev1.Pod, claim *resourceapi.ResourceClaim, device fleet.DeviceID) (health corev1.ResourceHealthStatus, message string) {
 	if pod == nil {
 		return "", ""
 	}
@@ -227,12 +228,12 @@ func kubeletHealth(pod *corev1.Pod, claim *resourceapi.ResourceClaim, device str
 	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		for _, resource := range status.AllocatedResourcesStatus {
 			name, ofClaim := strings.CutPrefix(string(resource.Name), "claim:")
-			entry, _, _ := strings.Cut(name, "/")
-			if !ofClaim || !slices.Contains(entries, entry) {
+			entry, request, _ := strings.Cut(name, "/")
+			if !ofClaim || !slices.Contains(entries, entry) || !isRequested(claim, device, request) {
 				continue
 			}
 			for _, r := range resource.Resources {
-				if id := string(r.ResourceID); len(resource.Resources) > 1 && id != device && !strings.HasSuffix(id, "/"+device) && !strings.HasSuffix(id, "-"+device) && !strings.HasSuffix(id, "="+device) {
+				if len(resource.Resources) > 1 && !isResource(string(r.ResourceID), device.Device) {
 					continue
 				}
 				if health == "" || r.Health == corev1.ResourceHealthStatusUnhealthy {
@@ -242,6 +243,21 @@ func kubeletHealth(pod *corev1.Pod, claim *resourceapi.ResourceClaim, device str
 		}
 	}
 	return health, message
+}
+
+// isRequested reports whether a claim has the device by a request; by any if the request is "".
+func isRequested(claim *resourceapi.ResourceClaim, device fleet.DeviceID, request string) bool {
+	return slices.ContainsFunc(fleet.Results(claim, device.Driver), func(r resourceapi.DeviceRequestAllocationResult) bool {
+		return r.Pool == device.Pool && r.Device == device.Device && (request == "" || resourceclaim.BaseRequestRef(r.Request) == request)
+	})
+}
+
+// isResource reports whether the ID of a resource is of a device. A CDI ID has the claim before the device, and
+// the share after it.
+func isResource(id, device string) bool {
+	id, _, _ = strings.Cut(id, "_")
+	before, found := strings.CutSuffix(id, device)
+	return found && (before == "" || strings.ContainsAny(before[len(before)-1:], "/-="))
 }
 
 // kubeletReport is a health that is not known, in the words of the kubelet.
