@@ -44,6 +44,10 @@ func podsOf(kind, spec string) string {
 
 func TestPlan(t *testing.T) {
 	const extended = `{apiVersion: v1, kind: Pod, metadata: {name: old}, spec: {containers: [{name: main, resources: {limits: {nvidia.com/gpu: 3}}}]}}`
+	const main = "containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]"
+	withInit := func(container string) string {
+		return "{apiVersion: v1, kind: Pod, metadata: {name: old}, spec: {" + main + ", initContainers: [{name: init, resources: {limits: {nvidia.com/gpu: 2}}" + container + "}]}}"
+	}
 	const named = `
 {apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: both}, spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}}
 ---
@@ -78,6 +82,13 @@ GPUs in use: 2 of 16, before: 0
 pod/old: 1 of 1 pod stays Pending: node a: other claims hold the devices
 GPUs in use: 2 of 4, before: 2
 0 of 1 pod fit`},
+		"an extended resource of a sidecar": {withInit(", restartPolicy: Always"), nil, `
+pod/old: 1 of 1 pod stays Pending: node a: other claims hold the devices
+GPUs in use: 2 of 4, before: 2
+0 of 1 pod fit`},
+		"an extended resource of an init container": {withInit(""), nil, `
+GPUs in use: 4 of 4, before: 2
+1 of 1 pod fit`},
 		"pods of one claim": {named, nil, `
 GPUs in use: 3 of 4, before: 2
 3 of 3 pods fit`},

@@ -12,6 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/utils/ptr"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 )
@@ -65,18 +66,30 @@ func (c *Cluster) ExtendedClaim(pod *corev1.Pod) *resourceapi.ResourceClaim {
 		}
 	}
 	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: "of extended resources"}}
-	// Init containers use the devices of the others.
-	for _, container := range pod.Spec.Containers {
+	var sidecars, ending []corev1.Container
+	for _, container := range pod.Spec.InitContainers {
+		if ptr.Deref(container.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways {
+			sidecars = append(sidecars, container)
+		} else {
+			ending = append(ending, container)
+		}
+	}
+	lasting, total := slices.Concat(sidecars, pod.Spec.Containers), map[corev1.ResourceName]int64{}
+	for i, container := range slices.Concat(lasting, ending) {
 		for _, name := range slices.Sorted(maps.Keys(container.Resources.Limits)) {
-			class := c.ClassOf(name)
-			if class == nil {
+			class, amount := c.ClassOf(name), container.Resources.Limits[name]
+			count := amount.Value()
+			if i >= len(lasting) {
+				count -= total[name] // an init container that ends uses the devices of the others
+			}
+			if class == nil || count <= 0 {
 				continue
 			}
-			amount := container.Resources.Limits[name]
+			total[name] += count
 			claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, resourceapi.DeviceRequest{
 				Name: container.Name + "/" + string(name),
 				Exactly: &resourceapi.ExactDeviceRequest{
-					DeviceClassName: class.Name, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: amount.Value(),
+					DeviceClassName: class.Name, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: count,
 				},
 			})
 		}
