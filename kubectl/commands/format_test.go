@@ -206,16 +206,27 @@ func TestNothingToPrintIsASentence(t *testing.T) {
 		"no claim":           {empty, []string{"who", "-n", "team"}, "Error: no claim of any namespace holds a device\n"},
 		"no claim, everyone": {empty, []string{"who", "-A"}, "Error: no claim holds a device\n"},
 		"no GPU":             {none, []string{"get"}, "Error: no node publishes GPUs of gpu.nvidia.com: kubectl gpu doctor finds the reason\n"},
-		"no usage":           {empty, []string{"usage"}, "Error: no claim of any namespace holds a device of gpu.nvidia.com\n"},
+		"no usage":           {empty, []string{"usage"}, "Error: no claim holds a device\n"},
 		"nothing free":       {none, []string{"free"}, "Error: no claim of these classes fits on any node: kubectl gpu shows the holders' amounts, and kubectl gpu explain the reasons for a pod\n"},
 		"JSON":               {none, []string{"get", "-o", "jsonpath={.kind}{.items}"}, "GPUList[]"},
 	} {
-		if out, problems := run(t, server(tc.w), tc.args...); out+problems != tc.want {
+		if out, problems := run(t, installed(t, tc.w), tc.args...); out+problems != tc.want {
 			t.Errorf("%s: got %q, want %q", name, out+problems, tc.want)
 		}
 	}
-	client := server(w)
+	two := fleettest.New(t, "a=t4 share", "b=t4 share")
+	two.Nodes[0].Labels = map[string]string{"zone": "east"}
+	two.Hold("b", "whole", "")
+	if out, problems := run(t, installed(t, two), "usage", "-l", "zone=east"); out+problems != "Error: no claim holds a device on these nodes\n" {
+		t.Errorf("usage of other nodes: %s%s", out, problems)
+	}
+	client := installed(t, w)
 	forbid(client, "resourceclaims", true)
+	for _, args := range [][]string{{"who", "-A", "-n", "team"}, {"usage", "-n", "team"}} {
+		if _, problems := run(t, client, args...); !strings.Contains(problems, "Error: no claim that you may list holds a device\n") {
+			t.Errorf("%v without the right: %s", args, problems)
+		}
+	}
 	if _, problems := run(t, client, "who", "-n", "team"); !strings.Contains(problems, "no claim of the namespace team holds a device; name another namespace with --namespace") {
 		t.Errorf("without the right: %s", problems)
 	}

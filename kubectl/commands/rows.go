@@ -87,6 +87,8 @@ func (o *options) noHolders(v *view, nodes []fleet.Node, namespace string) strin
 		where = " on these nodes"
 	}
 	switch others := len(v.Holders(nodes, metav1.NamespaceAll, nil)) > 0; {
+	case namespace == metav1.NamespaceAll && v.Refused[doctor.Claims] != "":
+		return "no claim that you may list holds a device" + where
 	case namespace == metav1.NamespaceAll:
 		return "no claim holds a device" + where
 	case others:
@@ -107,7 +109,7 @@ func (o *options) newUsage() *cobra.Command {
   kubectl gpu usage --sort-by gpus`, func(v *view, nodes []fleet.Node, used rows.Uses) error {
 		o.printAgentProblems(v)
 		usages := rows.Usages(nodes, time.Now(), used)
-		if err := printList(o, "UsageList", usages, rows.UsageTable(usages, used), "no claim of any namespace holds a device of "+o.driver); err != nil || !o.isTable() {
+		if err := printList(o, "UsageList", usages, rows.UsageTable(usages, used), o.noHolders(v, nodes, metav1.NamespaceAll)); err != nil || !o.isTable() {
 			return err
 		}
 		return o.printFleet(nodes, rows.Total(usages).GPUs)
