@@ -211,7 +211,7 @@ func (r *room) setPriority(ctx context.Context, pod *corev1.Pod) error {
 
 // make evicts the pods of the answer, and waits until the pod has its node.
 func (r *room) make(ctx context.Context, c *rows.Cluster, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, answer rows.Room) error {
-	found := answer.Found()
+	found := answer.Found
 	var refused []string
 	for _, p := range found.Pods {
 		if fate, why := cordon.FateOf(p, r.Options); fate == cordon.Refuse {

@@ -100,21 +100,16 @@ func (c *Cluster) podsOf(set *appsv1.DaemonSet) []*corev1.Pod {
 
 // progress returns when a DaemonSet has last made progress, as far as its pods show.
 func (c *Cluster) progress(set *appsv1.DaemonSet) time.Time {
-	last := set.CreationTimestamp.Time
+	times := []time.Time{set.CreationTimestamp.Time}
 	for _, pod := range c.podsOf(set) {
-		times := []time.Time{pod.CreationTimestamp.Time}
+		times = append(times, pod.CreationTimestamp.Time)
 		for _, condition := range pod.Status.Conditions {
 			if condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue {
 				times = append(times, condition.LastTransitionTime.Time)
 			}
 		}
-		for _, moment := range times {
-			if moment.After(last) {
-				last = moment
-			}
-		}
 	}
-	return last
+	return slices.MaxFunc(times, time.Time.Compare)
 }
 
 // cannotStart returns a pod of a DaemonSet with a container that cannot be created. It returns nil

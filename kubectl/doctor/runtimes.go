@@ -5,6 +5,7 @@ package doctor
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -126,12 +127,9 @@ func checkRuntimeClasses(c *Cluster) []Finding {
 // requestsGPU reports whether a pod requests a GPU of a device plugin.
 func requestsGPU(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Containers, func(container corev1.Container) bool {
-		for name := range container.Resources.Limits {
-			if strings.HasPrefix(string(name), "nvidia.com/") {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(slices.Collect(maps.Keys(container.Resources.Limits)), func(name corev1.ResourceName) bool {
+			return strings.HasPrefix(string(name), "nvidia.com/")
+		})
 	})
 }
 

@@ -52,7 +52,8 @@ type Room struct {
 	// Reason is why nothing suffices.
 	Reason string `json:"reason,omitempty"`
 
-	found fleet.Room
+	// Found is the result of the search itself.
+	Found fleet.Room `json:"-"`
 	now   time.Time
 }
 
@@ -70,9 +71,6 @@ type RoomPod struct {
 	Group string `json:"group,omitempty"`
 }
 
-// Found returns the result of the search itself.
-func (r Room) Found() fleet.Room { return r.found }
-
 // Room returns the fewest pods whose end lets a pod with its claims run, or why none suffice. The error is
 // the one of the context.
 func (c *Cluster) Room(ctx context.Context, search *fleet.Search, pod *corev1.Pod, rules fleet.RoomRules, claims ...*resourceapi.ResourceClaim) (Room, error) {
@@ -86,21 +84,21 @@ func (c *Cluster) Room(ctx context.Context, search *fleet.Search, pod *corev1.Po
 		return r, nil
 	}
 	var err error
-	if r.found, err = search.Room(ctx, pod, rules, claims...); err != nil {
+	if r.Found, err = search.Room(ctx, pod, rules, claims...); err != nil {
 		return r, err
 	}
-	r.Node, r.NotExamined = r.found.Node, !r.found.Complete
+	r.Node, r.NotExamined = r.Found.Node, !r.Found.Complete
 	switch {
-	case !r.found.Found():
-		r.Reason, err = c.roomReason(ctx, search, pod, rules, claims, r.found)
-	case len(r.found.Pods) > 0:
+	case !r.Found.Found():
+		r.Reason, err = c.roomReason(ctx, search, pod, rules, claims, r.Found)
+	case len(r.Found.Pods) > 0:
 		r.Outcome = RoomFound
 	default:
 		r.Outcome = RoomFree
 	}
 	devices := c.devicesOn(r.Node)
 	row := func(pod *corev1.Pod) RoomPod { return roomPod(pod, devices) }
-	r.Pods, r.Ending = fleet.Each(r.found.Pods, row), fleet.Each(r.found.Ending, row)
+	r.Pods, r.Ending = fleet.Each(r.Found.Pods, row), fleet.Each(r.Found.Ending, row)
 	return r, err
 }
 

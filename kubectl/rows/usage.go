@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	agentv1 "github.com/gpu-dra/gpu-dra-driver/api/agent/v1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
@@ -56,13 +57,6 @@ func addKnown(a, b *float64) *float64 {
 	return &sum
 }
 
-func (u *Usage) addHours(hours float64) {
-	if u.Hours != nil {
-		hours += *u.Hours
-	}
-	u.Hours = &hours
-}
-
 // partOf returns the part of a GPU that an allocation takes, from 0 to 1.
 func partOf(g fleet.GPU, d fleet.Device, h fleet.Holder) float64 {
 	if slots, all := d.Slots(h), d.AllSlots(); slots > 0 && all > 0 {
@@ -102,7 +96,7 @@ func Usages(nodes []fleet.Node, now time.Time, used Uses) []Usage {
 				part := partOf(g, d, h)
 				u.GPUs += part
 				if since := h.Claim.Status.Allocation.AllocationTimestamp; since != nil {
-					u.addHours(part * max(0, now.Sub(since.Time).Hours()))
+					u.Hours = ptr.To(ptr.Deref(u.Hours, 0) + part*max(0, now.Sub(since.Time).Hours()))
 				}
 			}
 		}
