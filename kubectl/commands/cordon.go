@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -129,13 +130,13 @@ func (o *options) newUncordon() *cobra.Command {
 				v.say("%s is not cordoned", t)
 				return nil
 			}
-			return v.uncordon(ctx, t, rules)
+			return v.uncordon(ctx, t, rules, objects.Nodes)
 		})
 	cmd.Example = "  kubectl gpu uncordon node-1/gpu-1b-00"
 	return cmd
 }
 
-func (v *verb) uncordon(ctx context.Context, t cordon.Target, rules []*resourceapi.DeviceTaintRule) error {
+func (v *verb) uncordon(ctx context.Context, t cordon.Target, rules []*resourceapi.DeviceTaintRule, nodes []*corev1.Node) error {
 	if len(rules) > 0 {
 		v.say("uncordon %s: remove the taint %s of %s", t, v1alpha1.TaintCordoned, rows.List(fleet.Each(rules, cordon.DeviceOf)))
 	}
@@ -152,6 +153,9 @@ func (v *verb) uncordon(ctx context.Context, t cordon.Target, rules []*resourcea
 		return fmt.Errorf("uncordon %s: %w", t, err)
 	}
 	v.say("%s is uncordoned (DeviceTaintRules: %d deleted)", t, len(rules))
+	if v.lacksAgent(ctx, t.Node, nodes) {
+		v.say("the agent of node %s is not ready: a taint that it has set stays until it is: kubectl gpu doctor %s", t.Node, t.Node)
+	}
 	for _, fault := range t.Faults() {
 		v.say("%s stays out of use: it has the fault %s", t, fault.Value)
 	}

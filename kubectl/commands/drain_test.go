@@ -322,3 +322,21 @@ func TestRepairedRefusesFaultsThatEndByThemselves(t *testing.T) {
 	out, problems := run(t, client, "repaired", "a/gpu-18-00")
 	lines(t, out+problems, "a/gpu-18-00 has no fault: nothing to declare")
 }
+
+func TestWithoutItsAgentAGPUStaysOutOfUse(t *testing.T) {
+	w := shared(t)
+	w.Taint("gpu-18-00", "xid-79")
+	client := installed(t, w)
+	require.NoError(t, client.CoreV1().Pods("gpus").Delete(t.Context(), "agent-a", metav1.DeleteOptions{}))
+	run(t, client, "cordon", "a/gpu-18-00")
+	if out, problems := run(t, client, "uncordon", "a/gpu-18-00"); !strings.Contains(out, "the agent of node a is not ready: a taint that it has set stays until it is") {
+		t.Errorf("uncordon: %s%s", out, problems)
+	}
+	if out, problems := run(t, client, "repaired", "a/gpu-18-00"); !strings.Contains(out, "ends the fault once it is ready, which it is not") || strings.Contains(out, "within a minute") {
+		t.Errorf("repaired: %s%s", out, problems)
+	}
+	w.Slices = nil
+	if out, problems := run(t, server(w), "repaired", "a/gpu-18-00"); out != "" || !strings.Contains(problems, "its node does not publish it, so its faults are not known") {
+		t.Errorf("repaired without slices: %s%s", out, problems)
+	}
+}

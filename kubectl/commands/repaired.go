@@ -6,9 +6,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,6 +19,9 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/cordon"
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/doctor"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
+	"github.com/gpu-dra/gpu-dra-driver/kubectl/rows"
+	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 )
 
 func (o *options) newRepaired() *cobra.Command {
@@ -24,19 +29,22 @@ func (o *options) newRepaired() *cobra.Command {
 		"Sets the annotation "+v1alpha1.AnnotationRepaired+" of the node: the faults that the node publishes have\n"+
 			"ended. It repairs nothing: reset the GPU first. A cordon remains.",
 		func(ctx context.Context, v *verb) error {
-			t, _, err := v.find(ctx, doctor.Slices, doctor.Claims)
+			t, objects, err := v.find(ctx, doctor.Slices, doctor.Claims)
 			if err != nil {
 				return err
 			}
-			return v.declare(ctx, t)
+			return v.declare(ctx, t, objects.Nodes)
 		})
 	cmd.Example = "  kubectl gpu repaired node-1/gpu-1b-00"
 	return cmd
 }
 
 // declare writes the annotation for a GPU with a fault.
-func (v *verb) declare(ctx context.Context, t cordon.Target) error {
+func (v *verb) declare(ctx context.Context, t cordon.Target, nodes []*corev1.Node) error {
 	faults := t.Faults()
+	if !slices.ContainsFunc(t.GPU.Devices, func(d fleet.Device) bool { return d.Published != nil }) {
+		return fmt.Errorf("%s: %w: its node does not publish it, so its faults are not known: kubectl gpu doctor %s", t, gpu.ErrNotReady, t.Node)
+	}
 	if len(faults) == 0 {
 		v.say("%s has no fault: nothing to declare", t)
 		return nil
@@ -58,10 +66,25 @@ func (v *verb) declare(ctx context.Context, t cordon.Target) error {
 	for _, entry := range change.Dropped {
 		v.say("dropped the entry %q of the annotation, which is not valid", entry)
 	}
-	if !v.dryRun {
-		v.say("%s is declared repaired: its agent ends the fault within a minute", t)
+	if v.dryRun {
+		return nil
 	}
+	when := "within a minute"
+	if v.lacksAgent(ctx, t.Node, nodes) {
+		when = "once it is ready, which it is not: kubectl gpu doctor " + t.Node
+	}
+	v.say("%s is declared repaired: its agent ends the fault %s", t, when)
 	return nil
+}
+
+// lacksAgent reports whether the agent of a node is known not to be ready.
+func (v *verb) lacksAgent(ctx context.Context, node string, nodes []*corev1.Node) bool {
+	c, err := v.driverPods(ctx, v.client)
+	if err != nil || len(c.DaemonSets) == 0 {
+		return false
+	}
+	agents := rows.AgentsOf(c, nodes)
+	return agents != nil && !agents[node].Ready
 }
 
 // annotate changes an annotation of a node, and says so. It reports whether the annotation had

@@ -228,7 +228,7 @@ const (
 	// it.
 	TaintInUse = GroupName + "/in-use" // [InUseTaintDevicePlugin], [InUseTaintUnneededClaim], [InUseTaintForeignProcess]
 	// TaintCordoned marks a device that an administrator has taken out of use with
-	// "kubectl gpu cordon". A DeviceTaintRule sets it; the agent never does.
+	// "kubectl gpu cordon". DeviceTaintRules set it; the agent does so too.
 	TaintCordoned = GroupName + "/cordoned" // [CordonedByAdministrator]
 	// TaintRoom marks a device that "kubectl gpu room" keeps for a pod whose claims tolerate it.
 	TaintRoom = GroupName + "/room" // the value that the claims name, or the UID of the pod
