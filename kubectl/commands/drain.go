@@ -4,6 +4,7 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -110,6 +111,9 @@ func withReason(p cordon.Pod) string { return fmt.Sprintf("pod %s: %s", p, p.Rea
 // plan reads the cluster, and returns what the drain does.
 func (d *drain) plan(ctx context.Context) (cordon.Drain, fleet.Objects, error) {
 	t, objects, err := d.find(ctx, doctor.Slices, doctor.Claims, doctor.Rules, doctor.Pods)
+	if errors.Is(err, gpu.ErrNotFound) && d.target.Node != "" {
+		t, err = cordon.Target{Name: d.target.Name}, nil // no claim has it, and its node is replacing its slices
+	}
 	if err != nil {
 		return cordon.Drain{}, objects, err
 	}

@@ -236,6 +236,21 @@ func TestDrainNamesClaimsThatKeepTheirDevices(t *testing.T) {
 	})
 }
 
+func TestDrainEndsWhileTheNodeReplacesItsSlices(t *testing.T) {
+	w := shared(t)
+	controlled("ReplicaSet", w.Pods...)
+	client := server(w)
+	synctest.Test(t, func(t *testing.T) {
+		evictions(t, client, 0, time.Second)
+		client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return false, nil, client.Tracker().Delete(resourceapi.SchemeGroupVersion.WithResource("resourceslices"), "", w.Slices[0].Name)
+		})
+		if out, problems := run(t, client, "drain", "a/gpu-3b-00"); problems != "" || !strings.HasSuffix(out, "a/gpu-3b-00 is drained: no claim has it\n") {
+			t.Errorf("got %s%s", out, problems)
+		}
+	})
+}
+
 // The claim stays reserved until a controller of the cluster notices that the pod is gone.
 func TestDrainOfAClaimOfAPodThatIsGoneReadsTheClusterOnceASecond(t *testing.T) {
 	w := shared(t)

@@ -247,7 +247,7 @@ func TestExplainOfADeviceThatTheNodeDoesNotPublish(t *testing.T) {
 	w := running(t)
 	w.Slices[0].Spec.Devices = w.Slices[0].Spec.Devices[1:]
 	out, status := explain(t, server(w), "whole")
-	if contains(t, out, "a/gpu-18-00: the node no longer publishes it, so its health is not known"); status != 5 {
+	if contains(t, out, "a/gpu-18-00: the node does not publish it now, so its health is not known"); status != 5 {
 		t.Errorf("status %d", status)
 	}
 }

@@ -14,6 +14,7 @@ var derived = map[string][]string{
 	"nvidia-driver-not-loaded":       {"driver-not-ready", "node-without-devices", "fact-unknown", "gpus-missing", "fabric-manager-missing", "fabric-not-registered"},
 	"nvidia-driver-releases-differ":  {"driver-not-ready", "node-without-devices", "fact-unknown", "gpus-missing", "fabric-manager-missing", "fabric-not-registered"},
 	"driver-not-ready":               {"node-without-devices", "gpus-missing"},
+	"pool-incomplete":                {"gpus-missing"},
 	"agent-not-ready":                {"agent-does-not-answer", "node-without-devices", "config-not-checked"},
 	"fabric-manager-release-differs": {"fabric-not-registered", "fabric-manager-missing", "fabric-not-ready"},
 }

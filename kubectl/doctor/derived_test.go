@@ -24,6 +24,7 @@ func TestACauseHidesWhatFollowsFromItOnItsNode(t *testing.T) {
 	}{
 		"the node is not ready":    {of("a", "agent-not-ready", "node-not-ready", "agent-does-not-answer", "swap-on"), true, []string{"node-not-ready", "swap-on"}},
 		"the driver is not loaded": {of("a", "driver-not-ready", "nvidia-driver-not-loaded", "node-without-devices", "fact-unknown"), true, []string{"nvidia-driver-not-loaded"}},
+		"slices are replaced":      {of("a", "gpus-missing", "pool-incomplete"), true, []string{"pool-incomplete"}},
 		"another node":             {append(of("a", "node-not-ready"), of("b", "agent-not-ready")...), true, []string{"node-not-ready", "agent-not-ready"}},
 		"nothing is published":     {[]Finding{{Object: "claim a/b", Code: "selector-matches-nothing"}, {Object: wholeCluster, Code: "agent-missing"}}, false, []string{"agent-missing"}},
 		"devices are published":    {[]Finding{{Object: "claim a/b", Code: "selector-matches-nothing"}}, true, []string{"selector-matches-nothing"}},

@@ -89,7 +89,7 @@ func (e *explaining) addHealth(pod *corev1.Pod, claims []*resourceapi.ResourceCl
 			"have the administrator check the agent of the node, which reports the health: kubectl gpu doctor "+report.node)
 	}
 	if len(unpublished) > 0 {
-		e.addUnknown(fmt.Sprintf("%s: the node no longer publishes it, so its health is not known", List(unpublished)),
+		e.addUnknown(fmt.Sprintf("%s: the node does not publish it now, so its health is not known", List(unpublished)),
 			"delete the pod if its program has failed; the administrator checks the agent of the node: kubectl gpu doctor")
 	}
 	if len(unknown) > 0 {
