@@ -15,7 +15,7 @@ func killPrepared(ctx context.Context, n *node) error {
 	if err != nil {
 		return err
 	}
-	if err := n.restart(ctx, syscall.SIGKILL, nothing); err != nil {
+	if err := n.restart(ctx, syscall.SIGKILL); err != nil {
 		return err
 	}
 	return n.equal(ctx, claim, first)
@@ -26,7 +26,7 @@ func killUnprepare(ctx context.Context, n *node) error {
 	if err != nil {
 		return err
 	}
-	if err := n.restart(ctx, syscall.SIGKILL, nothing); err != nil {
+	if err := n.restart(ctx, syscall.SIGKILL); err != nil {
 		return err
 	}
 	if err := n.unprepare(ctx, call(claim)); err != nil {
@@ -64,7 +64,7 @@ func killWithin(ctx context.Context, n *node) error {
 				defer close(done)
 				_ = calls[name]() // the driver may die before it answers
 			}()
-			err := errors.Join(sleep(ctx, took[name]*time.Duration(i)/rounds), n.restart(ctx, syscall.SIGKILL, nothing))
+			err := errors.Join(sleep(ctx, took[name]*time.Duration(i)/rounds), n.restart(ctx, syscall.SIGKILL))
 			<-done
 			if err == nil {
 				err = until(ctx, n.waits.call, calls[name])
@@ -78,11 +78,14 @@ func killWithin(ctx context.Context, n *node) error {
 }
 
 func emptiedWhileAway(ctx context.Context, n *node) error {
+	if n.driver == nil {
+		return errNoDriver
+	}
 	claim, _, err := n.preparedClaim(ctx, "emptied-killed")
 	if err != nil {
 		return err
 	}
-	if err := n.restart(ctx, syscall.SIGKILL, n.emptyCDI); err != nil {
+	if err := errors.Join(n.driver.signal(ctx, syscall.SIGKILL), n.emptyCDI(), n.restart(ctx, syscall.SIGKILL)); err != nil {
 		return err
 	}
 	_, err = n.ready(ctx, claim)
@@ -102,7 +105,7 @@ func cdiEmptied(ctx context.Context, n *node) error {
 }
 
 func terminates(ctx context.Context, n *node) error {
-	return n.restart(ctx, syscall.SIGTERM, nothing)
+	return n.restart(ctx, syscall.SIGTERM)
 }
 
 func updates(ctx context.Context, n *node) error {

@@ -57,6 +57,9 @@ func (n *node) startDriver() (*driver, error) {
 
 // signal sends a signal to the driver and its children, and waits until the driver has ended.
 func (d *driver) signal(ctx context.Context, signal syscall.Signal) error {
+	if !d.running() {
+		return nil // another process may have its id
+	}
 	if err := syscall.Kill(-d.cmd.Process.Pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("end the driver: %w", err)
 	}
@@ -89,15 +92,12 @@ func (n *node) ended() error {
 	return nil
 }
 
-// restart ends the driver by a signal, does work while it is gone, and starts it again.
-func (n *node) restart(ctx context.Context, signal syscall.Signal, between func() error) error {
+// restart ends the driver by a signal, and starts it again.
+func (n *node) restart(ctx context.Context, signal syscall.Signal) error {
 	if n.driver == nil {
 		return errNoDriver
 	}
 	if err := n.driver.signal(ctx, signal); err != nil {
-		return err
-	}
-	if err := between(); err != nil {
 		return err
 	}
 	var err error

@@ -106,36 +106,34 @@ func run(ctx context.Context, args []string, stdout io.Writer, w waits) (failed 
 // open starts the API server and the driver, or connects to a cluster. end stops what it has started.
 func (n *node) open(ctx context.Context) (end func() error, err error) {
 	remove := func() error { return nil }
-	if n.command != "" {
-		if remove, err = n.makeNode(ctx); err != nil {
-			return nil, err
-		}
-	} else {
-		if n.kubelet == "" {
-			n.kubelet = "/var/lib/kubelet"
-		}
-		if n.cdi == "" {
-			n.cdi = "/var/run/cdi"
-		}
+	if n.command == "" {
+		n.kubelet, n.cdi = cmp.Or(n.kubelet, "/var/lib/kubelet"), cmp.Or(n.cdi, "/var/run/cdi")
 		n.registry = filepath.Join(n.kubelet, "plugins_registry")
+	} else if remove, err = n.makeNode(ctx); err != nil {
+		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, remove())
+		}
+	}()
 	config, err := clientcmd.BuildConfigFromFlags("", n.kubeconfig)
 	if err != nil {
-		return nil, errors.Join(err, remove())
+		return nil, err
 	}
 	config.UserAgent, config.QPS, config.Burst = ownAgent, -1, -1
 	if n.client, err = kubernetes.NewForConfig(config); err != nil {
-		return nil, errors.Join(err, remove())
+		return nil, err
 	}
 	if n.command == "" {
 		return remove, nil
 	}
 	// Drivers own their slices by the node.
 	if _, err := n.client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name}}, metav1.CreateOptions{}); err != nil {
-		return nil, errors.Join(err, remove())
+		return nil, err
 	}
 	if n.driver, err = n.startDriver(); err != nil {
-		return nil, errors.Join(err, remove())
+		return nil, err
 	}
 	// Drivers publish nothing before the kubelet has registered them. The first scenario says why one has not.
 	_, _ = n.awaitPlugin(ctx)

@@ -202,7 +202,7 @@ func (n *node) clean(ctx context.Context) (err error) {
 	// A scenario may have left a driver that is dead, or that is cut off from the kubelet.
 	if n.command != "" {
 		if _, registerErr := n.plugins(ctx); registerErr != nil || n.emptied || !n.driver.running() {
-			if err := n.restart(ctx, syscall.SIGKILL, nothing); err != nil {
+			if err := n.restart(ctx, syscall.SIGKILL); err != nil {
 				return err
 			}
 		}

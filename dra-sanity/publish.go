@@ -48,7 +48,7 @@ func registersAgain(ctx context.Context, n *node) error {
 }
 
 func registersAfterKill(ctx context.Context, n *node) error {
-	if err := n.restart(ctx, syscall.SIGKILL, nothing); err != nil {
+	if err := n.restart(ctx, syscall.SIGKILL); err != nil {
 		return err
 	}
 	return registersAgain(ctx, n)
@@ -145,7 +145,7 @@ func slicesAfterKill(ctx context.Context, n *node) error {
 		}
 		close(withdrawn)
 	}()
-	if err := n.restart(ctx, syscall.SIGKILL, nothing); err != nil {
+	if err := n.restart(ctx, syscall.SIGKILL); err != nil {
 		return err
 	}
 	// What a start withdraws, it withdraws within seconds of its registration.

@@ -74,8 +74,6 @@ var scenarios = []scenario{
 	{"many", "claims one after another leave no open file and no spec", undo, manyClaims},
 }
 
-func nothing() error { return nil }
-
 func slicesValid(ctx context.Context, n *node) error {
 	found, err := n.complete(ctx)
 	if err != nil {
