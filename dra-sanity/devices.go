@@ -25,13 +25,19 @@ type poolDevice struct {
 	resourceapi.Device
 }
 
-// slices returns the ResourceSlices of the driver in the order of their names.
+// slices returns the ResourceSlices of the driver in the order of their names. Those of other nodes are left out in a
+// cluster, where they are right. With --exec they are faults of the driver.
 func (n *node) slices(ctx context.Context) ([]resourceapi.ResourceSlice, error) {
 	list, err := n.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: "spec.driver=" + n.driverName})
 	if err != nil {
 		return nil, err
 	}
-	return list.Items, nil
+	if n.command != "" {
+		return list.Items, nil
+	}
+	return slices.DeleteFunc(list.Items, func(slice resourceapi.ResourceSlice) bool {
+		return slice.Spec.NodeName != nil && *slice.Spec.NodeName != n.name
+	}), nil
 }
 
 // complete returns the slices once each pool has as many as it says.

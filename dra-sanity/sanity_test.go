@@ -14,6 +14,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 )
 
 // faultVariable makes the test binary the driver under test.
@@ -201,6 +206,36 @@ func TestBadCommandLines(t *testing.T) {
 	} {
 		if _, err := run(t.Context(), args, &bytes.Buffer{}, quick()); err == nil {
 			t.Errorf("%q is accepted", args)
+		}
+	}
+}
+
+// clientOf returns a client of a new API server of this program.
+func clientOf(t *testing.T) kubernetes.Interface {
+	t.Helper()
+	server, err := startAPIServer(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.url()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func TestSlicesOfOtherNodesAreLeftOutInACluster(t *testing.T) {
+	n := &node{name: "own", driverName: testDriverName, client: clientOf(t)}
+	for _, name := range []string{"own", "other"} {
+		slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.ResourceSliceSpec{Driver: testDriverName, NodeName: &name}}
+		if _, err := n.client.ResourceV1().ResourceSlices().Create(t.Context(), slice, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for command, want := range map[string]int{"": 1, "true": 2} {
+		n.command = command
+		if found, err := n.slices(t.Context()); err != nil || len(found) != want {
+			t.Errorf("with the command %q: %d slices, want %d: %v", command, len(found), want, err)
 		}
 	}
 }
