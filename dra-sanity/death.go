@@ -51,8 +51,8 @@ func killWithin(ctx context.Context, n *node) error {
 	}
 	took := map[string]time.Duration{}
 	for _, name := range []string{"prepare", "unprepare"} {
-		began := time.Now()
-		if err := calls[name](); err != nil {
+		var began time.Time
+		if err := until(ctx, n.waits.again, func() error { began = time.Now(); return calls[name]() }); err != nil {
 			return err
 		}
 		took[name] = time.Since(began)
@@ -66,8 +66,14 @@ func killWithin(ctx context.Context, n *node) error {
 			}()
 			err := errors.Join(sleep(ctx, took[name]*time.Duration(i)/rounds), n.restart(ctx, syscall.SIGKILL))
 			<-done
+			if err == nil && name == "prepare" && i%2 == 1 {
+				// The kubelet unprepares a claim of which no prepare has succeeded once its pod is gone.
+				if err = until(ctx, n.waits.again, calls["unprepare"]); err == nil {
+					err = n.nothingNames(claim)
+				}
+			}
 			if err == nil {
-				err = until(ctx, n.waits.call, calls[name])
+				err = until(ctx, n.waits.again, calls[name])
 			}
 			if err != nil {
 				return fmt.Errorf("%s, killed after %d/%d of its time: %w", name, i, rounds, err)

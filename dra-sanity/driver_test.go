@@ -37,8 +37,9 @@ type testDriver struct {
 	fault   string
 	records string
 
-	mu   sync.Mutex
-	open []*os.File
+	mu    sync.Mutex
+	open  []*os.File
+	asked map[types.UID]bool
 }
 
 // record is what the driver keeps of a prepared claim, in a file with the claim's UID as its name.
@@ -65,7 +66,7 @@ func runTestDriver(ctx context.Context, fault string) error {
 	if err != nil {
 		return err
 	}
-	d := &testDriver{fault: fault, records: filepath.Join(data, "claims")}
+	d := &testDriver{fault: fault, records: filepath.Join(data, "claims"), asked: map[types.UID]bool{}}
 	if err := os.MkdirAll(d.records, 0o755); err != nil {
 		return err
 	}
@@ -197,6 +198,10 @@ func (d *testDriver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.
 		}
 	}
 	if kept.Devices == nil {
+		if d.fault == "asks for time" && !d.asked[claim.UID] {
+			d.asked[claim.UID] = true
+			return nil, errors.New("not yet")
+		}
 		for _, result := range claim.Status.Allocation.Devices.Results {
 			if result.Driver != testDriverName && d.fault != "prepares devices of others" {
 				continue
@@ -214,6 +219,10 @@ func (d *testDriver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.
 			kept.Devices = append(kept.Devices, kubeletplugin.Device{Requests: []string{result.Request}, PoolName: result.Pool, DeviceName: result.Device, CDIDeviceIDs: []string{"example.com/device=" + name}})
 		}
 		text, err := json.Marshal(kept)
+		if err == nil && d.fault == "records after the spec" {
+			err = d.writeSpec(claim.UID, kept)
+			_ = sleep(context.Background(), 200*time.Millisecond) // most of the call, so that a kill is within
+		}
 		if err == nil {
 			err = d.write(path, text)
 		}
@@ -274,6 +283,9 @@ func (d *testDriver) unprepare(uid types.UID) error {
 		return nil // no claim has such a UID
 	}
 	var errs []error
+	if _, err := os.Stat(filepath.Join(d.records, string(uid))); err != nil && d.fault == "records after the spec" {
+		return nil
+	}
 	if d.fault != "leaves specs" {
 		errs = append(errs, os.Remove(d.spec(uid)))
 	}

@@ -163,7 +163,7 @@ func (n *node) unprepare(ctx context.Context, claims ...*drapb.Claim) error {
 // ready prepares a claim and checks the answer. A driver may ask for more time by an error, as the kubelet calls again.
 func (n *node) ready(ctx context.Context, claim *resourceapi.ResourceClaim) ([]*drapb.Device, error) {
 	var devices []*drapb.Device
-	err := until(ctx, n.waits.call, func() (err error) {
+	err := until(ctx, n.waits.again, func() (err error) {
 		devices, err = n.readyOnce(ctx, claim)
 		return err
 	})

@@ -26,8 +26,8 @@ const startLimit = time.Minute
 
 // waits are the limits and pauses of the scenarios. The tests of this program wait less.
 type waits struct {
-	// call is for an answer, and for the right one.
-	call time.Duration
+	// call is for an answer, and again is for the right one.
+	call, again time.Duration
 	// stable is without a change, outage without an API server, and begin after a start.
 	stable, outage, begin time.Duration
 	// end is from SIGTERM to the end.
@@ -38,7 +38,8 @@ type waits struct {
 
 func defaultWaits() waits {
 	return waits{
-		call:   time.Minute, // the kubelet has no limit, and calls again
+		call:   45 * time.Second, // the default limit of the kubelet
+		again:  2 * time.Minute,  // the kubelet repeats a call after 90 seconds
 		stable: 15 * time.Second, outage: 10 * time.Second, begin: 3 * time.Second,
 		end:   30 * time.Second, // the default terminationGracePeriodSeconds of a pod
 		files: 10 * time.Second,
@@ -208,8 +209,8 @@ func (n *node) clean(ctx context.Context) (err error) {
 		}
 	}
 	for _, claim := range slices.Backward(n.claims) {
-		err = errors.Join(err, until(ctx, n.waits.call, func() error { return n.unprepare(ctx, call(claim)) }),
-			n.remove(ctx, claim), until(ctx, n.waits.call, func() error { return n.nothingNames(claim) }))
+		err = errors.Join(err, until(ctx, n.waits.again, func() error { return n.unprepare(ctx, call(claim)) }),
+			n.remove(ctx, claim), until(ctx, n.waits.again, func() error { return n.nothingNames(claim) }))
 	}
 	n.claims, n.emptied = nil, false
 	return err

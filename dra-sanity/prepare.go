@@ -112,7 +112,7 @@ func preparesBatch(ctx context.Context, n *node) error {
 	if err := n.refused(ctx, missing, "a claim that does not exist", call(first), call(last)); err != nil {
 		return err
 	}
-	return until(ctx, n.waits.call, func() error {
+	return until(ctx, n.waits.again, func() error {
 		answers, err := n.prepare(ctx, call(first), call(last))
 		if err != nil {
 			return err

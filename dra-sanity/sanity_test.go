@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 
 // quick is enough for the test driver, whose faults are there at once.
 func quick() waits {
-	return waits{call: 10 * time.Second, stable: 3 * time.Second, outage: time.Second, begin: time.Second, end: 10 * time.Second, files: time.Second}
+	return waits{call: 10 * time.Second, again: 10 * time.Second, stable: 3 * time.Second, outage: time.Second, begin: time.Second, end: 10 * time.Second, files: time.Second}
 }
 
 // sanity runs scenarios on a driver with a fault, and returns the results by their ids.
@@ -118,6 +118,7 @@ func TestEachFaultIsFound(t *testing.T) {
 		"leaves records":                     {"prepare-again"},
 		"forgets prepared claims":            {"prepare-twice", "prepare-at-once", "kill-prepared", "update"},
 		"leaves a lock":                      {"kill-within"},
+		"records after the spec":             {"kill-within"},
 		"writes a spec once":                 {"cdi-emptied", "cdi-emptied-killed"},
 		"leaves specs":                       {"kill-unprepare", "unprepare", "unprepare-deleted"},
 		"unprepares only what it knows":      {"unprepare-twice", "unprepare-unknown"},
@@ -144,6 +145,22 @@ func TestEachFaultIsFound(t *testing.T) {
 		if !found[s.id] {
 			t.Errorf("no fault fails %s", s.id)
 		}
+	}
+}
+
+func TestWhatTheKubeletBearsPasses(t *testing.T) {
+	t.Parallel()
+	for fault, ids := range map[string][]string{
+		"asks for time": {"prepare", "kill-within"},
+	} {
+		t.Run(fault, func(t *testing.T) {
+			t.Parallel()
+			for id, r := range sanity(t, fault, "^("+strings.Join(ids, "|")+")$") {
+				if r.Verdict != success {
+					t.Errorf("%s is %s: %s", id, r.Verdict, r.Message)
+				}
+			}
+		})
 	}
 }
 
