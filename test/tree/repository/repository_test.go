@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,6 +69,30 @@ func TestFuzzFailsIfGoCannotListTheTargets(t *testing.T) {
 				t.Errorf("make fuzz: %v\n%s", err, out)
 			}
 		})
+	}
+}
+
+// Go finds a version of a nested module by a tag with its folder.
+func TestAReleaseTagsEveryModuleThatGoInstalls(t *testing.T) {
+	installed := regexp.MustCompile(`go install github\.com/gpu-dra/gpu-dra-driver/(\S+)@`)
+	release, found := read(t, "RELEASE.md"), 0
+	for _, file := range files(t) {
+		if filepath.Base(file) != "README.md" {
+			continue
+		}
+		for _, match := range installed.FindAllStringSubmatch(read(t, file), -1) {
+			found++
+			folder := match[1]
+			for folder != "." && !slices.Contains(modules(t), folder) {
+				folder = filepath.Dir(folder)
+			}
+			if tag := "`" + filepath.Join(folder, "vX.Y.Z") + "`"; !strings.Contains(release, tag) {
+				t.Errorf("RELEASE.md does not tag %s, which %s installs", tag, file)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no README has a go install line")
 	}
 }
 
