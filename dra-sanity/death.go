@@ -126,16 +126,28 @@ func updates(ctx context.Context, n *node) error {
 	if err != nil {
 		return err
 	}
+	before, err := n.awaitPlugin(ctx)
+	if err != nil {
+		return err
+	}
 	old := n.driver
+	defer old.signal(context.WithoutCancel(ctx), syscall.SIGKILL) //nolint:errcheck // it is to end by SIGTERM below
 	if n.driver, err = n.startDriver(); err != nil {
 		return err
 	}
-	if _, err := n.awaitPlugin(ctx); err != nil {
+	// The first instance answers until the second has registered.
+	if err := until(ctx, startLimit, func() error {
+		now, err := n.awaitPlugin(ctx)
+		if err == nil && now.socket == before.socket && now.at.Equal(before.at) {
+			err = errors.Join(n.ended(), errors.New("the second instance has not registered"))
+		}
+		return err
+	}); err != nil {
 		return err
 	}
 	// The second instance needs a moment to replace the first.
 	if err := errors.Join(sleep(ctx, n.waits.begin), old.signal(ctx, syscall.SIGTERM)); err != nil {
-		return errors.Join(err, old.signal(context.WithoutCancel(ctx), syscall.SIGKILL))
+		return err
 	}
 	if !n.driver.running() {
 		return errors.New("the second instance has ended")

@@ -70,10 +70,17 @@ func runTestDriver(ctx context.Context, fault string) error {
 	if err := os.MkdirAll(d.records, 0o755); err != nil {
 		return err
 	}
-	helper, err := kubeletplugin.Start(ctx, d,
+	options := []kubeletplugin.Option{
 		kubeletplugin.DriverName(testDriverName), kubeletplugin.KubeClient(client), kubeletplugin.NodeName(os.Getenv("NODE_NAME")),
 		kubeletplugin.PluginDataDirectoryPath(data), kubeletplugin.RegistrarDirectoryPath(os.Getenv("REGISTRY_DIR")),
-		kubeletplugin.RollingUpdate(types.UID(os.Getenv("POD_UID"))), kubeletplugin.GRPCInterceptor(d.intercept))
+		kubeletplugin.GRPCInterceptor(d.intercept),
+	}
+	if fault != "has one socket, late" {
+		options = append(options, kubeletplugin.RollingUpdate(types.UID(os.Getenv("POD_UID"))))
+	} else if sockets, _ := os.ReadDir(os.Getenv("REGISTRY_DIR")); len(sockets) > 0 {
+		_ = sleep(ctx, 3*time.Second) // longer than the test waits after a start
+	}
+	helper, err := kubeletplugin.Start(ctx, d, options...)
 	if err != nil {
 		return err
 	}
@@ -101,6 +108,7 @@ func runTestDriver(ctx context.Context, fault string) error {
 	if err := publish(devices); err != nil {
 		return err
 	}
+	away := false
 	for i := 0; ctx.Err() == nil; i++ {
 		_ = sleep(ctx, 200*time.Millisecond) // the loop sees the end
 		switch fault {
@@ -110,6 +118,12 @@ func runTestDriver(ctx context.Context, fault string) error {
 			if err := publish(devices); err != nil {
 				return err
 			}
+		case "withdraws its devices after an outage":
+			_, err := client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
+			if err == nil && away {
+				err = client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+			}
+			away = err != nil
 		case "ends without its slices":
 			const published = 20 // the helper needs a moment
 			list, err := client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})

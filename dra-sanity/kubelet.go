@@ -24,39 +24,38 @@ import (
 // plugin is a driver as it has registered.
 type plugin struct {
 	socket string
-	info   *registerapi.PluginInfo
+	// at is when the socket was made.
+	at   time.Time
+	info *registerapi.PluginInfo
 }
 
 // plugins returns the drivers of a name that answer in the folder where the kubelet looks for plugins, in the order
 // of their sockets' times.
 func (n *node) plugins(ctx context.Context) ([]plugin, error) {
-	type found struct {
-		path string
-		at   time.Time
-	}
-	var sockets []found
+	var sockets []plugin
 	err := filepath.WalkDir(n.registry, func(path string, entry os.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		if info, err := entry.Info(); err == nil && info.Mode()&os.ModeSocket != 0 {
-			sockets = append(sockets, found{path, info.ModTime()})
+			sockets = append(sockets, plugin{socket: path, at: info.ModTime()})
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(sockets, func(a, b found) int { return a.at.Compare(b.at) })
+	slices.SortFunc(sockets, func(a, b plugin) int { return a.at.Compare(b.at) })
 	var plugins []plugin
 	var errs []error
 	for _, socket := range sockets {
-		info, err := register(ctx, socket.path)
+		var err error
+		socket.info, err = register(ctx, socket.socket)
 		switch {
 		case err != nil:
 			errs = append(errs, err)
-		case info.Name == n.driverName:
-			plugins = append(plugins, plugin{socket: socket.path, info: info})
+		case socket.info.Name == n.driverName:
+			plugins = append(plugins, socket)
 		}
 	}
 	if len(plugins) > 0 {

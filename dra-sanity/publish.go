@@ -3,12 +3,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -121,65 +123,62 @@ func slicesRestored(ctx context.Context, n *node) error {
 	return n.same(ctx, names)
 }
 
-func slicesAfterKill(ctx context.Context, n *node) error {
+// without returns the names that are not in another list.
+func without(names, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(others, name) })
+}
+
+// keeps does work, in which it ends as soon as the driver withdraws a device.
+func (n *node) keeps(ctx context.Context, work func(ctx context.Context, want []string) error) error {
 	if _, err := n.complete(ctx); err != nil {
 		return err
 	}
-	names, err := n.deviceNames(ctx)
+	want, err := n.deviceNames(ctx)
 	if err != nil {
 		return err
 	}
-	watch, cancel := context.WithCancel(ctx)
-	defer cancel()
-	withdrawn := make(chan string, 1)
-	go func() {
-		for watch.Err() == nil {
-			now, err := n.deviceNames(watch)
-			if missing := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(now, name) }); err == nil && len(missing) > 0 {
-				withdrawn <- strings.Join(missing, ", ")
-				return
-			}
-			if sleep(watch, 20*time.Millisecond) != nil {
-				break
+	ctx, cancel := context.WithCancelCause(ctx)
+	var withdrawn error
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		for withdrawn == nil && sleep(ctx, 20*time.Millisecond) == nil {
+			now, err := n.deviceNames(ctx)
+			if missing := without(want, now); err == nil && len(missing) > 0 {
+				withdrawn = fmt.Errorf("in the meantime these devices were not published: %s", strings.Join(missing, ", "))
+				cancel(withdrawn)
 			}
 		}
-		close(withdrawn)
-	}()
-	if err := n.restart(ctx, syscall.SIGKILL); err != nil {
-		return err
-	}
-	// What a start withdraws, it withdraws within seconds of its registration.
-	if err := errors.Join(n.same(ctx, names), sleep(ctx, n.waits.begin)); err != nil {
-		return err
-	}
-	cancel()
-	if missing := <-withdrawn; missing != "" {
-		return fmt.Errorf("during the restart these devices were not published: %s", missing)
-	}
-	return nil
+	})
+	err = work(ctx, want)
+	cancel(nil)
+	watch.Wait()
+	return cmp.Or(withdrawn, err)
+}
+
+func slicesAfterKill(ctx context.Context, n *node) error {
+	return n.keeps(ctx, func(ctx context.Context, want []string) error {
+		if err := n.restart(ctx, syscall.SIGKILL); err != nil {
+			return err
+		}
+		// What a start withdraws, it withdraws within seconds of its registration.
+		return errors.Join(n.same(ctx, want), sleep(ctx, n.waits.begin))
+	})
 }
 
 func slicesAPIAway(ctx context.Context, n *node) error {
 	if n.server == nil {
 		return errNoServer
 	}
-	if _, err := n.complete(ctx); err != nil {
+	if err := n.keeps(ctx, func(ctx context.Context, want []string) error {
+		n.server.setDown(true)
+		err := sleep(ctx, n.waits.outage)
+		n.server.setDown(false)
+		// The pauses of a client grow, so that it may return as late again as the outage was long.
+		return errors.Join(err, sleep(ctx, n.waits.outage+n.waits.begin), n.same(ctx, want))
+	}); err != nil {
 		return err
 	}
-	names, err := n.deviceNames(ctx)
-	if err != nil {
-		return err
-	}
-	n.server.setDown(true)
-	err = sleep(ctx, n.waits.outage)
-	n.server.setDown(false)
-	if err := errors.Join(err, n.same(ctx, names)); err != nil {
-		return err
-	}
-	if !n.driver.running() {
-		return errEnded
-	}
-	return nil
+	return n.ended()
 }
 
 // health reads the first message of the stream. A driver need not have one.
