@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -223,7 +224,7 @@ func (d *testDriver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.
 			if err := d.held(result.Device); err != nil && d.fault != "prepares a held device" {
 				return nil, err
 			}
-			name := string(claim.UID) + "-" + result.Device
+			name := d.name(claim.UID) + "-" + result.Device
 			if d.fault == "forgets prepared claims" {
 				name += "-" + string(uuid.NewUUID())[:5]
 			}
@@ -269,7 +270,15 @@ func (d *testDriver) held(device string) error {
 }
 
 func (d *testDriver) spec(uid types.UID) string {
-	return filepath.Join(os.Getenv("CDI_DIR"), "example.com-device-"+string(uid)+".json")
+	return filepath.Join(os.Getenv("CDI_DIR"), "example.com-device-"+d.name(uid)+".json")
+}
+
+// name returns the name of a claim in the folder of CDI specs.
+func (d *testDriver) name(uid types.UID) string {
+	if d.fault == "leaves specs under a hash" {
+		return fmt.Sprintf("%x", sha256.Sum256([]byte(uid)))[:8]
+	}
+	return string(uid)
 }
 
 func (d *testDriver) writeSpec(uid types.UID, kept record) error {
@@ -300,7 +309,7 @@ func (d *testDriver) unprepare(uid types.UID) error {
 	if _, err := os.Stat(filepath.Join(d.records, string(uid))); err != nil && d.fault == "records after the spec" {
 		return nil
 	}
-	if d.fault != "leaves specs" {
+	if !strings.HasPrefix(d.fault, "leaves specs") {
 		errs = append(errs, os.Remove(d.spec(uid)))
 	}
 	if d.fault != "leaves records" {

@@ -127,6 +127,33 @@ func (n *node) specs() ([]string, error) {
 	return names, err
 }
 
+// present returns the files in the folder of CDI specs and the devices in them, sorted, whatever their names are.
+// It returns none in a cluster, where other drivers use the folder as well.
+func (n *node) present() ([]string, error) {
+	if n.driver == nil {
+		return nil, nil
+	}
+	names, err := n.specs()
+	if err != nil {
+		return nil, err
+	}
+	cache, err := cdi.NewCache(cdi.WithSpecDirs(n.cdi), cdi.WithAutoRefresh(false))
+	if err != nil {
+		return nil, err
+	}
+	return append(names, cache.ListDevices()...), nil
+}
+
+// nothingNew checks that the folder of CDI specs has nothing that it had not before. The specs that a driver writes
+// once, for all claims, are there after its first claim.
+func (n *node) nothingNew(before []string) error {
+	now, err := n.present()
+	if more := without(now, before); len(more) > 0 {
+		err = errors.Join(err, fmt.Errorf("%s has more after a later claim: %s", n.cdi, strings.Join(more, ", ")))
+	}
+	return err
+}
+
 // emptyCDI removes all CDI specs, as a clean-up of /var/run does. The end of the scenario restarts the
 // driver, so that the next one is not tested for the loss.
 func (n *node) emptyCDI() error {

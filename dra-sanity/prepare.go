@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -278,14 +279,26 @@ func preparesBadNames(ctx context.Context, n *node) error {
 }
 
 func unprepares(ctx context.Context, n *node) error {
-	claim, first, err := n.preparedClaim(ctx, "unprepare")
+	if err := n.unprepared(ctx, "unprepare"); err != nil {
+		return err
+	}
+	before, err := n.present()
+	if err != nil {
+		return err
+	}
+	return cmp.Or(n.unprepared(ctx, "unprepare-later"), n.nothingNew(before))
+}
+
+// unprepared prepares and unprepares a new claim.
+func (n *node) unprepared(ctx context.Context, name string) error {
+	claim, devices, err := n.preparedClaim(ctx, name)
 	if err != nil {
 		return err
 	}
 	if err := n.unprepare(ctx, call(claim)); err != nil {
 		return err
 	}
-	return n.gone(claim, cdiIDs(first))
+	return n.gone(claim, cdiIDs(devices))
 }
 
 func unpreparesTwice(ctx context.Context, n *node) error {
@@ -339,6 +352,7 @@ func manyClaims(ctx context.Context, n *node) error {
 	if err != nil {
 		return err
 	}
+	var present []string
 	for i := range n.many {
 		claim, err := n.one(ctx, fmt.Sprintf("many-%d", i))
 		if err != nil {
@@ -351,6 +365,14 @@ func manyClaims(ctx context.Context, n *node) error {
 			return fmt.Errorf("claim %d: %w", i, err)
 		}
 		n.claims = nil
+		if i == 0 {
+			if present, err = n.present(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := n.nothingNew(present); err != nil {
+		return err
 	}
 	const spare = 10
 	return until(ctx, n.waits.files, func() error {

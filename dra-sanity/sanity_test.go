@@ -123,6 +123,7 @@ func TestEachFaultIsFound(t *testing.T) {
 		"records after the spec":                {"kill-within"},
 		"writes a spec once":                    {"cdi-emptied", "cdi-emptied-killed"},
 		"leaves specs":                          {"kill-unprepare", "unprepare", "unprepare-deleted"},
+		"leaves specs under a hash":            {"unprepare", "many"},
 		"unprepares only what it knows":         {"unprepare-twice", "unprepare-unknown"},
 		"empties the folder":                    {"unprepare-one-of-two"},
 		"reports the health of others":          {"health"},
