@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -138,12 +140,17 @@ func runTestDriver(ctx context.Context, fault string) error {
 
 // intercept has the faults of calls that the helper refuses by itself.
 func (d *testDriver) intercept(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	answer, err := handle(ctx, request)
 	prepare, ok := request.(*drapb.NodePrepareResourcesRequest)
+	if ok && len(prepare.Claims) == 0 {
+		return nil, status.Error(codes.InvalidArgument, "a call without a claim")
+	}
+	answer, err := handle(ctx, request)
 	if !ok || err == nil {
 		return answer, err
 	}
 	switch d.fault {
+	case "is unavailable":
+		return nil, status.Error(codes.Unavailable, err.Error())
 	case "ends at a bad claim":
 		os.Exit(1)
 	case "accepts bad claims":
@@ -174,7 +181,7 @@ func (d *testDriver) PrepareResourceClaims(ctx context.Context, claims []*resour
 	defer d.mu.Unlock()
 	switch d.fault {
 	case "prepares the first claim of a call":
-		claims = claims[:1] // without a claim it ends
+		claims = claims[:1]
 	case "leaves a lock":
 		lock := d.records + ".lock"
 		if err := os.Mkdir(lock, 0o755); err != nil {
@@ -203,6 +210,9 @@ func (d *testDriver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.
 		return nil, errors.New("unknown parameters")
 	}
 	path := filepath.Join(d.records, string(claim.UID))
+	if d.fault == "records by name" {
+		path = filepath.Join(d.records, claim.Name)
+	}
 	var kept record
 	if text, err := os.ReadFile(path); err == nil && d.fault != "forgets prepared claims" {
 		if err := json.Unmarshal(text, &kept); err != nil {
@@ -295,13 +305,19 @@ func (d *testDriver) UnprepareResourceClaims(_ context.Context, claims []kubelet
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	results := map[types.UID]error{}
-	for _, claim := range claims {
-		results[claim.UID] = d.unprepare(claim.UID)
+	for i, claim := range claims {
+		results[claim.UID] = nil
+		if i == 0 || d.fault != "unprepares the first claim of a call" {
+			results[claim.UID] = d.unprepare(claim.UID)
+		}
 	}
 	return results, nil
 }
 
 func (d *testDriver) unprepare(uid types.UID) error {
+	if d.fault == "removes any name" {
+		return errors.Join(os.RemoveAll(d.spec(uid)), os.RemoveAll(filepath.Join(d.records, string(uid))))
+	}
 	if strings.ContainsAny(string(uid), "/") || uid == "" {
 		return nil // no claim has such a UID
 	}

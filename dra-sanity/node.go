@@ -127,7 +127,7 @@ func (n *node) specs() ([]string, error) {
 	return names, err
 }
 
-// present returns the files in the folder of CDI specs and the devices in them, sorted, whatever their names are.
+// present returns the files in the folder of CDI specs and the devices in them, whatever their names are.
 // It returns none in a cluster, where other drivers use the folder as well.
 func (n *node) present() ([]string, error) {
 	if n.driver == nil {

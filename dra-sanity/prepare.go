@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -113,7 +114,7 @@ func preparesBatch(ctx context.Context, n *node) error {
 	if err := n.refused(ctx, missing, "a claim that does not exist", call(first), call(last)); err != nil {
 		return err
 	}
-	return until(ctx, n.waits.again, func() error {
+	if err := until(ctx, n.waits.again, func() error {
 		answers, err := n.prepare(ctx, call(first), call(last))
 		if err != nil {
 			return err
@@ -121,7 +122,14 @@ func preparesBatch(ctx context.Context, n *node) error {
 		_, firstErr := n.checkAnswer(first, answers)
 		_, lastErr := n.checkAnswer(last, answers)
 		return errors.Join(firstErr, lastErr)
-	})
+	}); err != nil {
+		return err
+	}
+	// The kubelet unprepares all claims of a pod in one call, too.
+	if err := n.unprepare(ctx, call(first), call(last)); err != nil {
+		return err
+	}
+	return errors.Join(n.nothingNames(first), n.nothingNames(last))
 }
 
 // refused checks that prepare refuses a claim, alone or with the whole call. The kubelet treats both alike.
@@ -152,14 +160,24 @@ func preparesUnallocated(ctx context.Context, n *node) error {
 }
 
 func preparesNewUID(ctx context.Context, n *node) error {
-	old, err := n.one(ctx, "renewed")
+	devices, err := n.take(ctx, 2)
+	if errors.Is(err, errSkipped) {
+		devices, err = n.take(ctx, 1)
+	}
 	if err != nil {
 		return err
 	}
-	if err := n.remove(ctx, old); err != nil {
+	old, err := n.allocate(ctx, "renewed", devices[:1], "")
+	if err != nil {
 		return err
 	}
-	renewed, err := n.one(ctx, "renewed")
+	if _, err := n.ready(ctx, old); err != nil {
+		return err
+	}
+	if err := errors.Join(n.unprepare(ctx, call(old)), n.remove(ctx, old)); err != nil {
+		return err
+	}
+	renewed, err := n.allocate(ctx, "renewed", devices[len(devices)-1:], "")
 	if err != nil {
 		return err
 	}
@@ -211,9 +229,11 @@ func preparesAPIAway(ctx context.Context, n *node) error {
 		return err
 	}
 	n.server.setDown(true)
+	began := time.Now()
 	_, err = n.prepare(ctx, call(claim))
 	n.server.setDown(false)
-	if err != nil && !errors.Is(err, errRefused) {
+	// Any error in time is an answer. A driver that has ended is found below.
+	if err != nil && time.Since(began) >= n.waits.call {
 		return err
 	}
 	_, err = n.ready(ctx, claim)
@@ -263,19 +283,31 @@ func preparesAgain(ctx context.Context, n *node) error {
 }
 
 func preparesBadNames(ctx context.Context, n *node) error {
-	for _, bad := range []string{"../../sanity-escape", "/sanity-escape", "a\nb", ""} {
+	claim, first, err := n.preparedClaim(ctx, "bad-names")
+	if err != nil {
+		return err
+	}
+	// The first two names lead here from the driver's folder, and from one below it.
+	other := filepath.Join(n.kubelet, "plugins", "sanity-escape")
+	if err := os.WriteFile(other, nil, 0o600); err != nil {
+		return err
+	}
+	defer os.Remove(other) //nolint:errcheck // the scenario fails if it is gone
+	for _, bad := range []string{"../sanity-escape", "../../sanity-escape", "/sanity-escape", "a\nb", ""} {
 		claim := &drapb.Claim{Namespace: namespace, Name: bad, Uid: bad}
 		// Either is right, as long as the driver lives.
 		_, prepareErr := n.prepare(ctx, claim)
 		_ = errors.Join(prepareErr, n.unprepare(ctx, claim))
+	}
+	if _, err := os.Lstat(other); err != nil {
+		return fmt.Errorf("a name of a claim has removed a file outside the driver's folder: %w", err)
 	}
 	for _, path := range []string{filepath.Join(n.kubelet, "sanity-escape"), filepath.Join(n.cdi, "../../sanity-escape"), "/sanity-escape"} {
 		if _, err := os.Lstat(path); err == nil {
 			return fmt.Errorf("%s was created", path)
 		}
 	}
-	_, err := n.prepare(ctx)
-	return err
+	return errors.Join(n.resolve(cdiIDs(first)...), n.equal(ctx, claim, first))
 }
 
 func unprepares(ctx context.Context, n *node) error {

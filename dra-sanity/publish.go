@@ -40,13 +40,10 @@ func registers(ctx context.Context, n *node) error {
 }
 
 func registersAgain(ctx context.Context, n *node) error {
-	for range 3 {
-		if err := registers(ctx, n); err != nil {
-			return err
-		}
+	if err := registers(ctx, n); err != nil {
+		return err
 	}
-	_, err := n.prepare(ctx)
-	return err
+	return unpreparesUnknown(ctx, n) // the kubelet makes no call without a claim
 }
 
 func registersAfterKill(ctx context.Context, n *node) error {

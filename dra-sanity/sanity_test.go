@@ -111,7 +111,10 @@ func TestEachFaultIsFound(t *testing.T) {
 		"has one socket, late":                  {"update"},
 		"writes no spec":                        {"prepare"},
 		"prepares one device":                   {"prepare-two-devices"},
-		"prepares the first claim of a call":    {"register-again", "prepare-batch"},
+		"prepares the first claim of a call":    {"prepare-batch"},
+		"unprepares the first claim of a call":  {"prepare-batch"},
+		"removes any name":                      {"prepare-bad-names"},
+		"records by name":                       {"prepare-new-uid"},
 		"accepts bad claims":                    {"prepare-missing", "prepare-unallocated", "prepare-new-uid"},
 		"ends at a bad claim":                   {"prepare-api-away", "prepare-bad-names"},
 		"ignores parameters":                    {"prepare-bad-config"},
@@ -123,8 +126,8 @@ func TestEachFaultIsFound(t *testing.T) {
 		"records after the spec":                {"kill-within"},
 		"writes a spec once":                    {"cdi-emptied", "cdi-emptied-killed"},
 		"leaves specs":                          {"kill-unprepare", "unprepare", "unprepare-deleted"},
-		"leaves specs under a hash":            {"unprepare", "many"},
-		"unprepares only what it knows":         {"unprepare-twice", "unprepare-unknown"},
+		"leaves specs under a hash":             {"unprepare", "many"},
+		"unprepares only what it knows":         {"register-again", "unprepare-twice", "unprepare-unknown"},
 		"empties the folder":                    {"unprepare-one-of-two"},
 		"reports the health of others":          {"health"},
 		"ignores SIGTERM":                       {"terminate"},
@@ -154,7 +157,8 @@ func TestEachFaultIsFound(t *testing.T) {
 func TestWhatTheKubeletBearsPasses(t *testing.T) {
 	t.Parallel()
 	for fault, ids := range map[string][]string{
-		"asks for time": {"prepare", "kill-within"},
+		"asks for time":  {"prepare", "kill-within"},
+		"is unavailable": {"prepare-api-away"},
 	} {
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()
