@@ -162,11 +162,14 @@ func shared(d poolDevice) int {
 	return 0
 }
 
-// take returns the first usable devices; it wraps errSkipped if there are fewer.
+// take returns the first usable devices. Its error wraps errSkipped if there are fewer, but there must be one.
 func (n *node) take(ctx context.Context, count int) ([]poolDevice, error) {
 	devices, err := n.usable(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if len(devices) == 0 {
+		return nil, errors.New("the driver publishes no device that can be allocated")
 	}
 	if len(devices) < count {
 		return nil, fmt.Errorf("%w: it needs %d devices that can be allocated at the same time, and %d are published", errSkipped, count, len(devices))
@@ -202,18 +205,22 @@ func (n *node) allocate(ctx context.Context, name string, devices []poolDevice, 
 	if err != nil {
 		return nil, err
 	}
-	if len(devices) > 0 {
-		claim.Status.Allocation = allocation
-		pod, err := n.createPod(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod.Name, UID: pod.UID}}
-		if claim, err = client.UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err != nil {
-			return nil, err
-		}
-	}
+	// The end of the scenario removes it, and its pod, also if a later request fails.
 	n.claims = append(n.claims, claim)
+	if len(devices) == 0 {
+		return claim, nil
+	}
+	pod, err := n.createPod(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	claim.Status.Allocation = allocation
+	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod.Name, UID: pod.UID}}
+	allocated, err := client.UpdateStatus(ctx, claim, metav1.UpdateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	*claim = *allocated
 	return claim, nil
 }
 

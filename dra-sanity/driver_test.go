@@ -95,6 +95,8 @@ func runTestDriver(ctx context.Context, fault string) error {
 	switch fault {
 	case "has a long name":
 		devices[0].Name = strings.Repeat("d", 64)
+	case "has no device":
+		devices = nil
 	case "has one device":
 		devices = devices[:1]
 	}

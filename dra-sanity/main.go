@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"syscall"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the clean-up
 	failed, err := run(ctx, os.Args[1:], os.Stdout, defaultWaits())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "dra-sanity:", err)
@@ -89,14 +91,16 @@ func run(ctx context.Context, args []string, stdout io.Writer, w waits) (failed 
 	case flags.NArg() > 0:
 		return false, fmt.Errorf("unknown argument %q", flags.Arg(0))
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	chosen := slices.DeleteFunc(slices.Clone(scenarios), func(s scenario) bool { return !pattern.MatchString(s.id) })
+	if len(chosen) == 0 {
+		return false, fmt.Errorf("--run %q matches no scenario", *only)
+	}
 	end, err := n.open(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	results := n.runAll(ctx, pattern)
+	results := n.runAll(ctx, chosen)
 	for _, r := range results {
 		failed = failed || r.Verdict == failure
 	}
@@ -149,8 +153,11 @@ func (n *node) makeNode(ctx context.Context) (end func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
+	// The server is needed for the clean-up after a signal, too.
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
 		if err != nil {
+			stop()
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}()
@@ -162,7 +169,7 @@ func (n *node) makeNode(ctx context.Context) (end func() error, err error) {
 			return nil, err
 		}
 	}
-	if n.server, err = startAPIServer(ctx); err != nil {
+	if n.server, err = startAPIServer(serving); err != nil {
 		return nil, err
 	}
 	config := clientcmdapi.NewConfig()
@@ -173,21 +180,29 @@ func (n *node) makeNode(ctx context.Context) (end func() error, err error) {
 		return nil, err
 	}
 	fmt.Fprintln(os.Stderr, "the driver's log is", n.log)
-	return func() error { return os.RemoveAll(own) }, nil
+	return func() error { stop(); return os.RemoveAll(own) }, nil
 }
 
-// runAll runs the scenarios one after the other.
-func (n *node) runAll(ctx context.Context, only *regexp.Regexp) []result {
+// cleanLimit is how long the end of a scenario may take.
+const cleanLimit = 5 * time.Minute
+
+// runAll runs scenarios one after the other, until a signal ends ctx.
+func (n *node) runAll(ctx context.Context, chosen []scenario) []result {
 	var results []result
-	for _, s := range scenarios {
-		if !only.MatchString(s.id) || ctx.Err() != nil {
-			continue
+	for _, s := range chosen {
+		if ctx.Err() != nil {
+			break
 		}
 		began := time.Now()
 		err := s.run(ctx, n)
-		if cleanErr := n.clean(ctx); cleanErr != nil && !errors.Is(err, errSkipped) {
+		cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanLimit)
+		if cleanErr := n.clean(cleaning); cleanErr != nil {
+			if errors.Is(err, errSkipped) {
+				err = nil // what a skipped scenario leaves is a failure
+			}
 			err = errors.Join(err, fmt.Errorf("after the scenario: %w", cleanErr))
 		}
+		cancel()
 		r := result{ID: s.id, Want: s.want, Source: s.source, Verdict: success, Seconds: time.Since(began).Seconds()}
 		switch {
 		case errors.Is(err, errSkipped):

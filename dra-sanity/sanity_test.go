@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -40,11 +41,16 @@ func quick() waits {
 	return waits{call: 10 * time.Second, again: 10 * time.Second, stable: 3 * time.Second, outage: time.Second, begin: time.Second, end: 10 * time.Second, files: time.Second}
 }
 
+// command returns a command that starts the test driver with a fault.
+func command(fault string) string {
+	return fmt.Sprintf("exec env %s='%s' %s", faultVariable, fault, os.Args[0])
+}
+
 // sanity runs scenarios on a driver with a fault, and returns the results by their ids.
 func sanity(t *testing.T, fault, scenarios string) map[string]result {
 	t.Helper()
 	var out bytes.Buffer
-	command := fmt.Sprintf("exec env %s='%s' %s", faultVariable, fault, os.Args[0])
+	command := command(fault)
 	if fault == "ignores SIGTERM" || fault == "leaks files" {
 		// A command need not exec the driver.
 		command = strings.TrimPrefix(command, "exec ") + "; true"
@@ -178,6 +184,52 @@ func TestTooFewDevicesAreNoVerdict(t *testing.T) {
 	}
 }
 
+func TestADriverWithoutDevicesFails(t *testing.T) {
+	t.Parallel()
+	if r := sanity(t, "has no device", "^prepare$")["prepare"]; r.Verdict != failure || !strings.Contains(r.Message, "no device") {
+		t.Errorf("got %s: %s", r.Verdict, r.Message)
+	}
+}
+
+func TestTheEndOfAScenarioLeavesNothing(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	n := &node{name: "sanity-node", driverName: testDriverName, command: command(""), waits: quick()}
+	end, err := n.open(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	}()
+	skipped := scenario{id: "skipped", run: func(ctx context.Context, n *node) error {
+		claim, err := n.allocate(ctx, "skipped", nil, "")
+		if err == nil {
+			err = os.WriteFile(filepath.Join(n.cdi, string(claim.UID)), nil, 0o600)
+		}
+		return errors.Join(err, errSkipped)
+	}}
+	interrupted := scenario{id: "interrupted", run: func(ctx context.Context, n *node) error {
+		_, _, err := n.preparedClaim(ctx, "interrupted")
+		cancel()
+		return errors.Join(err, ctx.Err())
+	}}
+	results := n.runAll(ctx, []scenario{skipped, interrupted, interrupted})
+	if len(results) != 2 || results[0].Verdict != failure || results[1].Message != context.Canceled.Error() {
+		t.Errorf("got %+v", results)
+	}
+	claims, err := n.client.ResourceV1().ResourceClaims("").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(claims.Items) > 0 {
+		t.Errorf("claims %v are left: %v", claims.Items, err)
+	}
+	pods, err := n.client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(pods.Items) > 0 {
+		t.Errorf("pods %v are left: %v", pods.Items, err)
+	}
+}
+
 func TestAFolderThatTheUserNamesStays(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -224,6 +276,7 @@ func TestBadCommandLines(t *testing.T) {
 		{"--driver-name", "d"},
 		{"--driver-name", "d", "--exec", "true", "--kubeconfig", "f"},
 		{"--driver-name", "d", "--exec", "true", "--run", "("},
+		{"--driver-name", "d", "--exec", "true", "--run", "nonsense"},
 		{"--driver-name", "d", "--exec", "true", "--output", "yaml"},
 		{"--driver-name", "d", "--exec", "true", "more"},
 		{"--nonsense"},
