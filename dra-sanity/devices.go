@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,10 +14,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/version"
 )
 
 // poolDevice is a published device.
@@ -59,12 +62,15 @@ func incomplete(found []resourceapi.ResourceSlice) (errs []error) {
 	generation, count, want := map[string]int64{}, map[string]int64{}, map[string]int64{}
 	for _, slice := range found {
 		pool := slice.Spec.Pool
-		if pool.Generation > generation[pool.Name] {
-			generation[pool.Name], count[pool.Name] = pool.Generation, 0
+		if _, known := want[pool.Name]; !known || pool.Generation > generation[pool.Name] {
+			generation[pool.Name], count[pool.Name], want[pool.Name] = pool.Generation, 0, pool.ResourceSliceCount
 		}
-		if pool.Generation == generation[pool.Name] {
-			count[pool.Name]++
-			want[pool.Name] = pool.ResourceSliceCount
+		if pool.Generation != generation[pool.Name] {
+			continue
+		}
+		count[pool.Name]++
+		if other := want[pool.Name]; other != pool.ResourceSliceCount {
+			errs = append(errs, fmt.Errorf("slices of pool %s say that it has %d and %d slices", pool.Name, other, pool.ResourceSliceCount))
 		}
 	}
 	for _, pool := range slices.Sorted(maps.Keys(want)) {
@@ -75,52 +81,143 @@ func incomplete(found []resourceapi.ResourceSlice) (errs []error) {
 	return errs
 }
 
-// Limits of the API: k8s.io/api/resource/v1/types.go.
-const (
-	maxDevices         = 128
-	maxDevicesTainted  = 64
-	maxAttributesTotal = 32
-	maxStringValue     = 64
-)
+// report notes what is wrong with a slice.
+type report func(format string, args ...any)
 
-// invalid names what a scheduler or the API server would refuse or misread.
+// atMost reports a number above a limit.
+func (wrong report) atMost(limit, number int, what string) {
+	if number > limit {
+		wrong("has %d %s, at most %d are allowed", number, what, limit)
+	}
+}
+
+// invalid names what a scheduler or the API server would refuse or misread. The limits are those of
+// k8s.io/api/resource/v1/types.go.
 func (n *node) invalid(found []resourceapi.ResourceSlice) (errs []error) {
 	errs = incomplete(found)
 	seen := map[string]bool{}
 	for _, slice := range found {
-		wrong := func(format string, args ...any) {
+		wrong := report(func(format string, args ...any) {
 			errs = append(errs, fmt.Errorf("slice %s: %w", slice.Name, fmt.Errorf(format, args...)))
+		})
+		once := func(what, name string) {
+			key := what + " " + slice.Spec.Pool.Name + "/" + name
+			if seen[key] {
+				wrong("%s %s is in its pool twice", what, name)
+			}
+			seen[key] = true
+			if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
+				wrong("%s %q: %s", what, name, strings.Join(problems, ", "))
+			}
 		}
-		if name := slice.Spec.NodeName; name != nil && *name != n.name {
-			wrong("is of node %s", *name)
-		}
-		if len(slice.Spec.Devices) > maxDevices {
-			wrong("has %d devices, at most %d are allowed", len(slice.Spec.Devices), maxDevices)
+		n.checkSpec(slice.Spec, wrong)
+		for _, set := range slice.Spec.SharedCounters {
+			once("counter set", set.Name)
+			wrong.atMost(resourceapi.ResourceSliceMaxCountersPerCounterSet, len(set.Counters), "counters in set "+set.Name)
 		}
 		for _, device := range slice.Spec.Devices {
-			if key := slice.Spec.Pool.Name + "/" + device.Name; seen[key] {
-				wrong("device %s is in its pool twice", device.Name)
-			} else {
-				seen[key] = true
-			}
-			if problems := validation.IsDNS1123Label(device.Name); len(problems) > 0 {
-				wrong("device %q: %s", device.Name, strings.Join(problems, ", "))
-			}
-			if len(device.Attributes)+len(device.Capacity) > maxAttributesTotal {
-				wrong("device %s has %d attributes and capacities, at most %d are allowed", device.Name, len(device.Attributes)+len(device.Capacity), maxAttributesTotal)
-			}
-			if len(device.Taints)+len(device.ConsumesCounters) > 0 && len(slice.Spec.Devices) > maxDevicesTainted {
-				wrong("has %d devices with taints or counters, at most %d are allowed", len(slice.Spec.Devices), maxDevicesTainted)
-				break
-			}
-			for name, attribute := range device.Attributes {
-				if attribute.StringValue != nil && len(*attribute.StringValue) > maxStringValue {
-					wrong("device %s: attribute %s has %d bytes, at most %d are allowed", device.Name, name, len(*attribute.StringValue), maxStringValue)
-				}
-			}
+			once("device", device.Name)
+			checkDevice(device, func(format string, args ...any) { wrong("device %s: %w", device.Name, fmt.Errorf(format, args...)) })
 		}
 	}
 	return errs
+}
+
+// checkSpec checks a slice without the parts of its devices and counters.
+func (n *node) checkSpec(spec resourceapi.ResourceSliceSpec, wrong report) {
+	if spec.NodeName != nil && *spec.NodeName != n.name {
+		wrong("is of node %s", *spec.NodeName)
+	}
+	set := func(b *bool) bool { return b != nil && *b }
+	nodes := slices.DeleteFunc([]bool{spec.NodeName != nil, spec.NodeSelector != nil, set(spec.AllNodes), set(spec.PerDeviceNodeSelection)}, func(is bool) bool { return !is })
+	if len(nodes) != 1 {
+		wrong("has %d of nodeName, nodeSelector, allNodes and perDeviceNodeSelection, one is wanted", len(nodes))
+	}
+	if len(spec.Devices) > 0 && len(spec.SharedCounters) > 0 {
+		wrong("has devices and counter sets")
+	}
+	wrong.atMost(resourceapi.ResourceSliceMaxCounterSets, len(spec.SharedCounters), "counter sets")
+	wrong.atMost(resourceapi.ResourceSliceMaxDevices, len(spec.Devices), "devices")
+	if slices.ContainsFunc(spec.Devices, advanced) {
+		wrong.atMost(resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures, len(spec.Devices), "devices, of which some have taints, counters or lists")
+	}
+}
+
+// advanced reports whether a device lowers the number of devices in its slice.
+func advanced(device resourceapi.Device) bool {
+	for _, attribute := range device.Attributes {
+		if listed(attribute) > 0 {
+			return true
+		}
+	}
+	return len(device.Taints)+len(device.ConsumesCounters) > 0
+}
+
+// listed returns the number of values in a list attribute, and 0 for others.
+func listed(a resourceapi.DeviceAttribute) int {
+	return len(a.IntValues) + len(a.BoolValues) + len(a.StringValues) + len(a.VersionValues)
+}
+
+func checkDevice(device resourceapi.Device, wrong report) {
+	values := 0
+	for name, attribute := range device.Attributes {
+		values += max(1, listed(attribute))
+		checkName(name, wrong)
+		checkAttribute(name, attribute, wrong)
+	}
+	for name := range device.Capacity {
+		checkName(name, wrong)
+	}
+	for _, consumed := range device.ConsumesCounters {
+		wrong.atMost(resourceapi.ResourceSliceMaxCountersPerDeviceCounterConsumption, len(consumed.Counters), "counters of set "+consumed.CounterSet)
+	}
+	wrong.atMost(resourceapi.ResourceSliceMaxAttributeValuesPerDevice, values, "values of attributes")
+	wrong.atMost(resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice, len(device.Attributes)+len(device.Capacity), "attributes and capacities")
+	wrong.atMost(resourceapi.ResourceSliceMaxDeviceCounterConsumptionsPerDevice, len(device.ConsumesCounters), "entries of consumesCounters")
+	wrong.atMost(resourceapi.DeviceTaintsMaxLength, len(device.Taints), "taints")
+	wrong.atMost(resourceapi.BindingConditionsMaxSize, len(device.BindingConditions), "binding conditions")
+	wrong.atMost(resourceapi.BindingFailureConditionsMaxSize, len(device.BindingFailureConditions), "binding failure conditions")
+}
+
+// checkName checks the name of an attribute or capacity: an identifier, which may follow a domain.
+func checkName(name resourceapi.QualifiedName, wrong report) {
+	domain, id, found := strings.Cut(string(name), "/")
+	var problems []string
+	if !found {
+		id = domain
+	} else if problems = validation.IsDNS1123Subdomain(domain); len(domain) > resourceapi.DeviceMaxDomainLength {
+		problems = append(problems, "the domain is too long")
+	}
+	if problems = append(problems, content.IsCIdentifier(id)...); len(id) > resourceapi.DeviceMaxIDLength {
+		problems = append(problems, "the identifier is too long")
+	}
+	if len(problems) > 0 {
+		wrong("name %q: %s", name, strings.Join(problems, ", "))
+	}
+}
+
+func checkAttribute(name resourceapi.QualifiedName, a resourceapi.DeviceAttribute, wrong report) {
+	var fields map[string]any
+	// An attribute is plain data, of which the fields without a value are omitted.
+	if text, err := json.Marshal(a); err != nil || json.Unmarshal(text, &fields) != nil || len(fields) != 1 {
+		wrong("attribute %s has %d kinds of values, one is wanted", name, len(fields))
+	}
+	versions, texts := a.VersionValues, a.StringValues
+	if a.VersionValue != nil {
+		versions = append(versions, *a.VersionValue)
+	}
+	if a.StringValue != nil {
+		texts = append(texts, *a.StringValue)
+	}
+	for _, text := range slices.Concat(texts, versions) {
+		wrong.atMost(resourceapi.DeviceAttributeMaxValueLength, len(text), "bytes in attribute "+string(name))
+	}
+	for _, text := range versions {
+		// The parser also takes a "v" and spaces, which the API server refuses.
+		if _, err := version.ParseSemantic(text); err != nil || strings.TrimPrefix(strings.TrimSpace(text), "v") != text {
+			wrong("attribute %s: %q is no semantic version", name, text)
+		}
+	}
 }
 
 // usable returns devices that can all be allocated at the same time: of devices that share a set of counters, the first.

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -313,6 +314,78 @@ func TestSlicesOfOtherNodesAreLeftOutInACluster(t *testing.T) {
 		n.command = command
 		if found, err := n.slices(t.Context()); err != nil || len(found) != want {
 			t.Errorf("with the command %q: %d slices, want %d: %v", command, len(found), want, err)
+		}
+	}
+}
+
+func TestLimitsOfSlices(t *testing.T) {
+	long := strings.Repeat("1", 61) + ".0.0"
+	texts := func(count int, text string) []string { return slices.Repeat([]string{text}, count) }
+	attribute := func(name resourceapi.QualifiedName, a resourceapi.DeviceAttribute) func(*resourceapi.ResourceSliceSpec) {
+		return func(spec *resourceapi.ResourceSliceSpec) {
+			spec.Devices[0].Attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{name: a}
+		}
+	}
+	devices := func(spec *resourceapi.ResourceSliceSpec, count int) {
+		for i := len(spec.Devices); i < count; i++ {
+			spec.Devices = append(spec.Devices, resourceapi.Device{Name: fmt.Sprintf("device-%d", i)})
+		}
+	}
+	sets := func(spec *resourceapi.ResourceSliceSpec, count, counters int) {
+		spec.Devices = nil
+		for i := range count {
+			set := resourceapi.CounterSet{Name: fmt.Sprintf("set-%d", i), Counters: map[string]resourceapi.Counter{}}
+			for j := range counters {
+				set.Counters[fmt.Sprintf("counter-%d", j)] = resourceapi.Counter{}
+			}
+			spec.SharedCounters = append(spec.SharedCounters, set)
+		}
+	}
+	for want, change := range map[string]func(*resourceapi.ResourceSliceSpec){
+		"":                        func(*resourceapi.ResourceSliceSpec) {},
+		"is of node other":        func(s *resourceapi.ResourceSliceSpec) { s.NodeName = new("other") },
+		"has 0 of nodeName":       func(s *resourceapi.ResourceSliceSpec) { s.NodeName = nil },
+		"has 2 of nodeName":       func(s *resourceapi.ResourceSliceSpec) { s.AllNodes = new(true) },
+		"say that it has 1 and 2": func(s *resourceapi.ResourceSliceSpec) { s.Pool.ResourceSliceCount = 2 },
+		"129 devices,":            func(s *resourceapi.ResourceSliceSpec) { devices(s, 129) },
+		"65 devices, of which": func(s *resourceapi.ResourceSliceSpec) {
+			s.Devices[0].Taints = make([]resourceapi.DeviceTaint, 1)
+			devices(s, 65)
+		},
+		"17 taints": func(s *resourceapi.ResourceSliceSpec) { s.Devices[0].Taints = make([]resourceapi.DeviceTaint, 17) },
+		"3 entries of consumesCounters": func(s *resourceapi.ResourceSliceSpec) {
+			s.Devices[0].ConsumesCounters = make([]resourceapi.DeviceCounterConsumption, 3)
+		},
+		"5 binding conditions":         func(s *resourceapi.ResourceSliceSpec) { s.Devices[0].BindingConditions = texts(5, "c") },
+		"9 counter sets":               func(s *resourceapi.ResourceSliceSpec) { sets(s, 9, 1) },
+		"33 counters in set":           func(s *resourceapi.ResourceSliceSpec) { sets(s, 1, 33) },
+		"has devices and counter sets": func(s *resourceapi.ResourceSliceSpec) { s.SharedCounters = make([]resourceapi.CounterSet, 1) },
+		"is in its pool twice":         func(s *resourceapi.ResourceSliceSpec) { s.Devices = append(s.Devices, s.Devices[0]) },
+		"device \"Upper\"":             func(s *resourceapi.ResourceSliceSpec) { s.Devices[0].Name = "Upper" },
+		"has 0 kinds of values":        attribute("a", resourceapi.DeviceAttribute{}),
+		"has 2 kinds of values":        attribute("a", resourceapi.DeviceAttribute{StringValue: new("s"), BoolValue: new(true)}),
+		"49 values of attributes":      attribute("a", resourceapi.DeviceAttribute{StringValues: texts(49, "s")}),
+		"65 bytes in attribute a":      attribute("a", resourceapi.DeviceAttribute{VersionValue: &long}),
+		"\"v1.0.0\" is no semantic":    attribute("a", resourceapi.DeviceAttribute{VersionValue: new("v1.0.0")}),
+		"\"1.0\" is no semantic":       attribute("a", resourceapi.DeviceAttribute{VersionValues: texts(1, "1.0")}),
+		"name \"a-b\"":                 attribute("a-b", resourceapi.DeviceAttribute{StringValue: new("s")}),
+		"name \"Domain/a\"":            attribute("Domain/a", resourceapi.DeviceAttribute{StringValue: new("s")}),
+		"the identifier is too long":   attribute(resourceapi.QualifiedName(strings.Repeat("a", 33)), resourceapi.DeviceAttribute{StringValue: new("s")}),
+	} {
+		slice := func() resourceapi.ResourceSlice {
+			return resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{
+				NodeName: new("own"), Pool: resourceapi.ResourcePool{Name: "pool", ResourceSliceCount: 1}, Devices: []resourceapi.Device{{Name: "device-0"}},
+			}}
+		}
+		changed := slice()
+		change(&changed.Spec)
+		found := []resourceapi.ResourceSlice{changed}
+		if changed.Spec.Pool.ResourceSliceCount > 1 {
+			found = []resourceapi.ResourceSlice{slice(), changed}
+		}
+		err := errors.Join((&node{name: "own"}).invalid(found)...)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("want %q, got %v", want, err)
 		}
 	}
 }
