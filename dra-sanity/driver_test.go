@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -24,10 +25,12 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
@@ -76,7 +79,10 @@ func runTestDriver(ctx context.Context, fault string) error {
 	options := []kubeletplugin.Option{
 		kubeletplugin.DriverName(testDriverName), kubeletplugin.KubeClient(client), kubeletplugin.NodeName(os.Getenv("NODE_NAME")),
 		kubeletplugin.PluginDataDirectoryPath(data), kubeletplugin.RegistrarDirectoryPath(os.Getenv("REGISTRY_DIR")),
-		kubeletplugin.GRPCInterceptor(d.intercept),
+		kubeletplugin.GRPCInterceptor(d.intercept), kubeletplugin.CDIDirectory(os.Getenv("CDI_DIR")),
+		kubeletplugin.EnableDeviceMetadata(fault != "has no metadata", []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
+		kubeletplugin.MetadataFileOps(d.files()),
+		kubeletplugin.HealthV1(fault != "has a health stream of v1alpha1"),
 	}
 	if fault != "has one socket, late" {
 		options = append(options, kubeletplugin.RollingUpdate(types.UID(os.Getenv("POD_UID"))))
@@ -166,12 +172,33 @@ func (d *testDriver) intercept(ctx context.Context, request any, _ *grpc.UnarySe
 }
 
 func (d *testDriver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
-	if d.fault != "reports the health of others" {
+	var devices []kubeletplugin.DeviceHealth
+	switch d.fault {
+	case "has a health stream of v1alpha1":
+		devices = []kubeletplugin.DeviceHealth{{PoolName: os.Getenv("NODE_NAME"), DeviceName: "device-0"}}
+	case "reports the health of others":
+		devices = []kubeletplugin.DeviceHealth{{PoolName: "other", DeviceName: "other"}}
+	case "reports no health":
+	default:
 		return kubeletplugin.ErrHealthNotSupported
 	}
-	reports <- kubeletplugin.DeviceHealthReport{Devices: []kubeletplugin.DeviceHealth{{PoolName: "other", DeviceName: "other"}}}
+	reports <- kubeletplugin.DeviceHealthReport{Devices: devices}
 	<-ctx.Done()
 	return nil
+}
+
+// files are the operations on metadata files. A write leaves no temporary file if the driver is killed.
+func (d *testDriver) files() kubeletplugin.MetadataFileOperations {
+	operations := kubeletplugin.MetadataFileOperations{WriteFile: func(path string, text []byte, _ os.FileMode) error {
+		if d.fault == "describes other devices" {
+			text = bytes.ReplaceAll(text, []byte(`"device-`), []byte(`"other-`))
+		}
+		return d.write(path, text)
+	}}
+	if d.fault == "leaves metadata" {
+		operations.RemoveAll = func(string) error { return nil }
+	}
+	return operations
 }
 
 func (d *testDriver) HandleError(_ context.Context, err error, msg string) {

@@ -3,20 +3,27 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	metadataapi "k8s.io/dynamic-resource-allocation/api/metadata"
+	"k8s.io/dynamic-resource-allocation/devicemetadata"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+	"tags.cncf.io/container-device-interface/pkg/cdi"
 )
 
 func prepares(ctx context.Context, n *node) error {
@@ -308,6 +315,71 @@ func preparesBadNames(ctx context.Context, n *node) error {
 		}
 	}
 	return errors.Join(n.resolve(cdiIDs(first)...), n.equal(ctx, claim, first))
+}
+
+// metadataFiles checks the files that describe devices to their containers. A driver need not have them.
+func metadataFiles(ctx context.Context, n *node) error {
+	claim, devices, err := n.preparedClaim(ctx, "metadata")
+	if err != nil {
+		return err
+	}
+	cache, err := cdi.NewCache(cdi.WithSpecDirs(n.cdi), cdi.WithAutoRefresh(false))
+	if err != nil {
+		return err
+	}
+	var paths []string
+	for _, id := range cdiIDs(devices) {
+		for _, mount := range cache.GetDevice(id).ContainerEdits.Mounts { // ready has resolved it
+			if strings.HasPrefix(mount.ContainerPath, metadataapi.ContainerDir+"/") {
+				paths = append(paths, mount.HostPath)
+			}
+		}
+	}
+	if len(paths) == 0 {
+		return fmt.Errorf("%w: the driver has no metadata files", errSkipped)
+	}
+	for _, path := range paths {
+		if err := describes(path, claim, devices); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	if err := n.unprepare(ctx, call(claim)); err != nil {
+		return err
+	}
+	for _, path := range paths {
+		if _, statErr := os.Stat(path); !errors.Is(statErr, fs.ErrNotExist) {
+			err = errors.Join(err, statErr, fmt.Errorf("%s is left", path))
+		}
+	}
+	return err
+}
+
+// describes checks that a metadata file is of a claim and has only its prepared devices.
+func describes(path string, claim *resourceapi.ResourceClaim, prepared []*drapb.Device) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var file metadataapi.DeviceMetadata
+	if err := devicemetadata.DecodeMetadataFromStream(json.NewDecoder(bytes.NewReader(text)), &file); err != nil {
+		return err
+	}
+	if file.UID != claim.UID {
+		return fmt.Errorf("it is of claim %q, want %s", file.UID, claim.UID)
+	}
+	count := 0
+	for _, request := range file.Requests {
+		for _, device := range request.Devices {
+			count++
+			if !slices.ContainsFunc(prepared, func(d *drapb.Device) bool { return d.PoolName == device.Pool && d.DeviceName == device.Name }) {
+				return fmt.Errorf("device %s of pool %s is not prepared", device.Name, device.Pool)
+			}
+		}
+	}
+	if count == 0 {
+		return errors.New("it has no device")
+	}
+	return nil
 }
 
 func unprepares(ctx context.Context, n *node) error {

@@ -19,6 +19,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	healthpb "k8s.io/kubelet/pkg/apis/dra-health/v1"
+	healthalpha "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 )
 
@@ -178,34 +179,64 @@ func slicesAPIAway(ctx context.Context, n *node) error {
 	return n.ended()
 }
 
-// health reads the first message of the stream. A driver need not have one.
+// health reads the first message of the stream that the kubelet chooses. A driver need not have one.
 func health(ctx context.Context, n *node) error {
 	names, err := n.deviceNames(ctx)
 	if err != nil {
 		return err
 	}
-	conn, err := n.connect(ctx)
+	p, err := n.awaitPlugin(ctx)
+	if err != nil {
+		return err
+	}
+	conn, err := dial(p.info.Endpoint)
 	if err != nil {
 		return err
 	}
 	defer conn.Close() //nolint:errcheck // the answer counts
+	err = fmt.Errorf("%w: the driver has no health stream", errSkipped)
+	for _, version := range []struct {
+		service string
+		client  healthpb.DRAResourceHealthClient
+	}{
+		{healthpb.DRAResourceHealthService, healthpb.NewDRAResourceHealthClient(conn)},
+		{healthalpha.DRAResourceHealthService, healthpb.V1Alpha1ClientWrapper{Client: healthalpha.NewDRAResourceHealthClient(conn)}},
+	} {
+		streamErr := firstHealth(ctx, version.client, names)
+		switch {
+		case status.Code(streamErr) == codes.Unimplemented:
+			// The helper of Kubernetes registers services that a driver does not have.
+		case !slices.Contains(p.info.SupportedVersions, version.service):
+			err = fmt.Errorf("%s answers, but is not registered", version.service)
+		case streamErr != nil:
+			return fmt.Errorf("%s: %w", version.service, streamErr)
+		default:
+			return nil
+		}
+	}
+	return err
+}
+
+func firstHealth(ctx context.Context, client healthpb.DRAResourceHealthClient, published []string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	stream, err := healthpb.NewDRAResourceHealthClient(conn).NodeWatchResources(ctx, &healthpb.NodeWatchResourcesRequest{})
+	stream, err := client.NodeWatchResources(ctx, &healthpb.NodeWatchResourcesRequest{})
 	if err != nil {
 		return err
 	}
 	answer, err := stream.Recv()
-	if status.Code(err) == codes.Unimplemented {
-		return fmt.Errorf("%w: the driver has no health stream", errSkipped)
-	}
 	if err != nil {
-		return fmt.Errorf("NodeWatchResources: %w", err)
+		return err
 	}
+	var names []string
 	for _, device := range answer.Devices {
-		if name := device.Device.GetPoolName() + "/" + device.Device.GetDeviceName(); !slices.Contains(names, name) {
-			err = errors.Join(err, fmt.Errorf("device %s is not published", name))
-		}
+		names = append(names, device.Device.GetPoolName()+"/"+device.Device.GetDeviceName())
 	}
-	return err
+	if others := without(names, published); len(others) > 0 {
+		return fmt.Errorf("these devices are not published: %s", strings.Join(others, ", "))
+	}
+	if len(names) == 0 && len(published) > 0 {
+		return errors.New("the list of devices is empty")
+	}
+	return nil
 }

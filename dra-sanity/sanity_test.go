@@ -137,6 +137,9 @@ func TestEachFaultIsFound(t *testing.T) {
 		"unprepares only what it knows":         {"register-again", "unprepare-twice", "unprepare-unknown"},
 		"empties the folder":                    {"unprepare-one-of-two"},
 		"reports the health of others":          {"health"},
+		"reports no health":                     {"health"},
+		"describes other devices":               {"metadata"},
+		"leaves metadata":                       {"metadata"},
 		"ignores SIGTERM":                       {"terminate"},
 		"leaks files":                           {"many"},
 	} {
@@ -164,8 +167,9 @@ func TestEachFaultIsFound(t *testing.T) {
 func TestWhatTheKubeletBearsPasses(t *testing.T) {
 	t.Parallel()
 	for fault, ids := range map[string][]string{
-		"asks for time":  {"prepare", "kill-within"},
-		"is unavailable": {"prepare-api-away"},
+		"asks for time":                   {"prepare", "kill-within"},
+		"is unavailable":                  {"prepare-api-away"},
+		"has a health stream of v1alpha1": {"health"},
 	} {
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()
@@ -181,6 +185,13 @@ func TestWhatTheKubeletBearsPasses(t *testing.T) {
 func TestTooFewDevicesAreNoVerdict(t *testing.T) {
 	t.Parallel()
 	if r := sanity(t, "has one device", "^prepare-two-devices$")["prepare-two-devices"]; r.Verdict != skip {
+		t.Errorf("got %s: %s", r.Verdict, r.Message)
+	}
+}
+
+func TestADriverWithoutMetadataIsNoVerdict(t *testing.T) {
+	t.Parallel()
+	if r := sanity(t, "has no metadata", "^metadata$")["metadata"]; r.Verdict != skip {
 		t.Errorf("got %s: %s", r.Verdict, r.Message)
 	}
 }
