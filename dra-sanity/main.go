@@ -206,9 +206,9 @@ func (n *node) runAll(ctx context.Context, chosen []scenario) []result {
 		r := result{ID: s.id, Want: s.want, Source: s.source, Verdict: success, Seconds: time.Since(began).Seconds()}
 		switch {
 		case errors.Is(err, errSkipped):
-			r.Verdict, r.Message = skip, err.Error()
+			r.Verdict, r.Message = skip, printable(err.Error())
 		case err != nil:
-			r.Verdict, r.Message = failure, err.Error()
+			r.Verdict, r.Message = failure, printable(err.Error())
 		}
 		fmt.Fprintf(os.Stderr, "%-22s %s\n", r.ID, r.Verdict)
 		results = append(results, r)

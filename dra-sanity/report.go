@@ -7,6 +7,8 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"strings"
+	"unicode"
 )
 
 const (
@@ -36,7 +38,9 @@ func writeText(w io.Writer, driver string, results []result) error {
 			return err
 		}
 		if r.Message != "" {
-			if _, err := fmt.Fprintf(w, "         %s\n         wanted by: %s\n", r.Message, r.Source); err != nil {
+			// The prefix keeps a driver's answer from being read as a command of a CI system.
+			lines := strings.ReplaceAll(r.Message, "\n", "\n         | ")
+			if _, err := fmt.Fprintf(w, "         %s\n         wanted by: %s\n", lines, r.Source); err != nil {
 				return err
 			}
 		}
@@ -71,19 +75,38 @@ type testCase struct {
 
 type message struct {
 	Message string `xml:"message,attr"`
+	Wanted  string `xml:",chardata"`
+}
+
+// printable returns a message that may have an answer of a driver, for a terminal, cut to 4 KiB.
+func printable(text string) string {
+	const limit = 4 << 10
+	var b strings.Builder
+	for _, r := range text {
+		switch {
+		case b.Len() > limit:
+			return b.String() + " (cut)"
+		case r == '\n' || unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			fmt.Fprintf(&b, "\\x%02x", r)
+		}
+	}
+	return b.String()
 }
 
 func writeJUnit(w io.Writer, driver string, results []result) error {
 	suite := testSuite{Name: "dra-sanity", Tests: len(results)}
 	for _, r := range results {
+		wanted := r.Want + "\nwanted by: " + r.Source
 		c := testCase{Class: driver, Name: r.ID, Seconds: r.Seconds}
 		switch r.Verdict {
 		case failure:
 			suite.Failures++
-			c.Failure = &message{r.Message}
+			c.Failure = &message{r.Message, wanted}
 		case skip:
 			suite.Skipped++
-			c.Skipped = &message{r.Message}
+			c.Skipped = &message{r.Message, wanted}
 		}
 		suite.Cases = append(suite.Cases, c)
 	}

@@ -260,14 +260,15 @@ func TestAFolderThatTheUserNamesStays(t *testing.T) {
 func TestReports(t *testing.T) {
 	results := []result{
 		{ID: "a", Want: "works", Source: "s", Verdict: success, Seconds: 1},
-		{ID: "b", Want: "fails", Source: "s", Verdict: failure, Message: "it <did> not"},
+		{ID: "b", Want: "fails", Source: "s", Verdict: failure, Message: printable("it <did> not\n::error::\x1b[31m" + strings.Repeat("x", 9000))},
 		{ID: "c", Want: "not there", Source: "s", Verdict: skip, Message: "skipped: why"},
 	}
 	var text, junit bytes.Buffer
 	if err := writeText(&text, "d", results); err != nil {
 		t.Fatal(err)
 	}
-	if want := "d: 1 ok, 1 failed, 1 skipped\n"; !strings.HasSuffix(text.String(), want) || !strings.Contains(text.String(), "wanted by: s") {
+	if want := "d: 1 ok, 1 failed, 1 skipped\n"; !strings.HasSuffix(text.String(), want) || !strings.Contains(text.String(), "wanted by: s") ||
+		!strings.Contains(text.String(), "\n         | ::error::\\x1b[31mxxx") || text.Len() > 5000 {
 		t.Errorf("got %s", text.String())
 	}
 	if err := writeJUnit(&junit, "d", results); err != nil {
@@ -277,7 +278,7 @@ func TestReports(t *testing.T) {
 	if err := xml.Unmarshal(junit.Bytes(), &suite); err != nil {
 		t.Fatal(err)
 	}
-	if suite.Tests != 3 || suite.Failures != 1 || suite.Skipped != 1 || suite.Cases[1].Failure.Message != "it <did> not" || suite.Cases[0].Failure != nil {
+	if suite.Tests != 3 || suite.Failures != 1 || suite.Skipped != 1 || !strings.HasPrefix(suite.Cases[1].Failure.Message, "it <did> not\n") || suite.Cases[1].Failure.Wanted != "fails\nwanted by: s" || suite.Cases[0].Failure != nil {
 		t.Errorf("got %+v", suite)
 	}
 }
