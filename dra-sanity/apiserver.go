@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,8 +19,10 @@ import (
 	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
@@ -117,25 +120,52 @@ func (r request) collection() string { return r.apiVersion + "/" + r.resource }
 
 func (r request) key() string { return r.collection() + "/" + r.namespace + "/" + r.name }
 
-// kind returns the kind of a resource: "ResourceSlice" for "resourceslices". Typed clients do not need it.
-func (s *apiServer) kind(r request) string {
-	for key, o := range s.objects {
-		if strings.HasPrefix(key, r.collection()+"/") {
-			return text(o, "kind")
+// kinds returns the kinds of a version that client-go knows, by their resources: "ResourceSlice" by "resourceslices".
+func kinds(apiVersion string) map[string]string {
+	found := map[string]string{}
+	version, _ := schema.ParseGroupVersion(apiVersion) // a version that is not one has no kinds
+	types := scheme.Scheme.KnownTypes(version)
+	for kind := range types {
+		if _, listed := types[kind+"List"]; listed {
+			resource, _ := meta.UnsafeGuessKindToResource(version.WithKind(kind))
+			found[resource.Resource] = kind
 		}
 	}
-	kinds := map[string]string{"resourceslices": "ResourceSlice", "resourceclaims": "ResourceClaim", "nodes": "Node", "pods": "Pod", "deviceclasses": "DeviceClass", "devicetaintrules": "DeviceTaintRule"}
-	return cmp.Or(kinds[r.resource], "Unknown")
+	return found
+}
+
+// kind returns the kind of a resource. A client that knows other kinds does not need it.
+func (r request) kind() string { return cmp.Or(kinds(r.apiVersion)[r.resource], "Unknown") }
+
+// clusterScoped are the resources without namespaces that a driver may want to discover.
+var clusterScoped = []string{"clusterrolebindings", "clusterroles", "deviceclasses", "devicetaintrules", "namespaces", "nodes", "persistentvolumes", "resourceslices"}
+
+// discovered returns the resources of a version for /api/v1 and /apis/GROUP/VERSION, and nil for other paths.
+func discovered(path string) object {
+	apiVersion, core := strings.CutPrefix(path, "/api/")
+	if !core {
+		apiVersion = strings.TrimPrefix(path, "/apis/")
+	}
+	group, version, _ := strings.Cut(apiVersion, "/")
+	if only, limited := served[group]; core != (apiVersion == "v1") || limited && version != only {
+		return nil
+	}
+	resources := []object{}
+	for name, kind := range kinds(apiVersion) {
+		resources = append(resources, object{
+			"name": name, "kind": kind, "namespaced": !slices.Contains(clusterScoped, name),
+			"verbs": []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"},
+		})
+	}
+	if len(resources) == 0 {
+		return nil
+	}
+	return object{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": apiVersion, "resources": resources}
 }
 
 func (s *apiServer) serve(w http.ResponseWriter, req *http.Request) {
 	if req.URL.Path == "/version" {
 		answer(w, http.StatusOK, object{"major": "1", "minor": "37", "gitVersion": "v1.37.0-dra-sanity"})
-		return
-	}
-	r, ok := parseRequest(req.URL.Path)
-	if !ok {
-		fail(w, http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
 		return
 	}
 	own := req.UserAgent() == ownAgent
@@ -144,6 +174,15 @@ func (s *apiServer) serve(w http.ResponseWriter, req *http.Request) {
 	s.mu.Unlock()
 	if down {
 		fail(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the API server is away")
+		return
+	}
+	r, ok := parseRequest(req.URL.Path)
+	if !ok {
+		if list := discovered(req.URL.Path); list != nil {
+			answer(w, http.StatusOK, list)
+			return
+		}
+		fail(w, http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
 		return
 	}
 	if req.Method == http.MethodGet && req.URL.Query().Get("watch") != "" {
@@ -196,7 +235,7 @@ func (s *apiServer) list(w http.ResponseWriter, req *http.Request, r request) {
 		items = append(items, o)
 	}
 	answer(w, http.StatusOK, object{
-		"kind": s.kind(r) + "List", "apiVersion": r.apiVersion, "items": items,
+		"kind": r.kind() + "List", "apiVersion": r.apiVersion, "items": items,
 		"metadata": object{"resourceVersion": strconv.Itoa(s.revision)},
 	})
 }
@@ -300,7 +339,8 @@ func (s *apiServer) patch(w http.ResponseWriter, r request, contentType string, 
 	s.replace(w, r, old, o)
 }
 
-// replace stores a new state of an object: its status if the request is for that, else the rest.
+// replace stores a new state of an object: its status if the request is for that, else the rest. An equal state
+// changes nothing.
 func (s *apiServer) replace(w http.ResponseWriter, r request, old, o object) {
 	next := maps.Clone(o)
 	if r.subresource == "status" {
@@ -308,13 +348,17 @@ func (s *apiServer) replace(w http.ResponseWriter, r request, old, o object) {
 		next["status"] = o["status"]
 	}
 	m := maps.Clone(metadata(next))
-	for _, field := range []string{"uid", "creationTimestamp", "name", "namespace"} {
+	for _, field := range []string{"uid", "creationTimestamp", "name", "namespace", "resourceVersion"} {
 		if value, ok := metadata(old)[field]; ok {
 			m[field] = value
 		}
 	}
 	next["metadata"] = m
 	next["kind"], next["apiVersion"] = old["kind"], old["apiVersion"]
+	if reflect.DeepEqual(next, old) {
+		answer(w, http.StatusOK, old)
+		return
+	}
 	s.store(r, "MODIFIED", next)
 	answer(w, http.StatusOK, next)
 }

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -398,6 +399,49 @@ func TestLimitsOfSlices(t *testing.T) {
 		err := errors.Join((&node{name: "own"}).invalid(found)...)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("want %q, got %v", want, err)
+		}
+	}
+}
+
+func TestTheAPIServerKnowsAllKinds(t *testing.T) {
+	client := clientOf(t)
+	if _, err := client.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Error(err)
+	}
+	scopes := map[string]bool{}
+	for _, version := range []string{"v1", "resource.k8s.io/v1"} {
+		list, err := client.Discovery().ServerResourcesForGroupVersion(version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range list.APIResources {
+			scopes[found.Kind] = found.Namespaced
+		}
+	}
+	if namespaced, ok := scopes["ResourceClaim"]; !ok || !namespaced || scopes["ResourceSlice"] || !scopes["ConfigMap"] {
+		t.Errorf("got %v", scopes)
+	}
+	for _, version := range []string{"resource.k8s.io/v1beta1", "other.example/v1"} {
+		if _, err := client.Discovery().ServerResourcesForGroupVersion(version); err == nil {
+			t.Errorf("%s is served", version)
+		}
+	}
+}
+
+func TestAnUpdateWithoutAChangeKeepsTheVersion(t *testing.T) {
+	nodes := clientOf(t).CoreV1().Nodes()
+	first, err := nodes.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, labels := range []map[string]string{nil, {"a": "b"}} {
+		changed := first.DeepCopy()
+		changed.Labels = labels
+		if changed, err = nodes.Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if (changed.ResourceVersion == first.ResourceVersion) != (labels == nil) {
+			t.Errorf("labels %v: version %s after %s", labels, changed.ResourceVersion, first.ResourceVersion)
 		}
 	}
 }

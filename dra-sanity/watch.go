@@ -47,7 +47,7 @@ func (s *apiServer) watch(w http.ResponseWriter, req *http.Request, r request) {
 			}
 		}
 		last = s.revision
-		send("BOOKMARK", object{"kind": s.kind(r), "apiVersion": r.apiVersion, "metadata": object{
+		send("BOOKMARK", object{"kind": r.kind(), "apiVersion": r.apiVersion, "metadata": object{
 			"resourceVersion": strconv.Itoa(last), "annotations": object{metav1.InitialEventsAnnotationKey: "true"},
 		}})
 	}
