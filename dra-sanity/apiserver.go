@@ -82,7 +82,7 @@ func (s *apiServer) setDown(down bool) {
 	s.changed.Broadcast()
 }
 
-// request is the target of a request: /api/v1/namespaces/NS/pods/NAME/status.
+// request is the target of a request: /api/v1/namespaces/NS/pods/NAME/status. It has no resource for discovery.
 type request struct {
 	apiVersion, namespace, resource, name, subresource string
 }
@@ -93,9 +93,9 @@ var served = map[string]string{"resource.k8s.io": "v1"}
 func parseRequest(path string) (r request, ok bool) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {
-	case len(parts) >= 3 && parts[0] == "api":
+	case len(parts) >= 2 && parts[0] == "api":
 		r.apiVersion, parts = parts[1], parts[2:]
-	case len(parts) >= 4 && parts[0] == "apis":
+	case len(parts) >= 3 && parts[0] == "apis":
 		if version, ok := served[parts[1]]; ok && version != parts[2] {
 			return request{}, false
 		}
@@ -103,15 +103,13 @@ func parseRequest(path string) (r request, ok bool) {
 	default:
 		return request{}, false
 	}
-	if parts[0] == "namespaces" && len(parts) > 2 {
+	if len(parts) > 2 && parts[0] == "namespaces" {
 		r.namespace, parts = parts[1], parts[2:]
 	}
-	r.resource = parts[0]
-	if len(parts) > 1 {
-		r.name = parts[1]
-	}
-	if len(parts) > 2 {
-		r.subresource = parts[2]
+	for i, field := range []*string{&r.resource, &r.name, &r.subresource} {
+		if i < len(parts) {
+			*field = parts[i]
+		}
 	}
 	return r, true
 }
@@ -140,27 +138,16 @@ func (r request) kind() string { return cmp.Or(kinds(r.apiVersion)[r.resource], 
 // clusterScoped are the resources without namespaces that a driver may want to discover.
 var clusterScoped = []string{"clusterrolebindings", "clusterroles", "deviceclasses", "devicetaintrules", "namespaces", "nodes", "persistentvolumes", "resourceslices"}
 
-// discovered returns the resources of a version for /api/v1 and /apis/GROUP/VERSION, and nil for other paths.
-func discovered(path string) object {
-	apiVersion, core := strings.CutPrefix(path, "/api/")
-	if !core {
-		apiVersion = strings.TrimPrefix(path, "/apis/")
-	}
-	group, version, _ := strings.Cut(apiVersion, "/")
-	if only, limited := served[group]; core != (apiVersion == "v1") || limited && version != only {
-		return nil
-	}
+// discover answers with the resources of a version: /api/v1 or /apis/GROUP/VERSION.
+func discover(w http.ResponseWriter, r request) {
 	resources := []object{}
-	for name, kind := range kinds(apiVersion) {
+	for name, kind := range kinds(r.apiVersion) {
 		resources = append(resources, object{
 			"name": name, "kind": kind, "namespaced": !slices.Contains(clusterScoped, name),
 			"verbs": []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"},
 		})
 	}
-	if len(resources) == 0 {
-		return nil
-	}
-	return object{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": apiVersion, "resources": resources}
+	answer(w, http.StatusOK, object{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": r.apiVersion, "resources": resources})
 }
 
 func (s *apiServer) serve(w http.ResponseWriter, req *http.Request) {
@@ -178,15 +165,20 @@ func (s *apiServer) serve(w http.ResponseWriter, req *http.Request) {
 	}
 	r, ok := parseRequest(req.URL.Path)
 	if !ok {
-		if list := discovered(req.URL.Path); list != nil {
-			answer(w, http.StatusOK, list)
-			return
-		}
 		fail(w, http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
 		return
 	}
+	if r.resource == "" {
+		discover(w, r)
+		return
+	}
+	selected, err := selector(req)
+	if err != nil {
+		fail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
+		return
+	}
 	if req.Method == http.MethodGet && req.URL.Query().Get("watch") != "" {
-		s.watch(w, req, r)
+		s.watch(w, req, r, selected)
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, 16<<20))
@@ -201,7 +193,7 @@ func (s *apiServer) serve(w http.ResponseWriter, req *http.Request) {
 		if r.name != "" {
 			s.get(w, r)
 		} else {
-			s.list(w, req, r)
+			s.list(w, r, selected)
 		}
 	case http.MethodPost:
 		s.create(w, r, body)
@@ -210,7 +202,7 @@ func (s *apiServer) serve(w http.ResponseWriter, req *http.Request) {
 	case http.MethodPatch:
 		s.patch(w, r, req.Header.Get("Content-Type"), body)
 	case http.MethodDelete:
-		s.delete(w, req, r, body)
+		s.delete(w, r, selected, body)
 	default:
 		fail(w, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, req.Method)
 	}
@@ -224,12 +216,7 @@ func (s *apiServer) get(w http.ResponseWriter, r request) {
 	notFound(w, r)
 }
 
-func (s *apiServer) list(w http.ResponseWriter, req *http.Request, r request) {
-	selected, err := selector(req)
-	if err != nil {
-		fail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
-		return
-	}
+func (s *apiServer) list(w http.ResponseWriter, r request, selected func(object) bool) {
 	items := []any{}
 	for _, o := range s.selected(r, selected) {
 		items = append(items, o)
@@ -363,13 +350,8 @@ func (s *apiServer) replace(w http.ResponseWriter, r request, old, o object) {
 	answer(w, http.StatusOK, next)
 }
 
-func (s *apiServer) delete(w http.ResponseWriter, req *http.Request, r request, body []byte) {
+func (s *apiServer) delete(w http.ResponseWriter, r request, selected func(object) bool, body []byte) {
 	if r.name == "" {
-		selected, err := selector(req)
-		if err != nil {
-			fail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
-			return
-		}
 		for _, o := range s.selected(r, selected) {
 			one := r
 			one.namespace, one.name = text(metadata(o), "namespace"), text(metadata(o), "name")

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,11 +36,8 @@ func (n *node) slices(ctx context.Context) ([]resourceapi.ResourceSlice, error) 
 	if err != nil {
 		return nil, err
 	}
-	if n.command != "" {
-		return list.Items, nil
-	}
 	return slices.DeleteFunc(list.Items, func(slice resourceapi.ResourceSlice) bool {
-		return slice.Spec.NodeName != nil && *slice.Spec.NodeName != n.name
+		return n.command == "" && slice.Spec.NodeName != nil && *slice.Spec.NodeName != n.name
 	}), nil
 }
 
@@ -81,128 +79,101 @@ func incomplete(found []resourceapi.ResourceSlice) (errs []error) {
 	return errs
 }
 
-// report notes what is wrong with a slice.
-type report func(format string, args ...any)
+// problems are what a scheduler or the API server would refuse or misread. The limits are those of
+// k8s.io/api/resource/v1/types.go.
+type problems []error
 
-// atMost reports a number above a limit.
-func (wrong report) atMost(limit, number int, what string) {
-	if number > limit {
-		wrong("has %d %s, at most %d are allowed", number, what, limit)
+func (p *problems) add(where string, texts ...string) {
+	for _, text := range texts {
+		*p = append(*p, fmt.Errorf("%s: %s", where, text))
 	}
 }
 
-// invalid names what a scheduler or the API server would refuse or misread. The limits are those of
-// k8s.io/api/resource/v1/types.go.
-func (n *node) invalid(found []resourceapi.ResourceSlice) (errs []error) {
-	errs = incomplete(found)
-	seen := map[string]bool{}
+func (p *problems) atMost(where, what string, number, most int) {
+	if number > most {
+		p.add(where, fmt.Sprintf("%d %s, at most %d are allowed", number, what, most))
+	}
+}
+
+// invalid returns the problems of slices.
+func (n *node) invalid(found []resourceapi.ResourceSlice) problems {
+	all, seen := problems(incomplete(found)), map[string]bool{}
 	for _, slice := range found {
-		wrong := report(func(format string, args ...any) {
-			errs = append(errs, fmt.Errorf("slice %s: %w", slice.Name, fmt.Errorf(format, args...)))
-		})
+		spec, where := slice.Spec, "slice "+slice.Name
 		once := func(what, name string) {
-			key := what + " " + slice.Spec.Pool.Name + "/" + name
+			key := what + spec.Pool.Name + "/" + name
 			if seen[key] {
-				wrong("%s %s is in its pool twice", what, name)
+				all.add(where, what+name+" is in its pool twice")
 			}
 			seen[key] = true
-			if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
-				wrong("%s %q: %s", what, name, strings.Join(problems, ", "))
+			all.add(where+", "+what+strconv.Quote(name), validation.IsDNS1123Label(name)...)
+		}
+		most := resourceapi.ResourceSliceMaxDevices
+		for _, device := range spec.Devices {
+			once("device ", device.Name)
+			if all.addDevice(where+", device "+device.Name, device) {
+				most = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
 			}
 		}
-		n.checkSpec(slice.Spec, wrong)
-		for _, set := range slice.Spec.SharedCounters {
-			once("counter set", set.Name)
-			wrong.atMost(resourceapi.ResourceSliceMaxCountersPerCounterSet, len(set.Counters), "counters in set "+set.Name)
+		all.atMost(where, "devices", len(spec.Devices), most)
+		for _, set := range spec.SharedCounters {
+			once("counter set ", set.Name)
+			all.atMost(where, "counters in set "+set.Name, len(set.Counters), resourceapi.ResourceSliceMaxCountersPerCounterSet)
 		}
-		for _, device := range slice.Spec.Devices {
-			once("device", device.Name)
-			checkDevice(device, func(format string, args ...any) { wrong("device %s: %w", device.Name, fmt.Errorf(format, args...)) })
+		all.atMost(where, "counter sets", len(spec.SharedCounters), resourceapi.ResourceSliceMaxCounterSets)
+		if len(spec.Devices) > 0 && len(spec.SharedCounters) > 0 {
+			all.add(where, "devices and counter sets")
 		}
-	}
-	return errs
-}
-
-// checkSpec checks a slice without the parts of its devices and counters.
-func (n *node) checkSpec(spec resourceapi.ResourceSliceSpec, wrong report) {
-	if spec.NodeName != nil && *spec.NodeName != n.name {
-		wrong("is of node %s", *spec.NodeName)
-	}
-	set := func(b *bool) bool { return b != nil && *b }
-	nodes := slices.DeleteFunc([]bool{spec.NodeName != nil, spec.NodeSelector != nil, set(spec.AllNodes), set(spec.PerDeviceNodeSelection)}, func(is bool) bool { return !is })
-	if len(nodes) != 1 {
-		wrong("has %d of nodeName, nodeSelector, allNodes and perDeviceNodeSelection, one is wanted", len(nodes))
-	}
-	if len(spec.Devices) > 0 && len(spec.SharedCounters) > 0 {
-		wrong("has devices and counter sets")
-	}
-	wrong.atMost(resourceapi.ResourceSliceMaxCounterSets, len(spec.SharedCounters), "counter sets")
-	wrong.atMost(resourceapi.ResourceSliceMaxDevices, len(spec.Devices), "devices")
-	if slices.ContainsFunc(spec.Devices, advanced) {
-		wrong.atMost(resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures, len(spec.Devices), "devices, of which some have taints, counters or lists")
-	}
-}
-
-// advanced reports whether a device lowers the number of devices in its slice.
-func advanced(device resourceapi.Device) bool {
-	for _, attribute := range device.Attributes {
-		if listed(attribute) > 0 {
-			return true
+		if spec.NodeName != nil && *spec.NodeName != n.name {
+			all.add(where, "is of node "+*spec.NodeName)
+		}
+		nodes := slices.DeleteFunc([]bool{spec.NodeName != nil, spec.NodeSelector != nil, spec.AllNodes != nil, spec.PerDeviceNodeSelection != nil}, func(set bool) bool { return !set })
+		if len(nodes) != 1 {
+			all.add(where, fmt.Sprintf("%d of nodeName, nodeSelector, allNodes and perDeviceNodeSelection, one is wanted", len(nodes)))
 		}
 	}
-	return len(device.Taints)+len(device.ConsumesCounters) > 0
+	return all
 }
 
-// listed returns the number of values in a list attribute, and 0 for others.
-func listed(a resourceapi.DeviceAttribute) int {
-	return len(a.IntValues) + len(a.BoolValues) + len(a.StringValues) + len(a.VersionValues)
-}
-
-func checkDevice(device resourceapi.Device, wrong report) {
-	values := 0
-	for name, attribute := range device.Attributes {
-		values += max(1, listed(attribute))
-		checkName(name, wrong)
-		checkAttribute(name, attribute, wrong)
+// addDevice also reports whether the device lowers the limit of devices in its slice.
+func (p *problems) addDevice(where string, device resourceapi.Device) (advanced bool) {
+	advanced = len(device.Taints)+len(device.ConsumesCounters) > 0
+	names, values := slices.Collect(maps.Keys(device.Capacity)), 0
+	for name, a := range device.Attributes {
+		names = append(names, name)
+		listed := len(a.IntValues) + len(a.BoolValues) + len(a.StringValues) + len(a.VersionValues)
+		values, advanced = values+max(1, listed), advanced || listed > 0
+		p.addAttribute(where+", attribute "+string(name), a)
 	}
-	for name := range device.Capacity {
-		checkName(name, wrong)
+	for _, name := range names {
+		at, domain, id := fmt.Sprintf("%s, name %q", where, name), "", string(name)
+		if before, after, found := strings.Cut(id, "/"); found {
+			domain, id = before, after
+			p.add(at, validation.IsDNS1123Subdomain(domain)...)
+		}
+		p.add(at, content.IsCIdentifier(id)...)
+		p.atMost(at, "bytes of a domain", len(domain), resourceapi.DeviceMaxDomainLength)
+		p.atMost(at, "bytes of an identifier", len(id), resourceapi.DeviceMaxIDLength)
 	}
 	for _, consumed := range device.ConsumesCounters {
-		wrong.atMost(resourceapi.ResourceSliceMaxCountersPerDeviceCounterConsumption, len(consumed.Counters), "counters of set "+consumed.CounterSet)
+		p.atMost(where, "counters of set "+consumed.CounterSet, len(consumed.Counters), resourceapi.ResourceSliceMaxCountersPerDeviceCounterConsumption)
 	}
-	wrong.atMost(resourceapi.ResourceSliceMaxAttributeValuesPerDevice, values, "values of attributes")
-	wrong.atMost(resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice, len(device.Attributes)+len(device.Capacity), "attributes and capacities")
-	wrong.atMost(resourceapi.ResourceSliceMaxDeviceCounterConsumptionsPerDevice, len(device.ConsumesCounters), "entries of consumesCounters")
-	wrong.atMost(resourceapi.DeviceTaintsMaxLength, len(device.Taints), "taints")
-	wrong.atMost(resourceapi.BindingConditionsMaxSize, len(device.BindingConditions), "binding conditions")
-	wrong.atMost(resourceapi.BindingFailureConditionsMaxSize, len(device.BindingFailureConditions), "binding failure conditions")
+	p.atMost(where, "attributes and capacities", len(names), resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice)
+	p.atMost(where, "values of attributes", values, resourceapi.ResourceSliceMaxAttributeValuesPerDevice)
+	p.atMost(where, "entries of consumesCounters", len(device.ConsumesCounters), resourceapi.ResourceSliceMaxDeviceCounterConsumptionsPerDevice)
+	p.atMost(where, "taints", len(device.Taints), resourceapi.DeviceTaintsMaxLength)
+	p.atMost(where, "binding conditions", len(device.BindingConditions), resourceapi.BindingConditionsMaxSize)
+	p.atMost(where, "binding failure conditions", len(device.BindingFailureConditions), resourceapi.BindingFailureConditionsMaxSize)
+	return advanced
 }
 
-// checkName checks the name of an attribute or capacity: an identifier, which may follow a domain.
-func checkName(name resourceapi.QualifiedName, wrong report) {
-	domain, id, found := strings.Cut(string(name), "/")
-	var problems []string
-	if !found {
-		id = domain
-	} else if problems = validation.IsDNS1123Subdomain(domain); len(domain) > resourceapi.DeviceMaxDomainLength {
-		problems = append(problems, "the domain is too long")
-	}
-	if problems = append(problems, content.IsCIdentifier(id)...); len(id) > resourceapi.DeviceMaxIDLength {
-		problems = append(problems, "the identifier is too long")
-	}
-	if len(problems) > 0 {
-		wrong("name %q: %s", name, strings.Join(problems, ", "))
-	}
-}
-
-func checkAttribute(name resourceapi.QualifiedName, a resourceapi.DeviceAttribute, wrong report) {
+func (p *problems) addAttribute(where string, a resourceapi.DeviceAttribute) {
 	var fields map[string]any
 	// An attribute is plain data, of which the fields without a value are omitted.
 	if text, err := json.Marshal(a); err != nil || json.Unmarshal(text, &fields) != nil || len(fields) != 1 {
-		wrong("attribute %s has %d kinds of values, one is wanted", name, len(fields))
+		p.add(where, fmt.Sprintf("%d kinds of values, one is wanted", len(fields)))
 	}
-	versions, texts := a.VersionValues, a.StringValues
+	versions, texts := slices.Clone(a.VersionValues), slices.Clone(a.StringValues)
 	if a.VersionValue != nil {
 		versions = append(versions, *a.VersionValue)
 	}
@@ -210,12 +181,12 @@ func checkAttribute(name resourceapi.QualifiedName, a resourceapi.DeviceAttribut
 		texts = append(texts, *a.StringValue)
 	}
 	for _, text := range slices.Concat(texts, versions) {
-		wrong.atMost(resourceapi.DeviceAttributeMaxValueLength, len(text), "bytes in attribute "+string(name))
+		p.atMost(where, "bytes", len(text), resourceapi.DeviceAttributeMaxValueLength)
 	}
 	for _, text := range versions {
 		// The parser also takes a "v" and spaces, which the API server refuses.
 		if _, err := version.ParseSemantic(text); err != nil || strings.TrimPrefix(strings.TrimSpace(text), "v") != text {
-			wrong("attribute %s: %q is no semantic version", name, text)
+			p.add(where, strconv.Quote(text)+" is no semantic version")
 		}
 	}
 }
@@ -229,20 +200,14 @@ func (n *node) usable(ctx context.Context) ([]poolDevice, error) {
 	var usable []poolDevice
 	counters := map[string]bool{}
 	for _, slice := range found {
-	devices:
+		set := func(c resourceapi.DeviceCounterConsumption) string { return slice.Spec.Pool.Name + "/" + c.CounterSet }
 		for _, device := range slice.Spec.Devices {
-			for _, taint := range device.Taints {
-				if taint.Effect != resourceapi.DeviceTaintEffectNone {
-					continue devices
-				}
+			if slices.ContainsFunc(device.Taints, func(t resourceapi.DeviceTaint) bool { return t.Effect != resourceapi.DeviceTaintEffectNone }) ||
+				slices.ContainsFunc(device.ConsumesCounters, func(c resourceapi.DeviceCounterConsumption) bool { return counters[set(c)] }) {
+				continue
 			}
 			for _, consumed := range device.ConsumesCounters {
-				if counters[slice.Spec.Pool.Name+"/"+consumed.CounterSet] {
-					continue devices
-				}
-			}
-			for _, consumed := range device.ConsumesCounters {
-				counters[slice.Spec.Pool.Name+"/"+consumed.CounterSet] = true
+				counters[set(consumed)] = true
 			}
 			usable = append(usable, poolDevice{slice.Spec.Driver, slice.Spec.Pool.Name, device})
 		}

@@ -122,8 +122,11 @@ func (d *driver) processes() (folders []string) {
 	return folders
 }
 
-// files returns the number of open files of the driver.
+// files returns the number of open files of the driver, and 0 for one in a cluster.
 func (d *driver) files() (count int, err error) {
+	if d == nil {
+		return 0, nil
+	}
 	for _, folder := range d.processes() {
 		entries, readErr := os.ReadDir(filepath.Join(folder, "fd"))
 		if !errors.Is(readErr, fs.ErrNotExist) { // the process has ended

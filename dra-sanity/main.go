@@ -183,9 +183,6 @@ func (n *node) makeNode(ctx context.Context) (end func() error, err error) {
 	return func() error { stop(); return os.RemoveAll(own) }, nil
 }
 
-// cleanLimit is how long the end of a scenario may take.
-const cleanLimit = 5 * time.Minute
-
 // runAll runs scenarios one after the other, until a signal ends ctx.
 func (n *node) runAll(ctx context.Context, chosen []scenario) []result {
 	var results []result
@@ -195,7 +192,7 @@ func (n *node) runAll(ctx context.Context, chosen []scenario) []result {
 		}
 		began := time.Now()
 		err := s.run(ctx, n)
-		cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanLimit)
+		cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
 		if cleanErr := n.clean(cleaning); cleanErr != nil {
 			if errors.Is(err, errSkipped) {
 				err = nil // what a skipped scenario leaves is a failure

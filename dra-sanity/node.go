@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -104,17 +105,10 @@ func (n *node) resolve(ids ...string) error {
 	}
 	for _, id := range ids {
 		if cache.GetDevice(id) == nil {
-			err = errors.Join(append(errorsOf(cache), err, fmt.Errorf("CDI device %s is in no valid spec in %s", id, n.cdi))...)
+			err = errors.Join(append(slices.Concat(slices.Collect(maps.Values(cache.GetErrors()))...), err, fmt.Errorf("CDI device %s is in no valid spec in %s", id, n.cdi))...)
 		}
 	}
 	return err
-}
-
-func errorsOf(cache *cdi.Cache) (all []error) {
-	for _, errs := range cache.GetErrors() {
-		all = append(all, errs...)
-	}
-	return all
 }
 
 // specs returns the names of the files in the folder of CDI specs.
@@ -127,29 +121,25 @@ func (n *node) specs() ([]string, error) {
 	return names, err
 }
 
-// present returns the files in the folder of CDI specs and the devices in them, whatever their names are.
-// It returns none in a cluster, where other drivers use the folder as well.
+// present returns the files in the folder of CDI specs and the devices in them, whatever their names are. It returns
+// none in a cluster, where other drivers use the folder as well.
 func (n *node) present() ([]string, error) {
 	if n.driver == nil {
 		return nil, nil
 	}
 	names, err := n.specs()
-	if err != nil {
-		return nil, err
-	}
-	cache, err := cdi.NewCache(cdi.WithSpecDirs(n.cdi), cdi.WithAutoRefresh(false))
-	if err != nil {
+	cache, cacheErr := cdi.NewCache(cdi.WithSpecDirs(n.cdi), cdi.WithAutoRefresh(false))
+	if err = errors.Join(err, cacheErr); err != nil {
 		return nil, err
 	}
 	return append(names, cache.ListDevices()...), nil
 }
 
-// nothingNew checks that the folder of CDI specs has nothing that it had not before. The specs that a driver writes
-// once, for all claims, are there after its first claim.
-func (n *node) nothingNew(before []string) error {
+// nothingNew checks that later claims leave no more than a first one. A driver may write specs for all claims once.
+func (n *node) nothingNew(first []string) error {
 	now, err := n.present()
-	if more := without(now, before); len(more) > 0 {
-		err = errors.Join(err, fmt.Errorf("%s has more after a later claim: %s", n.cdi, strings.Join(more, ", ")))
+	if more := without(now, first); len(more) > 0 {
+		return fmt.Errorf("later claims leave more in %s: %s", n.cdi, strings.Join(more, ", "))
 	}
 	return err
 }
@@ -180,14 +170,10 @@ func cdiIDs(devices []*drapb.Device) []string {
 
 // gone checks that CDI devices of a claim do not resolve any more. Devices of a spec that is not the claim's stay.
 func (n *node) gone(claim *resourceapi.ResourceClaim, ids []string) error {
-	var left []string
 	for _, id := range ids {
 		if strings.Contains(id, string(claim.UID)) && n.resolve(id) == nil {
-			left = append(left, id)
+			return fmt.Errorf("CDI device %s of claim %s is left", id, claim.Name)
 		}
-	}
-	if len(left) > 0 {
-		return fmt.Errorf("CDI devices of claim %s are left: %s", claim.Name, strings.Join(left, ", "))
 	}
 	return n.nothingNames(claim)
 }
@@ -205,21 +191,16 @@ func (n *node) nothingNames(claim *resourceapi.ResourceClaim) error {
 
 // remove deletes the objects of a claim and its pod, as a forced deletion does.
 func (n *node) remove(ctx context.Context, claim *resourceapi.ResourceClaim) error {
+	var errs []error
 	for _, pod := range claim.Status.ReservedFor {
-		if err := n.client.CoreV1().Pods(claim.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			return err
-		}
+		errs = append(errs, n.client.CoreV1().Pods(claim.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}))
 	}
 	client := n.client.ResourceV1().ResourceClaims(claim.Namespace)
 	// Finalizers of the allocation would keep the object in a cluster.
 	patch := []byte(`{"metadata": {"finalizers": null}}`)
-	if _, err := client.Patch(ctx, claim.Name, "application/merge-patch+json", patch, metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		return err
-	}
-	if err := client.Delete(ctx, claim.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		return err
-	}
-	return nil
+	_, err := client.Patch(ctx, claim.Name, "application/merge-patch+json", patch, metav1.PatchOptions{})
+	errs = append(errs, err, client.Delete(ctx, claim.Name, metav1.DeleteOptions{}))
+	return errors.Join(slices.DeleteFunc(errs, apierrors.IsNotFound)...)
 }
 
 // clean unprepares and deletes the claims of a scenario, and checks that nothing is left.

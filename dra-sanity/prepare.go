@@ -6,13 +6,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -21,7 +21,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	metadataapi "k8s.io/dynamic-resource-allocation/api/metadata"
-	"k8s.io/dynamic-resource-allocation/devicemetadata"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 )
@@ -33,12 +32,21 @@ func prepares(ctx context.Context, n *node) error {
 
 // preparedClaim allocates the first usable device to a new claim, and prepares it.
 func (n *node) preparedClaim(ctx context.Context, name string) (*resourceapi.ResourceClaim, []*drapb.Device, error) {
-	claim, err := n.one(ctx, name)
+	devices, err := n.take(ctx, 1)
 	if err != nil {
 		return nil, nil, err
 	}
-	devices, err := n.ready(ctx, claim)
-	return claim, devices, err
+	return n.prepared(ctx, name, devices)
+}
+
+// prepared allocates devices to a new claim, and prepares it.
+func (n *node) prepared(ctx context.Context, name string, devices []poolDevice) (*resourceapi.ResourceClaim, []*drapb.Device, error) {
+	claim, err := n.allocate(ctx, name, devices, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	answer, err := n.ready(ctx, claim)
+	return claim, answer, err
 }
 
 // two allocates a device each to two new claims.
@@ -60,11 +68,7 @@ func preparesTwo(ctx context.Context, n *node) error {
 	if err != nil {
 		return err
 	}
-	claim, err := n.allocate(ctx, "two", devices, "")
-	if err != nil {
-		return err
-	}
-	_, err = n.ready(ctx, claim)
+	_, _, err = n.prepared(ctx, "two", devices)
 	return err
 }
 
@@ -174,11 +178,8 @@ func preparesNewUID(ctx context.Context, n *node) error {
 	if err != nil {
 		return err
 	}
-	old, err := n.allocate(ctx, "renewed", devices[:1], "")
+	old, _, err := n.prepared(ctx, "renewed", devices[:1])
 	if err != nil {
-		return err
-	}
-	if _, err := n.ready(ctx, old); err != nil {
 		return err
 	}
 	if err := errors.Join(n.unprepare(ctx, call(old)), n.remove(ctx, old)); err != nil {
@@ -219,11 +220,7 @@ func preparesOtherDriver(ctx context.Context, n *node) error {
 		return err
 	}
 	other := poolDevice{"other.sanity.example", "other", resourceapi.Device{Name: "other"}}
-	claim, err := n.allocate(ctx, "other-driver", append(devices, other), "")
-	if err != nil {
-		return err
-	}
-	_, err = n.ready(ctx, claim)
+	_, _, err = n.prepared(ctx, "other-driver", append(devices, other))
 	return err
 }
 
@@ -256,10 +253,7 @@ func (n *node) second(ctx context.Context) (first, second *resourceapi.ResourceC
 	if shared(devices[0]) == 1 {
 		return nil, nil, fmt.Errorf("%w: all devices are shared by claims", errSkipped)
 	}
-	if first, err = n.allocate(ctx, "first", devices, ""); err != nil {
-		return nil, nil, err
-	}
-	if _, err = n.ready(ctx, first); err != nil {
+	if first, _, err = n.prepared(ctx, "first", devices); err != nil {
 		return nil, nil, err
 	}
 	if err = n.remove(ctx, first); err != nil {
@@ -339,47 +333,22 @@ func metadataFiles(ctx context.Context, n *node) error {
 		return fmt.Errorf("%w: the driver has no metadata files", errSkipped)
 	}
 	for _, path := range paths {
-		if err := describes(path, claim, devices); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		names := func(name string) bool { return bytes.Contains(text, []byte(strconv.Quote(name))) }
+		if !names(string(claim.UID)) || !slices.ContainsFunc(devices, func(d *drapb.Device) bool { return names(d.DeviceName) }) {
+			return fmt.Errorf("%s does not name the claim and one of its devices", path)
 		}
 	}
-	if err := n.unprepare(ctx, call(claim)); err != nil {
-		return err
-	}
+	err = n.unprepare(ctx, call(claim))
 	for _, path := range paths {
 		if _, statErr := os.Stat(path); !errors.Is(statErr, fs.ErrNotExist) {
 			err = errors.Join(err, statErr, fmt.Errorf("%s is left", path))
 		}
 	}
 	return err
-}
-
-// describes checks that a metadata file is of a claim and has only its prepared devices.
-func describes(path string, claim *resourceapi.ResourceClaim, prepared []*drapb.Device) error {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	var file metadataapi.DeviceMetadata
-	if err := devicemetadata.DecodeMetadataFromStream(json.NewDecoder(bytes.NewReader(text)), &file); err != nil {
-		return err
-	}
-	if file.UID != claim.UID {
-		return fmt.Errorf("it is of claim %q, want %s", file.UID, claim.UID)
-	}
-	count := 0
-	for _, request := range file.Requests {
-		for _, device := range request.Devices {
-			count++
-			if !slices.ContainsFunc(prepared, func(d *drapb.Device) bool { return d.PoolName == device.Pool && d.DeviceName == device.Name }) {
-				return fmt.Errorf("device %s of pool %s is not prepared", device.Name, device.Pool)
-			}
-		}
-	}
-	if count == 0 {
-		return errors.New("it has no device")
-	}
-	return nil
 }
 
 func unprepares(ctx context.Context, n *node) error {
@@ -432,27 +401,16 @@ func unpreparesOneOfTwo(ctx context.Context, n *node) error {
 	if err != nil {
 		return err
 	}
-	if _, err := n.ready(ctx, first); err != nil {
-		return err
-	}
+	_, firstErr := n.ready(ctx, first)
 	prepared, err := n.ready(ctx, other)
-	if err != nil {
-		return err
-	}
-	if err := n.unprepare(ctx, call(first)); err != nil {
+	if err := errors.Join(firstErr, err, n.unprepare(ctx, call(first))); err != nil {
 		return err
 	}
 	return n.resolve(cdiIDs(prepared)...)
 }
 
 func manyClaims(ctx context.Context, n *node) error {
-	files := func() (int, error) {
-		if n.driver == nil {
-			return 0, nil
-		}
-		return n.driver.files()
-	}
-	before, err := files()
+	before, err := n.driver.files()
 	if err != nil {
 		return err
 	}
@@ -480,7 +438,7 @@ func manyClaims(ctx context.Context, n *node) error {
 	}
 	const spare = 10
 	return until(ctx, n.waits.files, func() error {
-		after, err := files()
+		after, err := n.driver.files()
 		if err == nil && after > before+spare {
 			err = fmt.Errorf("the driver has %d open files after %d claims, and had %d", after, n.many, before)
 		}

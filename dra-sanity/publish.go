@@ -16,7 +16,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	healthpb "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	healthalpha "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
@@ -55,7 +54,14 @@ func registersAfterKill(ctx context.Context, n *node) error {
 }
 
 func slicesStable(ctx context.Context, n *node) error {
-	before, err := n.complete(ctx)
+	versions := func() (all []string, err error) {
+		found, err := n.complete(ctx)
+		for _, slice := range found {
+			all = append(all, slice.Name+" "+slice.ResourceVersion)
+		}
+		return all, err
+	}
+	before, err := versions()
 	if err != nil {
 		return err
 	}
@@ -63,20 +69,11 @@ func slicesStable(ctx context.Context, n *node) error {
 	if err := sleep(ctx, n.waits.stable); err != nil {
 		return err
 	}
-	after, err := n.slices(ctx)
-	if err != nil {
-		return err
+	after, err := versions()
+	if err == nil && !slices.Equal(before, after) {
+		err = fmt.Errorf("slices changed from %q to %q", before, after)
 	}
-	versions := func(list []resourceapi.ResourceSlice) (all []string) {
-		for _, slice := range list {
-			all = append(all, slice.Name+" "+slice.ResourceVersion)
-		}
-		return all
-	}
-	if !slices.Equal(versions(before), versions(after)) {
-		return fmt.Errorf("slices changed from %q to %q", versions(before), versions(after))
-	}
-	return nil
+	return err
 }
 
 // deviceNames returns all published devices, sorted.
@@ -179,9 +176,9 @@ func slicesAPIAway(ctx context.Context, n *node) error {
 	return n.ended()
 }
 
-// health reads the first message of the stream that the kubelet chooses. A driver need not have one.
+// health reads the first message of the stream that the kubelet would choose. A driver need not have one.
 func health(ctx context.Context, n *node) error {
-	names, err := n.deviceNames(ctx)
+	published, err := n.deviceNames(ctx)
 	if err != nil {
 		return err
 	}
@@ -194,30 +191,14 @@ func health(ctx context.Context, n *node) error {
 		return err
 	}
 	defer conn.Close() //nolint:errcheck // the answer counts
-	err = fmt.Errorf("%w: the driver has no health stream", errSkipped)
-	for _, version := range []struct {
-		service string
-		client  healthpb.DRAResourceHealthClient
-	}{
-		{healthpb.DRAResourceHealthService, healthpb.NewDRAResourceHealthClient(conn)},
-		{healthalpha.DRAResourceHealthService, healthpb.V1Alpha1ClientWrapper{Client: healthalpha.NewDRAResourceHealthClient(conn)}},
-	} {
-		streamErr := firstHealth(ctx, version.client, names)
-		switch {
-		case status.Code(streamErr) == codes.Unimplemented:
-			// The helper of Kubernetes registers services that a driver does not have.
-		case !slices.Contains(p.info.SupportedVersions, version.service):
-			err = fmt.Errorf("%s answers, but is not registered", version.service)
-		case streamErr != nil:
-			return fmt.Errorf("%s: %w", version.service, streamErr)
-		default:
-			return nil
-		}
+	client := healthpb.NewDRAResourceHealthClient(conn)
+	switch services := p.info.SupportedVersions; {
+	case slices.Contains(services, healthpb.DRAResourceHealthService):
+	case slices.Contains(services, healthalpha.DRAResourceHealthService):
+		client = healthpb.V1Alpha1ClientWrapper{Client: healthalpha.NewDRAResourceHealthClient(conn)}
+	default:
+		return fmt.Errorf("%w: the driver registers no health service", errSkipped)
 	}
-	return err
-}
-
-func firstHealth(ctx context.Context, client healthpb.DRAResourceHealthClient, published []string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	stream, err := client.NodeWatchResources(ctx, &healthpb.NodeWatchResourcesRequest{})
@@ -225,18 +206,18 @@ func firstHealth(ctx context.Context, client healthpb.DRAResourceHealthClient, p
 		return err
 	}
 	answer, err := stream.Recv()
+	if status.Code(err) == codes.Unimplemented { // the helper of Kubernetes registers the service for all drivers
+		return fmt.Errorf("%w: the driver has no health stream", errSkipped)
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("NodeWatchResources: %w", err)
 	}
 	var names []string
 	for _, device := range answer.Devices {
 		names = append(names, device.Device.GetPoolName()+"/"+device.Device.GetDeviceName())
 	}
-	if others := without(names, published); len(others) > 0 {
-		return fmt.Errorf("these devices are not published: %s", strings.Join(others, ", "))
-	}
-	if len(names) == 0 && len(published) > 0 {
-		return errors.New("the list of devices is empty")
+	if others := without(names, published); len(others) > 0 || len(names) == 0 {
+		return fmt.Errorf("of %d devices these are not published: %q", len(names), others)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"encoding/json"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -32,20 +33,16 @@ var formats = map[string]func(io.Writer, string, []result) error{"text": writeTe
 
 func writeText(w io.Writer, driver string, results []result) error {
 	counts := map[string]int{}
+	var text strings.Builder
 	for _, r := range results {
 		counts[r.Verdict]++
-		if _, err := fmt.Fprintf(w, "%-8s %-22s %s\n", r.Verdict, r.ID, r.Want); err != nil {
-			return err
-		}
+		fmt.Fprintf(&text, "%-8s %-22s %s\n", r.Verdict, r.ID, r.Want)
 		if r.Message != "" {
 			// The prefix keeps a driver's answer from being read as a command of a CI system.
-			lines := strings.ReplaceAll(r.Message, "\n", "\n         | ")
-			if _, err := fmt.Fprintf(w, "         %s\n         wanted by: %s\n", lines, r.Source); err != nil {
-				return err
-			}
+			fmt.Fprintf(&text, "         %s\n         wanted by: %s\n", strings.ReplaceAll(r.Message, "\n", "\n         | "), r.Source)
 		}
 	}
-	_, err := fmt.Fprintf(w, "%s: %d ok, %d failed, %d skipped\n", driver, counts[success], counts[failure], counts[skip])
+	_, err := fmt.Fprintf(w, "%s%s: %d ok, %d failed, %d skipped\n", text.String(), driver, counts[success], counts[failure], counts[skip])
 	return err
 }
 
@@ -80,19 +77,15 @@ type message struct {
 
 // printable returns a message that may have an answer of a driver, for a terminal, cut to 4 KiB.
 func printable(text string) string {
-	const limit = 4 << 10
-	var b strings.Builder
-	for _, r := range text {
-		switch {
-		case b.Len() > limit:
-			return b.String() + " (cut)"
-		case r == '\n' || unicode.IsPrint(r):
-			b.WriteRune(r)
-		default:
-			fmt.Fprintf(&b, "\\x%02x", r)
-		}
+	if most := 4 << 10; len(text) > most {
+		text = text[:most] + " (cut)"
 	}
-	return b.String()
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
 }
 
 func writeJUnit(w io.Writer, driver string, results []result) error {
@@ -118,11 +111,10 @@ func writeJUnit(w io.Writer, driver string, results []result) error {
 	return err
 }
 
-func writeList(w io.Writer) error {
+func writeList(w io.Writer) (err error) {
 	for _, s := range scenarios {
-		if _, err := fmt.Fprintf(w, "%-22s %s\n", s.id, s.want); err != nil {
-			return err
-		}
+		_, writeErr := fmt.Fprintf(w, "%-22s %s\n", s.id, s.want)
+		err = errors.Join(err, writeErr)
 	}
-	return nil
+	return err
 }

@@ -16,12 +16,7 @@ import (
 
 // watch sends changes until the request or the server ends. A change by which an object leaves the selection is a
 // deletion for the client.
-func (s *apiServer) watch(w http.ResponseWriter, req *http.Request, r request) {
-	selected, err := selector(req)
-	if err != nil {
-		fail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
-		return
-	}
+func (s *apiServer) watch(w http.ResponseWriter, req *http.Request, r request, selected func(object) bool) {
 	// A request that ends wakes the loop below.
 	stop := context.AfterFunc(req.Context(), func() {
 		s.mu.Lock()
