@@ -216,8 +216,8 @@ func (d *testDriver) PrepareResourceClaims(ctx context.Context, claims []*resour
 		if err := os.Mkdir(lock, 0o755); err != nil {
 			return nil, err
 		}
-		defer os.Remove(lock)                //nolint:errcheck // the next call says so
-		_ = sleep(ctx, 200*time.Millisecond) // most of the call, so that a kill is within
+		defer os.Remove(lock)       //nolint:errcheck // the next call says so
+		_ = sleep(ctx, time.Second) // most of the call, so that a kill is within
 	}
 	results := map[types.UID]kubeletplugin.PrepareResult{}
 	for _, claim := range claims {
@@ -275,7 +275,7 @@ func (d *testDriver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.
 		text, err := json.Marshal(kept)
 		if err == nil && d.fault == "records after the spec" {
 			err = d.writeSpec(claim.UID, kept)
-			_ = sleep(context.Background(), 200*time.Millisecond) // most of the call, so that a kill is within
+			_ = sleep(context.Background(), time.Second) // most of the call, so that a kill is within
 		}
 		if err == nil {
 			err = d.write(path, text)

@@ -178,6 +178,9 @@ func slicesAPIAway(ctx context.Context, n *node) error {
 
 // health reads the first message of the stream that the kubelet would choose. A driver need not have one.
 func health(ctx context.Context, n *node) error {
+	if _, err := n.complete(ctx); err != nil {
+		return err
+	}
 	published, err := n.deviceNames(ctx)
 	if err != nil {
 		return err
