@@ -16,7 +16,6 @@ func TestGPUsWithoutAnAgentAreNotOK(t *testing.T) {
 	ns := namespaceFor(t, "no-agent")
 	apply(t, ns, "demo/whole-gpu/one-gpu.yaml")
 	ready(t, ns, "one-gpu")
-	t.Cleanup(func() { must(t, agent.Start(context.WithoutCancel(t.Context()))) })
 	_, err := cluster.Kubectl(t.Context(), "patch", "daemonset", harness.Namespace+"-agent", "--namespace", harness.Namespace,
 		"--type", "merge", "--patch", `{"spec": {"template": {"spec": {"nodeSelector": {"example.com/no-node": "true"}}}}}`)
 	must(t, err)

@@ -49,7 +49,8 @@ func TestAnUpgradeEndsNoPodAndKeepsNoneWaiting(t *testing.T) {
 
 func TestUninstallingLeavesNothingInTheClusterAndTwoEmptyFoldersOnTheNode(t *testing.T) {
 	nothingLeft(t)
-	uninstall(t)
+	t.Cleanup(func() { must(t, agent.Start(context.WithoutCancel(t.Context()))) })
+	must(t, cluster.Uninstall(t.Context()))
 	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		out, err := cluster.Kubectl(ctx, "get", "-A", "-o", "name", "-l", "app.kubernetes.io/name="+harness.Namespace,
 			"all,deviceclasses,clusterroles,clusterrolebindings,serviceaccounts,validatingadmissionpolicies,validatingadmissionpolicybindings,configmaps")
@@ -79,7 +80,7 @@ func TestAPodOutlivesThatTheReleaseIsUninstalledAndInstalledAgain(t *testing.T) 
 	apply(t, ns, "demo/whole-gpu/one-gpu.yaml")
 	ready(t, ns, "one-gpu")
 	before, files := report(t, ns), cdiFiles(t)
-	uninstall(t)
+	must(t, cluster.Uninstall(t.Context()))
 
 	records, err := filepath.Glob(filepath.Join(agent.Home(), "claims", "*.record"))
 	must(t, err)
@@ -109,13 +110,6 @@ func TestAPodOutlivesThatTheReleaseIsUninstalledAndInstalledAgain(t *testing.T) 
 	}
 	remove(t, ns, "one-gpu")
 	nothingLeft(t)
-}
-
-// uninstall removes the release until the test ends.
-func uninstall(t *testing.T) {
-	t.Helper()
-	t.Cleanup(func() { must(t, agent.Start(context.WithoutCancel(t.Context()))) })
-	must(t, cluster.Uninstall(t.Context()))
 }
 
 // onNode are the files that a release has on the node. It includes the empty

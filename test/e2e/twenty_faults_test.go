@@ -62,7 +62,14 @@ func (f fault) test(t *testing.T, ns string) {
 	}
 	names := strings.NewReplacer("NODE", cluster.NodeName, "NS", ns)
 	t.Cleanup(func() {
-		if err := cluster.EmptyNamespace(context.WithoutCancel(t.Context()), ns); err != nil {
+		ctx := context.WithoutCancel(t.Context())
+		// Whatever state the fault left the agent in, the next one needs it.
+		if t.Failed() {
+			if err := agent.Start(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := cluster.EmptyNamespace(ctx, ns); err != nil {
 			t.Error(err)
 		}
 	})
@@ -325,7 +332,6 @@ func faultsOfInstallation() []fault {
 			make: func(t *testing.T, ns string) {
 				apply(t, ns, claim("train", "", "")+pod("train", "train", ""))
 				ready(t, ns, "train")
-				t.Cleanup(func() { must(t, agent.Start(context.WithoutCancel(t.Context()))) })
 				kubectl(t, "patch", "daemonset", harness.Namespace+"-agent", "--namespace", harness.Namespace,
 					"--type", "merge", "--patch", `{"spec": {"template": {"spec": {"nodeSelector": {"example.com/no-node": "true"}}}}}`)
 				must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
@@ -340,7 +346,6 @@ func faultsOfInstallation() []fault {
 		{
 			name: "no driver", command: "doctor", code: "agent-missing",
 			make: func(t *testing.T, _ string) {
-				t.Cleanup(func() { must(t, agent.Start(context.WithoutCancel(t.Context()))) })
 				must(t, agent.Stop(t.Context()))
 			},
 			words: []string{"no pod of an agent for the driver gpu.nvidia.com", "install the chart; for a driver with another name"},

@@ -70,7 +70,6 @@ func TestTheAgentLeavesANodeToAnotherDriverOfItsName(t *testing.T) {
 	nothingLeft(t)
 	ns := namespaceFor(t, "later-driver")
 	must(t, agent.Stop(t.Context()))
-	t.Cleanup(func() { must(t, agent.Start(context.WithoutCancel(t.Context()))) })
 	startOther(t)
 	must(t, agent.Launch(t.Context()))
 	_, pod := runningAgent(t)
