@@ -20,6 +20,7 @@ func TestTheDemoOfFractions(t *testing.T) {
 	t.Run("unequal shares each have limits of their own", testUnequal)
 	t.Run("four notebooks have time slices of one GPU and the fifth starts when one ends", testNotebooks)
 	t.Run("two claims share one MIG instance, which goes with the second", testMIGShares)
+	t.Run("slices stay the same while claims come and go", testSlicesStay)
 	t.Run("two pods on one claim have a GPU between them", testTwoPodsOneClaim)
 	t.Run("pods of a device-plugin cluster share a GPU unchanged", testGPUShared)
 	t.Run("containers that name different requests of one claim each get their own", testRequestsOfOneClaim)

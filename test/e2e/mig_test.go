@@ -14,28 +14,15 @@ import (
 )
 
 func TestTheDemoOfMIG(t *testing.T) {
-	for _, tc := range []struct {
-		model, device string
-		flags         []string
-	}{
-		{model: "dgx-h100", device: "gpu-1b-00-mig-1g-10gb-0"},
-		// An A100 changes its MIG mode only with a reset.
-		{model: "dgx-a100", device: "gpu-07-00-mig-1g-10gb-0", flags: []string{"--mig-allow-reset"}},
-	} {
-		t.Run(tc.model, func(t *testing.T) {
-			runOn(t, tc.device, tc.model, append(tc.flags, "--offer=share,mig")...)
-			t.Run("seven 1g pods fill one GPU", testSeven)
-			t.Run("a mix of sizes in one pod comes from one GPU", testMix)
-			t.Run("whole GPUs wait while one is cut and start when it is free", testWholeWaits)
-			t.Run("a pod that asks for the extended resource gets an instance", testMIGExtendedResource)
-			t.Run("slices stay the same while claims come and go", testSlicesStay)
-			if tc.model == "dgx-h100" {
-				t.Run("the node's label overrides the offer and takes nothing from a claim", testLabel)
-				t.Run("a process that holds the GPU is named, and the next try starts clean", testModeRefused)
-				t.Run("a program without a context that keeps a MIG device is named", testOpenDevice)
-			}
-		})
-	}
+	runOn(t, "gpu-1b-00-mig-1g-10gb-0", "dgx-h100", "--offer=share,mig")
+	t.Run("seven 1g pods fill one GPU", testSeven)
+	t.Run("a mix of sizes in one pod comes from one GPU", testMix)
+	t.Run("whole GPUs wait while one is cut and start when it is free", testWholeWaits)
+	t.Run("a pod that asks for the extended resource gets an instance", testMIGExtendedResource)
+	t.Run("slices stay the same while claims come and go", testSlicesStay)
+	t.Run("the node's label overrides the offer and takes nothing from a claim", testLabel)
+	t.Run("a process that holds the GPU is named, and the next try starts clean", testModeRefused)
+	t.Run("a program without a context that keeps a MIG device is named", testOpenDevice)
 }
 
 func testSeven(t *testing.T) {
