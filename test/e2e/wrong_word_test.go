@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -57,26 +56,21 @@ func TestAWrongWordAndARestartLeaveTheNodeAsItIs(t *testing.T) {
 	ready(t, ns, "mig")
 	kept := report(t, ns)["mig/main"].UUID
 	remove(t, ns, "mig")
-	for _, mistake := range []struct{ key, old, wrong, found string }{
-		{"mig-layouts.yaml", "1g.10gb: 7", "1g.10gb: seven", `"sevenths"`},
-		{"mig-layouts.yaml", "mig-devices: {3g", "mig-device: {3g", `"halves"`},
-		{"node-configs.yaml", "layout: halves", "layuot: halves", `"mig.layuot"`},
-	} {
-		misspell(t, mistake.key, mistake.old, mistake.wrong)
-		replaceAgent(t)
-		offersDevices(t, mistake.wrong+": the same MIG devices", func(devices map[string]string) bool { return cmp.Equal(devices, inHalves) })
-		// The sweep of MIG devices that the node does not keep comes with the first claim too.
-		apply(t, ns, mig+pod("mig", "mig", ""))
-		ready(t, ns, "mig")
-		if uuid := report(t, ns)["mig/main"].UUID; uuid != kept {
-			t.Errorf("%s: the pod has %s, want %s, which was kept", mistake.wrong, uuid, kept)
-		}
-		if f := examine(t)["node-config"]; f.State != doctor.Problem || !strings.Contains(f.Found, mistake.found) {
-			t.Errorf("%s: doctor says %+v, want %s", mistake.wrong, f, mistake.found)
-		}
-		remove(t, ns, "mig")
-		misspell(t, mistake.key, mistake.wrong, mistake.old)
+	const right, wrong = "mig-devices: {3g", "mig-device: {3g"
+	misspell(t, "mig-layouts.yaml", right, wrong)
+	replaceAgent(t)
+	offersDevices(t, "the same MIG devices", func(devices map[string]string) bool { return cmp.Equal(devices, inHalves) })
+	// The sweep of MIG devices that the node does not keep comes with the first claim too.
+	apply(t, ns, mig+pod("mig", "mig", ""))
+	ready(t, ns, "mig")
+	if uuid := report(t, ns)["mig/main"].UUID; uuid != kept {
+		t.Errorf("the pod has %s, want %s, which was kept", uuid, kept)
 	}
+	if f := examine(t)["node-config"]; f.State != doctor.Problem || !strings.Contains(f.Found, `"halves"`) {
+		t.Errorf(`doctor says %+v, want "halves"`, f)
+	}
+	remove(t, ns, "mig")
+	misspell(t, "mig-layouts.yaml", wrong, right)
 
 	replaceAgent(t) // which reads the file that is right
 	label(t, "gpu.nvidia.com/config=isolated")
@@ -156,8 +150,7 @@ func replaceAgent(t *testing.T) {
 	content, err := cluster.Kubectl(ctx, "get", "configmap", "-n", harness.Namespace, configMap, "-o", "jsonpath={.data}")
 	must(t, err)
 	want := "0"
-	mistakes := []string{": seven", "mig-device:", "layuot", "isolatde"}
-	if slices.ContainsFunc(mistakes, func(wrong string) bool { return strings.Contains(content, wrong) }) {
+	if strings.Contains(content, "mig-device:") || strings.Contains(content, "isolatde") {
 		want = "1"
 	}
 	must(t, harness.Until(ctx, func(ctx context.Context) (bool, string, error) {
