@@ -86,13 +86,13 @@ func TestTheDemoOfWholeGPUs(t *testing.T) {
 	})
 }
 
-func TestTwentyPodsInARowLeaveNothing(t *testing.T) {
+func TestTwentyPodsInPairsLeaveNothing(t *testing.T) {
 	nothingLeft(t)
 	ns := namespaceFor(t, "churn")
-	for range 20 {
-		apply(t, ns, "demo/whole-gpu/one-gpu.yaml")
-		ready(t, ns, "one-gpu")
-		remove(t, ns, "one-gpu")
+	for range 10 {
+		apply(t, ns, "demo/whole-gpu/two-pods.yaml")
+		ready(t, ns, "two-pods-a", "two-pods-b")
+		remove(t, ns, "two-pods-a", "two-pods-b")
 	}
 	nothingLeft(t)
 	claims, err := cluster.Client.ResourceV1().ResourceClaims(ns).List(t.Context(), metav1.ListOptions{})
