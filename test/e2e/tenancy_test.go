@@ -228,16 +228,6 @@ func testMonitoring(t *testing.T) {
 		t.Errorf("who has the GPUs changed from %v to %v", before, after)
 	}
 
-	files := cdiFiles(t)
-	must(t, agent.Kill(t.Context()))
-	must(t, agent.Start(t.Context()))
-	must(t, cluster.Restart(t.Context(), "kubelet"))
-	ready(t, ns, monitor, "second")
-	if diff := cmp.Diff(files, cdiFiles(t)); diff != "" {
-		t.Errorf("the CDI files after restarts (-before +after):\n%s", diff)
-	}
-	published(t, "node-gpus", true)
-
 	remove(t, users, "all-eight")
 	ready(t, users, "ninth")
 	remove(t, users, "ninth")
