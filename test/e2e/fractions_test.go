@@ -25,7 +25,6 @@ func TestTheDemoOfFractions(t *testing.T) {
 	t.Run("pods of a device-plugin cluster share a GPU unchanged", testGPUShared)
 	t.Run("containers that name different requests of one claim each get their own", testRequestsOfOneClaim)
 	t.Run("a plain share is on the GPU of MPS shares and has no limits", testPlainShare)
-	t.Run("configuration of NVIDIA's own driver is understood", testConvertedConfiguration)
 	t.Run("a share that cannot be given is refused with the reason", testBadShares)
 	t.Run("whole GPUs wait while one is shared and start when it is free", testWholeWaitsForShares)
 }
@@ -319,22 +318,6 @@ func testPlainShare(t *testing.T) {
 		if _, has := sight.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"]; has != limits {
 			t.Errorf("%s has the environment %v, want limits: %t", pod, sight.Env, limits)
 		}
-	}
-}
-
-func testConvertedConfiguration(t *testing.T) {
-	ns := namespaceFor(t, "fractions-nvidia")
-	apply(t, ns, claim("nvidia", "", opaque(`
-      apiVersion: resource.nvidia.com/v1beta1
-      kind: GpuConfig
-      sharing:
-        strategy: MPS
-        mpsConfig:
-          defaultActiveThreadPercentage: 50
-          defaultPinnedDeviceMemoryLimit: 10Gi`))+pod("nvidia", "nvidia", ""))
-	ready(t, ns, "nvidia")
-	if client := ask(t, ns, "nvidia", "--memory", "1Gi"); client.Client.ActiveThreadPercentage != 50 || client.Limit() != 10*gi {
-		t.Errorf("the container is held to %v %% and %d bytes, want 50 %% and 10Gi", client.Client.ActiveThreadPercentage, client.Limit())
 	}
 }
 
