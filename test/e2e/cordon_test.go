@@ -48,7 +48,7 @@ func TestAGPUIsTakenOutOfUseAndBroughtBack(t *testing.T) {
 	must(t, err)
 	free("8")
 
-	apply(t, users, controlledPods)
+	apply(t, users, trainBudget+replicas("train", 8, claim("train", "", ""), ""))
 	must(t, cluster.WaitCount(t.Context(), users, 8))
 	// The budget admits no eviction, so the drain waits.
 	out, err := cluster.GPU(t.Context(), "drain", sick, "--timeout", "5s")
@@ -59,8 +59,7 @@ func TestAGPUIsTakenOutOfUseAndBroughtBack(t *testing.T) {
 	var text strings.Builder
 	drain.Stdout, drain.Stderr = &text, &text
 	must(t, drain.Start())
-	_, err = cluster.Kubectl(t.Context(), "delete", "-n", users, "poddisruptionbudget/train")
-	must(t, err)
+	kubectl(t, "delete", "-n", users, "poddisruptionbudget/train")
 	if err := drain.Wait(); err != nil || !strings.Contains(text.String(), sick+" is drained: no claim has it") {
 		t.Fatalf("a drain without a budget: %v\n%s", err, text.String())
 	}
@@ -88,18 +87,8 @@ func testCordonOfALaterOffer(t *testing.T) {
 	label(t, "gpu.nvidia.com/offer-")
 }
 
-// controlledPods are eight pods with a GPU each. All of them must remain.
-const controlledPods = `
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: gpu}
-spec:
-  spec:
-    devices:
-      requests:
-      - name: gpu
-        exactly: {deviceClassName: gpu.nvidia.com}
----
+// trainBudget is a budget by which all eight pods must remain.
+const trainBudget = `
 apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata: {name: train}
@@ -107,20 +96,4 @@ spec:
   minAvailable: 8
   selector: {matchLabels: {app: train}}
 ---
-apiVersion: apps/v1
-kind: ReplicaSet
-metadata: {name: train}
-spec:
-  replicas: 8
-  selector: {matchLabels: {app: train}}
-  template:
-    metadata: {labels: {app: train}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      resourceClaims: [{name: gpu, resourceClaimTemplateName: gpu}]
-      containers:
-      - name: main
-        image: localhost/gpu-dra-driver/gpu-probe:demo
-        imagePullPolicy: IfNotPresent
-        resources: {claims: [{name: gpu}]}
 `

@@ -44,11 +44,9 @@ func TestDoctorReadsTheNodeOnlyWithTheRolesOfViewers(t *testing.T) {
 		t.Errorf("without roles: %+v", f)
 	}
 	bind := func(kind, role string, namespaced ...string) {
-		_, err := cluster.Kubectl(t.Context(), append([]string{"create", kind, "e2e-viewers", "--group", "e2e-viewers", role}, namespaced...)...)
-		must(t, err)
+		kubectl(t, append([]string{"create", kind, "e2e-viewers", "--group", "e2e-viewers", role}, namespaced...)...)
 		t.Cleanup(func() {
-			_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), append([]string{"delete", kind, "e2e-viewers"}, namespaced...)...)
-			must(t, err)
+			kubectl(t, append([]string{"delete", kind, "e2e-viewers"}, namespaced...)...)
 		})
 	}
 	bind("clusterrolebinding", "--clusterrole=gpu-dra-driver-viewer")

@@ -128,8 +128,7 @@ func TestATenantReadsNoFreeDevicesOfOthers(t *testing.T) {
 	apply(t, theirs, claim("all", "count: 8", "")+pod("all", "all", ""))
 	ready(t, theirs, "all")
 	letTenantRead(t, ns)
-	_, err := cluster.Kubectl(t.Context(), "create", "clusterrolebinding", ns, "--clusterrole=gpu-dra-driver-devices", "--user=tenant")
-	must(t, err)
+	kubectl(t, "create", "clusterrolebinding", ns, "--clusterrole=gpu-dra-driver-devices", "--user=tenant")
 	cleared(t, "clusterrolebinding/"+ns)
 	apply(t, ns, claim("train", "", "")+pod("train", "train", ""))
 	out := waitPrinted(t, []string{"explain", "train", "--namespace", ns, "--as", "tenant"}, func(out string, status int) string {

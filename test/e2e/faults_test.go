@@ -20,8 +20,7 @@ const broken = "gpu-df-00"
 // also call it at its end.
 func heal(t *testing.T) {
 	t.Helper()
-	_, err := agent.Sim(context.WithoutCancel(t.Context()), "fault", "clear")
-	must(t, err)
+	sim(t, "fault", "clear")
 }
 
 // healsAtTheEnd ends all faults of the simulated hardware when the test ends.
@@ -56,15 +55,13 @@ func unhealthy(ctx context.Context, device string) (found bool, cause string, er
 // faults are cleared.
 func hangs(t *testing.T, device string) {
 	t.Helper()
-	_, err := agent.Sim(t.Context(), "fault", "call", "--gpu", pciAddress(device), "--method", "*", "--hang", "1h")
-	must(t, err)
+	sim(t, "fault", "call", "--gpu", pciAddress(device), "--method", "*", "--hang", "1h")
 }
 
 func TestAGPUThatHangsFromTheStartLeavesSevenInService(t *testing.T) {
 	nothingLeft(t)
 	must(t, agent.Stop(t.Context()))
-	_, err := cluster.Kubectl(t.Context(), "delete", "resourceslices", "--all")
-	must(t, err)
+	kubectl(t, "delete", "resourceslices", "--all")
 	healsAtTheEnd(t)
 	hangs(t, broken)
 	must(t, agent.Launch(t.Context()))

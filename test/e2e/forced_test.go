@@ -24,59 +24,16 @@ func TestAnIdleContainerKeepsItsDeviceAfterAForcedDeletion(t *testing.T) {
 	})
 	t.Run("a MIG device", func(t *testing.T) {
 		runOn(t, "gpu-1b-00-mig-1g-10gb-0", "dgx-h100", "--offer=share,mig")
-		testForcedIdle(t, "forced-idle-mig", "mig.nvidia.com", `
-          selectors:
-          - cel:
-              expression: device.attributes["gpu.nvidia.com"].profile == "1g.10gb"`)
+		testForcedIdle(t, "forced-idle-mig", "mig.nvidia.com", `selectors: [{cel: {expression: 'device.attributes["gpu.nvidia.com"].profile == "1g.10gb"'}}]`)
 	})
 }
 
-// forcedPod is a pod with a device of the class. A pod that tolerates it takes a device that
-// is in use.
-func forcedPod(class, selectors string, tolerates bool) string {
-	if tolerates {
-		selectors += `
-          tolerations:
-          - key: gpu.nvidia.com/in-use
-            operator: Exists`
-	}
-	return fmt.Sprintf(`
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata:
-  name: device
-spec:
-  spec:
-    devices:
-      requests:
-      - name: gpu
-        exactly:
-          deviceClassName: %s%s
----
-apiVersion: v1
-kind: Pod
-metadata:
-  name: user
-spec:
-  restartPolicy: Never
-  terminationGracePeriodSeconds: 1
-  resourceClaims:
-  - name: gpu
-    resourceClaimTemplateName: device
-  containers:
-  - name: main
-    image: localhost/gpu-dra-driver/gpu-probe:demo
-    imagePullPolicy: IfNotPresent
-    resources:
-      claims:
-      - name: gpu
-`, class, selectors)
-}
-
 func testForcedIdle(t *testing.T, name, class, selectors string) {
+	const tolerations = "\ntolerations: [{key: gpu.nvidia.com/in-use, operator: Exists}]"
+	user := func(request string) string { return templated("user", of(class, claim("user", request, ""))) }
 	nothingLeft(t)
 	ns, next, other := namespaceFor(t, name), namespaceFor(t, name+"-next"), namespaceFor(t, name+"-other")
-	apply(t, ns, forcedPod(class, selectors, false))
+	apply(t, ns, user(selectors))
 	ready(t, ns, "user")
 	device := report(t, ns)["user/main"].Device
 	pod, err := cluster.Client.CoreV1().Pods(ns).Get(t.Context(), "user", metav1.GetOptions{})
@@ -89,13 +46,13 @@ func testForcedIdle(t *testing.T, name, class, selectors string) {
 	waitInUse(t, device, true)
 
 	// A pod that does not tolerate the taint gets another device at once.
-	apply(t, other, forcedPod(class, selectors, false))
+	apply(t, other, user(selectors))
 	ready(t, other, "user")
 	if got := report(t, other)["user/main"].Device; got == device {
 		t.Errorf("the next pod has %s, in which a process of another tenant lives", got)
 	}
 	// One that gets this one nevertheless does not start.
-	apply(t, next, forcedPod(class, selectors, true))
+	apply(t, next, user(selectors+tolerations))
 	event, err := cluster.WaitEvent(t.Context(), next, "user", "already in use")
 	must(t, err)
 	t.Logf("the next pod: %s", event)
@@ -143,8 +100,7 @@ func wantWaiting(t *testing.T, namespace, device string) {
 // forget deletes a pod by force, and waits until the API server has no claim in the namespace.
 func forget(t *testing.T, ns, pod string) {
 	t.Helper()
-	_, err := cluster.Kubectl(t.Context(), "delete", "pod", "-n", ns, pod, "--force", "--grace-period=0")
-	must(t, err)
+	kubectl(t, "delete", "pod", "-n", ns, pod, "--force", "--grace-period=0")
 	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		claims, err := cluster.Client.ResourceV1().ResourceClaims(ns).List(ctx, metav1.ListOptions{})
 		if err != nil {

@@ -168,8 +168,7 @@ func testUnequal(t *testing.T) {
 func testNotebooks(t *testing.T) {
 	ns := namespaceFor(t, "fractions-notebooks")
 	t.Cleanup(func() {
-		_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "deviceclass", "notebook.example.com")
-		must(t, err)
+		kubectl(t, "delete", "deviceclass", "notebook.example.com")
 	})
 	applyInTurn(t, ns, "demo/fractions/notebooks.yaml")
 	running, waiting, err := cluster.Started(t.Context(), ns, 4, "notebook-0", "notebook-1", "notebook-2", "notebook-3", "notebook-4")

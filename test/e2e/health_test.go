@@ -16,9 +16,8 @@ func TestGPUsWithoutAnAgentAreNotOK(t *testing.T) {
 	ns := namespaceFor(t, "no-agent")
 	apply(t, ns, "demo/whole-gpu/one-gpu.yaml")
 	ready(t, ns, "one-gpu")
-	_, err := cluster.Kubectl(t.Context(), "patch", "daemonset", harness.Namespace+"-agent", "--namespace", harness.Namespace,
+	kubectl(t, "patch", "daemonset", harness.Namespace+"-agent", "--namespace", harness.Namespace,
 		"--type", "merge", "--patch", `{"spec": {"template": {"spec": {"nodeSelector": {"example.com/no-node": "true"}}}}}`)
-	must(t, err)
 	for _, args := range [][]string{{"who", "--namespace", ns}, {"get"}} {
 		must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 			out, err := cluster.GPU(ctx, args...)

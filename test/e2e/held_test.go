@@ -119,8 +119,7 @@ func testGreedyClients(t *testing.T) {
 func testChargedServer(t *testing.T) {
 	ns := namespaceFor(t, "held-charged")
 	healsAtTheEnd(t)
-	_, err := agent.Sim(t.Context(), "fault", "mps", "charge-server")
-	must(t, err)
+	sim(t, "fault", "mps", "charge-server")
 	apply(t, ns, share("a", "10Gi", "")+cudaPod("greedy", []string{"a"}, harness.Greedy(1)...)+
 		share("b", "20Gi", "")+cudaPod("other", []string{"b"}, harness.Greedy(1)...))
 	ready(t, ns, "greedy", "other")
@@ -195,8 +194,7 @@ func testRestartedContainer(t *testing.T) {
 func testHookFails(t *testing.T) {
 	ns := namespaceFor(t, "held-fails")
 	healsAtTheEnd(t)
-	_, err := agent.Sim(t.Context(), "fault", "call", "--method", "DeviceSetMemoryLimits_v1", "--return", "ERROR_NOT_FOUND")
-	must(t, err)
+	sim(t, "fault", "call", "--method", "DeviceSetMemoryLimits_v1", "--return", "ERROR_NOT_FOUND")
 	apply(t, ns, share("a", "10Gi", "")+cudaPod("greedy", []string{"a"}, harness.Greedy(1)...))
 	event, err := cluster.WaitEvent(t.Context(), ns, "greedy", "the kernel's controller dmem is not enabled")
 	must(t, err)

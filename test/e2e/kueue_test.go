@@ -43,8 +43,7 @@ func TestKueueDividesGPUMemory(t *testing.T) {
 
 	t.Run("what Kueue cannot count waits", func(t *testing.T) { testNotCounted(t, ns) })
 
-	_, err := cluster.Kubectl(t.Context(), "delete", "job", "-n", ns, "evaluation", "incident")
-	must(t, err)
+	kubectl(t, "delete", "job", "-n", ns, "evaluation", "incident")
 	jobsAre(t, ns, map[string]string{"training": "3 pods ready"})
 	reserved(t, "30Gi")
 	t.Run("two teams", func(t *testing.T) { testLending(t, ns) })
@@ -71,8 +70,7 @@ func testNoPreemption(t *testing.T) {
 	apply(t, "", `
 {apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: starving}, value: 1000}`)
 	t.Cleanup(func() {
-		_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "priorityclass", "starving")
-		must(t, err)
+		kubectl(t, "delete", "priorityclass", "starving")
 	})
 	var small []string
 	for i := range 8 {
@@ -92,8 +90,7 @@ func testNoPreemption(t *testing.T) {
 	for _, name := range small {
 		ready(t, ns, name)
 	}
-	_, err = cluster.Kubectl(t.Context(), "delete", "pod", "-n", ns, small[3])
-	must(t, err)
+	kubectl(t, "delete", "pod", "-n", ns, small[3])
 	ready(t, ns, "large")
 	must(t, cluster.EmptyNamespace(t.Context(), ns))
 }
@@ -110,8 +107,7 @@ func testLending(t *testing.T, ns string) {
 	jobsAre(t, ns, map[string]string{"training": "3 pods ready", "evaluation": "suspended"})
 	waitCondition(t, ns, "evaluation", "due to reclamation within the cohort")
 	reserved(t, "30Gi")
-	_, err := cluster.Kubectl(t.Context(), "delete", "job", "-n", vision, "labelling")
-	must(t, err)
+	kubectl(t, "delete", "job", "-n", vision, "labelling")
 	jobsAre(t, ns, map[string]string{"training": "3 pods ready", "evaluation": "2 pods ready"})
 }
 
@@ -148,8 +144,7 @@ func testNotCounted(t *testing.T, ns string) {
 			if !*job.Spec.Suspend || job.Status.Active != 0 {
 				t.Errorf("Kueue has started it: %+v", job.Status)
 			}
-			_, err = cluster.Kubectl(t.Context(), "delete", "job", "-n", ns, name)
-			must(t, err)
+			kubectl(t, "delete", "job", "-n", ns, name)
 		})
 	}
 	reserved(t, "40Gi")

@@ -35,6 +35,34 @@ spec:
 `, name, claims, uses, limits)
 }
 
+// templated is a pod whose claim, of the same name, comes from a template.
+func templated(name, claim string) string {
+	return template(claim) + strings.Replace(pod(name, name, ""), "resourceClaimName", "resourceClaimTemplateName", 1)
+}
+
+// replicas are pods of a ReplicaSet, each with a claim from a template of the same name. spec
+// is a line of their spec, or is empty.
+func replicas(name string, count int, claim, spec string) string {
+	return template(claim) + fmt.Sprintf(`
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata: {name: %[1]s}
+spec:
+  replicas: %[2]d
+  selector: {matchLabels: {app: %[1]s}}
+  template:
+    metadata: {labels: {app: %[1]s}}
+    spec:
+      terminationGracePeriodSeconds: 1%[3]s
+      resourceClaims: [{name: gpu, resourceClaimTemplateName: %[1]s}]
+      containers:
+      - name: main
+        image: localhost/gpu-dra-driver/gpu-probe:demo
+        imagePullPolicy: IfNotPresent
+        resources: {claims: [{name: gpu}]}
+`, name, count, indent(6, spec))
+}
+
 // claim asks for one whole GPU; extra lines go into its request, and config
 // into its devices.
 func claim(name, request, config string) string {

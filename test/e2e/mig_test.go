@@ -152,8 +152,7 @@ func occupy(t *testing.T) (end func()) {
 	t.Helper()
 	pid := func(i int) string { return fmt.Sprint(42_000_000 + i) }
 	for i := range 8 {
-		_, err := agent.Sim(t.Context(), "process", "add", "--gpu", fmt.Sprint(i), "--pid", pid(i), "--memory", "100")
-		must(t, err)
+		sim(t, "process", "add", "--gpu", fmt.Sprint(i), "--pid", pid(i), "--memory", "100")
 	}
 	return func() {
 		for i := range 8 {
@@ -193,13 +192,11 @@ func testOpenDevice(t *testing.T) {
 		t.Cleanup(func() { must(t, file.Close()) })
 	}
 	healsAtTheEnd(t)
-	_, err := agent.Sim(t.Context(), "fault", "call", "--method", "ComputeInstanceDestroy", "--return", "ERROR_IN_USE")
-	must(t, err)
-	_, err = cluster.Kubectl(t.Context(), "delete", "pod", "--wait=false", "-n", ns, "cut")
-	must(t, err)
+	sim(t, "fault", "call", "--method", "ComputeInstanceDestroy", "--return", "ERROR_IN_USE")
+	kubectl(t, "delete", "pod", "--wait=false", "-n", ns, "cut")
 	process := fmt.Sprintf("it is open in process %d of the host", os.Getpid())
 	waitExplained(t, ns, "cut", 2, "cannot release claim cut-", process)
-	_, err = cluster.WaitEvent(t.Context(), ns, "cut", process)
+	_, err := cluster.WaitEvent(t.Context(), ns, "cut", process)
 	must(t, err)
 	heal(t)
 	must(t, cluster.WaitGone(t.Context(), ns, "cut"))

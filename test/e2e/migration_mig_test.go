@@ -64,10 +64,8 @@ func TestMigrationOfMIGDevicesOfTheDevicePlugin(t *testing.T) {
 	})
 	t.Run("an error makes exactly its MIG device or GPU unhealthy", func(t *testing.T) {
 		healsAtTheEnd(t)
-		_, err := agent.Sim(t.Context(), "fault", "xid", "--mig", spare, "--xid", "94")
-		must(t, err)
-		_, err = agent.Sim(t.Context(), "fault", "xid", "--gpu", "7", "--xid", "94")
-		must(t, err)
+		sim(t, "fault", "xid", "--mig", spare, "--xid", "94")
+		sim(t, "fault", "xid", "--gpu", "7", "--xid", "94")
 		resources["nvidia.com/mig-1g.10gb"]--
 		resources["nvidia.com/gpu"]--
 		plugin.offers(t, resources)

@@ -56,8 +56,7 @@ func TestMigrationWhileTheDevicePluginsPodsRunOn(t *testing.T) {
 		t.Errorf("the event %q names pod %s, or the agent's log does not", event, legacy)
 	}
 	remove(t, ns, "insists")
-	_, err = cluster.Kubectl(t.Context(), "delete", "resourceclaim", "-n", ns, "insists")
-	must(t, err)
+	kubectl(t, "delete", "resourceclaim", "-n", ns, "insists")
 
 	// The plugin goes; its pod has its GPU still, and pods like it get others.
 	plugin.stop(t)

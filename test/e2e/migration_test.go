@@ -174,8 +174,7 @@ func allReady(t *testing.T, ns string) []string {
 	deployments, err := cluster.Kubectl(t.Context(), "get", "deployments", "-n", ns, "-o", "name")
 	must(t, err)
 	for _, deployment := range strings.Fields(deployments) {
-		_, err := cluster.Kubectl(t.Context(), "rollout", "status", "-n", ns, "--timeout=2m", deployment)
-		must(t, err)
+		kubectl(t, "rollout", "status", "-n", ns, "--timeout=2m", deployment)
 	}
 	pods, err := cluster.Client.CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{})
 	must(t, err)

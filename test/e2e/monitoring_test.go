@@ -43,8 +43,7 @@ func TestMonitoringOfTheChart(t *testing.T) {
 	ready(t, ns, "whole", "greedy")
 	_, err := cluster.WaitEvent(t.Context(), ns, "refused", "of the 48 processes that MPS admits")
 	must(t, err)
-	_, err = agent.Sim(t.Context(), "fault", "ecc", "--gpu", pciAddress(failed))
-	must(t, err)
+	sim(t, "fault", "ecc", "--gpu", pciAddress(failed))
 	waitUnhealthy(t, failed, true)
 
 	t.Run("the metrics of a claim name its user and not the agent", func(t *testing.T) {
@@ -107,8 +106,7 @@ func TestMonitoringOfTheChart(t *testing.T) {
 			t.Errorf("alert without a cause: %v", a.Metric)
 		}
 	})
-	_, err = agent.Sim(t.Context(), "reset", "--gpu", pciAddress(failed))
-	must(t, err)
+	sim(t, "reset", "--gpu", pciAddress(failed))
 	waitUnhealthy(t, failed, false)
 	remove(t, ns, "whole", "greedy", "refused")
 }

@@ -86,8 +86,7 @@ func computesOn(t *testing.T, device, namespace, pod string) (pid int, end func(
 		must(t, process.End())
 	}
 	t.Cleanup(end)
-	_, err = agent.Sim(t.Context(), "process", "add", "--gpu", pciAddress(device), "--pid", strconv.Itoa(process.PID()), "--memory", "1024", "--name", "train")
-	must(t, err)
+	sim(t, "process", "add", "--gpu", pciAddress(device), "--pid", strconv.Itoa(process.PID()), "--memory", "1024", "--name", "train")
 	return process.PID(), end
 }
 

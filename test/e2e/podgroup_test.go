@@ -64,8 +64,7 @@ func TestThePodsOfAPodGroupShareAClaim(t *testing.T) {
 	runOn(t, "gpu-07-00", "dgx-a100", "--offer=share")
 	ns := namespaceFor(t, "podgroup")
 	t.Cleanup(func() { // a namespace with a group does not become empty
-		_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "podgroup", "-n", ns, "--ignore-not-found", "--wait=false", "gang")
-		must(t, err)
+		kubectl(t, "delete", "podgroup", "-n", ns, "--ignore-not-found", "--wait=false", "gang")
 	})
 	apply(t, ns, gang+computing("one", ofGang)+computing("two", ofGang))
 	ready(t, ns, "one", "two")
@@ -107,8 +106,7 @@ func TestThePodsOfAPodGroupShareAClaim(t *testing.T) {
 	if groupClaim(t, ns).Status.Allocation == nil {
 		t.Error("the claim is released before the group is deleted")
 	}
-	_, err = cluster.Kubectl(t.Context(), "delete", "podgroup", "-n", ns, "gang")
-	must(t, err)
+	kubectl(t, "delete", "podgroup", "-n", ns, "gang")
 	must(t, harness.Until(t.Context(), func(ctx context.Context) (bool, string, error) {
 		claims, err := cluster.Client.ResourceV1().ResourceClaims(ns).List(ctx, metav1.ListOptions{})
 		if err != nil {

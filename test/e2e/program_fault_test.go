@@ -78,8 +78,7 @@ func TestAFaultOfAProgramHasEventsOnItsPodAndItsNeighbors(t *testing.T) {
 		t.Fatalf("the shares are on %s and %s", device, with)
 	}
 	pid := processOf(t, ns, "bad")
-	_, err := agent.Sim(t.Context(), "fault", "xid", "--xid", "31", "--pid", fmt.Sprint(pid))
-	must(t, err)
+	sim(t, "fault", "xid", "--xid", "31", "--pid", fmt.Sprint(pid))
 
 	waitFaultEvents(t, ns, "bad ProgramFault")
 	waitFaultEvents(t, other, "good SharedFault")

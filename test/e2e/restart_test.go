@@ -79,8 +79,7 @@ func TestNoContainerStartsWithoutItsGPU(t *testing.T) {
 	apply(t, ns, claim("again", "", "")+strings.Replace(pod("again", "again", ""), "restartPolicy: Never", "restartPolicy: Always", 1))
 	ready(t, ns, "again")
 	device := report(t, ns)["again/main"].Device
-	_, err := agent.Sim(t.Context(), "fault", "lost", "--gpu", pciAddress(device))
-	must(t, err)
+	sim(t, "fault", "lost", "--gpu", pciAddress(device))
 	must(t, agent.Stop(t.Context()))
 	must(t, agent.Launch(t.Context()))
 	const node = "/dev/nvidia-unavailable"
@@ -122,8 +121,7 @@ func TestAPodDeletedWhileTheAgentIsAwayIsCleanedUpWhenItReturns(t *testing.T) {
 	apply(t, ns, "demo/whole-gpu/one-gpu.yaml")
 	ready(t, ns, "one-gpu")
 	must(t, agent.Kill(t.Context()))
-	_, err := cluster.Kubectl(t.Context(), "delete", "pod", "--wait=false", "-n", ns, "one-gpu")
-	must(t, err)
+	kubectl(t, "delete", "pod", "--wait=false", "-n", ns, "one-gpu")
 	must(t, agent.Start(t.Context()))
 	must(t, cluster.WaitGone(t.Context(), ns, "one-gpu"))
 	nothingLeft(t)
@@ -135,10 +133,9 @@ func TestPodsThatWaitForANodeArePreparedAtTheFirstTry(t *testing.T) {
 	nothingLeft(t)
 	ns := namespaceFor(t, "waiting")
 	must(t, agent.Stop(t.Context()))
-	_, err := cluster.Kubectl(t.Context(), "delete", "resourceslices", "--all")
-	must(t, err)
+	kubectl(t, "delete", "resourceslices", "--all")
 	apply(t, ns, "demo/whole-gpu/one-gpu.yaml")
-	_, err = cluster.Unschedulable(t.Context(), ns, "one-gpu")
+	_, err := cluster.Unschedulable(t.Context(), ns, "one-gpu")
 	must(t, err)
 
 	must(t, agent.Start(t.Context()))
@@ -183,8 +180,7 @@ func TestRunningPodsOutliveTheKubelet(t *testing.T) {
 func TestGPUsArePublishedOnceTheDriverIsLoaded(t *testing.T) {
 	must(t, agent.Stop(t.Context()))
 	healsAtTheEnd(t)
-	_, err := agent.Sim(t.Context(), "fault", "no-driver")
-	must(t, err)
+	sim(t, "fault", "no-driver")
 	must(t, agent.Launch(t.Context()))
 	publishes(t, 0)
 	// An update waits for every agent, those of nodes without a driver too.

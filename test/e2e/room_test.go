@@ -18,13 +18,12 @@ func TestRoomIsMadeForAPodOfAHigherPriority(t *testing.T) {
 	nothingLeft(t)
 	apply(t, "", roomPriorities)
 	t.Cleanup(func() {
-		_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "priorityclass", "room-low", "room-high")
-		must(t, err)
+		kubectl(t, "delete", "priorityclass", "room-low", "room-high")
 	})
 	low, high := namespaceFor(t, "room-low"), namespaceFor(t, "room-high")
 	apply(t, low, claim("seven", "count: 7", "")+pod("seven", "seven", ""))
 	ready(t, low, "seven")
-	apply(t, low, roomShares)
+	apply(t, low, roomShares())
 	must(t, cluster.WaitCount(t.Context(), low, 3))
 	apply(t, high, urgent())
 	if _, err := cluster.Unschedulable(t.Context(), high, "urgent"); err != nil {
@@ -58,13 +57,12 @@ func TestTheControllerMakesRoom(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		enable("false")
-		_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "priorityclass", "room-low", "room-high")
-		must(t, err)
+		kubectl(t, "delete", "priorityclass", "room-low", "room-high")
 	})
 	apply(t, "", roomPriorities)
 	apply(t, low, claim("seven", "count: 7", "")+pod("seven", "seven", ""))
 	ready(t, low, "seven")
-	apply(t, low, roomShares)
+	apply(t, low, roomShares())
 	must(t, cluster.WaitCount(t.Context(), low, 3))
 	apply(t, high, urgent())
 	enable("true")
@@ -88,6 +86,11 @@ func urgent() string {
 	return tolerant + strings.Replace(pod("urgent", "urgent", ""), "spec:", "spec:\n  priorityClassName: room-high", 1)
 }
 
+// roomShares are two pods that share a GPU, and are created again.
+func roomShares() string {
+	return replicas("shares", 2, share("shares", "30Gi", ""), "priorityClassName: room-low")
+}
+
 const roomPriorities = `
 apiVersion: scheduling.k8s.io/v1
 kind: PriorityClass
@@ -98,35 +101,4 @@ apiVersion: scheduling.k8s.io/v1
 kind: PriorityClass
 metadata: {name: room-high}
 value: 1000
-`
-
-// roomShares are two pods that share a GPU, and are created again.
-const roomShares = `
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: share}
-spec:
-  spec:
-    devices:
-      requests:
-      - name: gpu
-        exactly: {deviceClassName: mps.nvidia.com, capacity: {requests: {memory: 30Gi}}}
----
-apiVersion: apps/v1
-kind: ReplicaSet
-metadata: {name: shares}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: shares}}
-  template:
-    metadata: {labels: {app: shares}}
-    spec:
-      priorityClassName: room-low
-      terminationGracePeriodSeconds: 1
-      resourceClaims: [{name: gpu, resourceClaimTemplateName: share}]
-      containers:
-      - name: main
-        image: localhost/gpu-dra-driver/gpu-probe:demo
-        imagePullPolicy: IfNotPresent
-        resources: {claims: [{name: gpu}]}
 `

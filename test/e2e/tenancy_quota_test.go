@@ -100,8 +100,7 @@ func testQuotaOfClaims(t *testing.T, ns, others string) {
 		t.Errorf("five more shares are admitted: %s", out)
 	}
 	require.Same(t, "claims", append(slices.Clone(before), "share-0", "share-1", "share-2"), claimsIn(t, ns))
-	_, err = cluster.Kubectl(t.Context(), "delete", "resourceclaim", "-n", ns, "share-0", "share-1", "share-2")
-	must(t, err)
+	kubectl(t, "delete", "resourceclaim", "-n", ns, "share-0", "share-1", "share-2")
 }
 
 // testQuotaOfPods requests a device of some classes as extended resources, by each of

@@ -36,8 +36,7 @@ func TestTenancy(t *testing.T) {
 // label the node; "KEY-" removes a label.
 func label(t *testing.T, label string) {
 	t.Helper()
-	_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "label", "--overwrite", "node", cluster.NodeName, label)
-	must(t, err)
+	kubectl(t, "label", "--overwrite", "node", cluster.NodeName, label)
 }
 
 // published waits until the device is there or not.
@@ -174,8 +173,7 @@ func testReserved(t *testing.T) {
 	}
 
 	admins := namespaceFor(t, "admins")
-	_, err = cluster.Kubectl(t.Context(), "label", "namespace", admins, "resource.kubernetes.io/admin-access=true")
-	must(t, err)
+	kubectl(t, "label", "namespace", admins, "resource.kubernetes.io/admin-access=true")
 	if message := try(t, admins, tolerating("{operator: Exists}")); message != "" {
 		t.Errorf("refused to administrators: %s", message)
 	}
@@ -232,8 +230,7 @@ func testMonitoring(t *testing.T) {
 	ready(t, users, "ninth")
 	remove(t, users, "ninth")
 	remove(t, ns, "second")
-	_, err = cluster.Kubectl(t.Context(), "delete", "daemonset", "-n", ns, "gpu-monitor")
-	must(t, err)
+	kubectl(t, "delete", "daemonset", "-n", ns, "gpu-monitor")
 	must(t, cluster.WaitGone(t.Context(), ns, monitor))
 	nothingLeft(t)
 }
@@ -275,8 +272,7 @@ func waitReadyStatus(t *testing.T, namespace, device string) error {
 
 func testMonitoringRefused(t *testing.T) {
 	tenant, admins := namespaceFor(t, "tenant"), namespaceFor(t, "admins")
-	_, err := cluster.Kubectl(t.Context(), "label", "namespace", admins, "resource.kubernetes.io/admin-access=true")
-	must(t, err)
+	kubectl(t, "label", "namespace", admins, "resource.kubernetes.io/admin-access=true")
 
 	// At admission.
 	watching := of("monitor.nvidia.com", claim("watching", "adminAccess: true", ""))

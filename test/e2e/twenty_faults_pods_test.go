@@ -87,7 +87,7 @@ func faultsOfPods() []fault {
 			make: func(t *testing.T, ns string) {
 				t.Cleanup(func() { kubectl(t, "delete", "--ignore-not-found", "resourcequota", "gpus", "--namespace", ns) })
 				kubectl(t, "create", "quota", "gpus", "--namespace", ns, "--hard=gpu.nvidia.com.deviceclass.resource.k8s.io/devices=0")
-				apply(t, ns, template(claim("train", "", ""))+strings.Replace(trains, "resourceClaimName", "resourceClaimTemplateName", 1))
+				apply(t, ns, templated("train", claim("train", "", "")))
 			},
 			// The event stays among the facts, with its end.
 			words: []string{"have an administrator raise the quota", "exceeded quota: gpus"},

@@ -135,15 +135,13 @@ func breaks(args ...string) func(*testing.T, string) {
 			must(t, err)
 			waitUnhealthy(t, broken, false)
 		})
-		_, err := agent.Sim(t.Context(), append(args, "--gpu", pciAddress(broken))...)
-		must(t, err)
+		sim(t, append(args, "--gpu", pciAddress(broken))...)
 	}
 }
 
 // restartNode does to the last GPU what a restart of its node does.
 func restartNode(t *testing.T, _ string) {
-	_, err := agent.Sim(t.Context(), "reset", "--gpu", pciAddress(broken))
-	must(t, err)
+	sim(t, "reset", "--gpu", pciAddress(broken))
 }
 
 func faultsOfHardware() []fault {
@@ -199,7 +197,7 @@ spec:
 
 // xidUnderAPod is a GPU that fails under a running pod.
 func xidUnderAPod() fault {
-	manifest := template(claim("train", "", "")) + strings.Replace(pod("train", "train", ""), "resourceClaimName", "resourceClaimTemplateName", 1)
+	manifest := templated("train", claim("train", "", ""))
 	var device string
 	return fault{
 		name: "an XID under a running pod", command: "explain train --namespace NS", status: 3,
@@ -212,8 +210,7 @@ func xidUnderAPod() fault {
 				must(t, declareRepaired(context.WithoutCancel(t.Context()), "all"))
 				waitUnhealthy(t, device, false)
 			})
-			_, err := agent.Sim(t.Context(), "fault", "xid", "--xid", "79", "--gpu", pciAddress(device))
-			must(t, err)
+			sim(t, "fault", "xid", "--xid", "79", "--gpu", pciAddress(device))
 		},
 		words:    []string{"of node NODE has failed: the GPU has fallen off the bus (xid-79, for ", "for the program: ", "What to do"},
 		hidden:   []string{"Ready is True"},
@@ -352,11 +349,4 @@ func faultsOfInstallation() []fault {
 			mend:  func(t *testing.T, _ string) { must(t, agent.Start(t.Context())) },
 		},
 	}
-}
-
-// kubectl runs kubectl, also at the end of a test.
-func kubectl(t *testing.T, args ...string) {
-	t.Helper()
-	_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), args...)
-	must(t, err)
 }

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"context"
 	"path"
 	"slices"
 	"strings"
@@ -19,8 +18,7 @@ import (
 func TestTheDemoOfWholeGPUs(t *testing.T) {
 	ns := namespaceFor(t, "whole-gpu")
 	t.Cleanup(func() {
-		_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "deviceclass", "gpu-large")
-		must(t, err)
+		kubectl(t, "delete", "deviceclass", "gpu-large")
 	})
 	apply(t, ns, "demo/whole-gpu")
 	ready(t, ns, "one-gpu", "two-pods-a", "two-pods-b", "shared-claim", "by-memory", "gpu-large", "first-available")

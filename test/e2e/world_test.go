@@ -55,7 +55,20 @@ func apply(t *testing.T, namespace, manifest string) {
 		file = filepath.Join(t.TempDir(), "manifest.yaml")
 		must(t, os.WriteFile(file, []byte(manifest), 0o600))
 	}
-	_, err := cluster.Kubectl(t.Context(), "apply", "-n", namespace, "-f", file)
+	kubectl(t, "apply", "-n", namespace, "-f", file)
+}
+
+// kubectl runs kubectl, also at the end of a test.
+func kubectl(t *testing.T, args ...string) {
+	t.Helper()
+	_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), args...)
+	must(t, err)
+}
+
+// sim runs gpu-sim on the agent's hardware, also at the end of a test.
+func sim(t *testing.T, args ...string) {
+	t.Helper()
+	_, err := agent.Sim(context.WithoutCancel(t.Context()), args...)
 	must(t, err)
 }
 
@@ -67,8 +80,7 @@ func applyInTurn(t *testing.T, namespace, manifest string) {
 
 func remove(t *testing.T, namespace string, pods ...string) {
 	t.Helper()
-	_, err := cluster.Kubectl(t.Context(), append([]string{"delete", "pod", "--wait=false", "-n", namespace}, pods...)...)
-	must(t, err)
+	kubectl(t, append([]string{"delete", "pod", "--wait=false", "-n", namespace}, pods...)...)
 	must(t, cluster.WaitGone(t.Context(), namespace, pods...))
 }
 
@@ -93,9 +105,8 @@ func report(t *testing.T, namespace string) map[string]harness.Row {
 // refuse must reach the agent, which refuses last.
 func withoutPolicies(t *testing.T) {
 	t.Helper()
-	_, err := cluster.Kubectl(t.Context(), "delete", "validatingadmissionpolicybinding",
+	kubectl(t, "delete", "validatingadmissionpolicybinding",
 		harness.Namespace+"-parameters", harness.Namespace+"-requests", harness.Namespace+"-classes")
-	must(t, err)
 	t.Cleanup(func() { must(t, agent.Start(context.WithoutCancel(t.Context()))) })
 	file := filepath.Join(t.TempDir(), "refused.yaml")
 	// The API server forgets one policy after the other, so the claim is refused by each that

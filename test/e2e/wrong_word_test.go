@@ -128,15 +128,13 @@ func misspell(t *testing.T, key, old, wrong string) {
 	}
 	patch, err := json.Marshal(map[string]any{"data": map[string]string{key: strings.Replace(content, old, wrong, 1)}})
 	must(t, err)
-	_, err = cluster.Kubectl(t.Context(), "patch", "configmap", "-n", harness.Namespace, configMap, "--type=merge", "--patch", string(patch))
-	must(t, err)
+	kubectl(t, "patch", "configmap", "-n", harness.Namespace, configMap, "--type=merge", "--patch", string(patch))
 }
 
 // forgetConfigs deletes the ConfigMap, of which Helm is no longer the only writer.
 func forgetConfigs(t *testing.T) {
 	t.Helper()
-	_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "delete", "configmap", "-n", harness.Namespace, configMap)
-	must(t, err)
+	kubectl(t, "delete", "configmap", "-n", harness.Namespace, configMap)
 }
 
 // replaceAgent deletes the agent's pod and waits for the next one. If the ConfigMap has a
@@ -144,8 +142,7 @@ func forgetConfigs(t *testing.T) {
 func replaceAgent(t *testing.T) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	_, err := cluster.Kubectl(ctx, "delete", "pod", "-n", harness.Namespace, "-l", "app.kubernetes.io/component=agent")
-	must(t, err)
+	kubectl(t, "delete", "pod", "-n", harness.Namespace, "-l", "app.kubernetes.io/component=agent")
 	must(t, agent.WaitReady(ctx))
 	content, err := cluster.Kubectl(ctx, "get", "configmap", "-n", harness.Namespace, configMap, "-o", "jsonpath={.data}")
 	must(t, err)
