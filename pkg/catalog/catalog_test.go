@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/api/gpu/v1alpha1"
@@ -248,9 +247,7 @@ func TestAttributesByName(t *testing.T) {
 	for _, device := range devices(t, all, node, nil) {
 		got := catalog.New(c).Attributes(node, kindtest.Name(device.Name))
 		for name, value := range device.Attributes {
-			if diff := cmp.Diff(value, got[name]); diff != "" {
-				t.Errorf("attribute %s of %s (-published +got):\n%s", name, device.Name, diff)
-			}
+			require.Same(t, fmt.Sprintf("attribute %s of %s", name, device.Name), value, got[name])
 		}
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
@@ -60,9 +58,7 @@ func TestARecordHasTheLayout(t *testing.T) {
 		return inSlices(c, node, nil)
 	}
 	read := recorded(t, catalog.NodeRecord{Config: config, Layout: layout}, catalog.NodeConfig{})
-	if diff := cmp.Diff(publish(config, layout, node), publish(read.Config, read.Layout, node)); diff != "" {
-		t.Errorf("devices (-before +after):\n%s", diff)
-	}
+	require.Same(t, "devices", publish(config, layout, node), publish(read.Config, read.Layout, node))
 	first := node.GPUs[0].Address
 	for name, want := range map[kind.Name]bool{
 		kind.Partition(first, gpu.Profile{Slices: 3, MemoryGB: 40}, 4):                  true,
@@ -81,9 +77,7 @@ func TestARecordHasTheLayout(t *testing.T) {
 	added := node.GPUs[7]
 	added.Address = gpu.PCIAddress{Bus: 2}
 	node.GPUs = append(node.GPUs, added)
-	if diff := cmp.Diff(before, publish(read.Config, read.Layout, node)); diff != "" {
-		t.Errorf("devices with another GPU (-before +after):\n%s", diff)
-	}
+	require.Same(t, "devices with another GPU", before, publish(read.Config, read.Layout, node))
 }
 
 // The layout of a GPU without profiles is unknown. It must not become one of MIG on demand.

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
@@ -17,6 +16,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // Upstream's controller adopts the first slices, so it must not find a difference.
@@ -49,9 +49,7 @@ func TestUpstreamsControllerCreatesTheSameFirstSlices(t *testing.T) {
 	if len(want) < 4 || want[len(want)-1].Spec.SharedCounters == nil {
 		t.Fatalf("%d slices, want several of devices and some of counters", len(want))
 	}
-	if diff := cmp.Diff(want, catalog.SlicesOf(resources, "gpu.nvidia.com", "node-1", "uid")); diff != "" {
-		t.Errorf("slices (-upstream +ours):\n%s", diff)
-	}
+	require.Same(t, "slices", want, catalog.SlicesOf(resources, "gpu.nvidia.com", "node-1", "uid"))
 }
 
 func TestSlicesOfANodeWithALongNameAreShortenedAsTheAPIServerDoes(t *testing.T) {

@@ -283,9 +283,7 @@ func TestADaemonThatDoesNotStartDoesNotBlockOtherDevicesOfItsGPU(t *testing.T) {
 		}
 		must(t, m.Unprepare(once(), share.UID))
 		must(t, m.Unprepare(once(), whole.UID))
-		if diff := cmp.Diff("0 on: 1g.10gb@2\n", w.cuts()); diff != "" {
-			t.Errorf("%s: cuts (-want +got):\n%s", name, diff)
-		}
+		require.Same(t, fmt.Sprintf("%s: cuts", name), "0 on: 1g.10gb@2\n", w.cuts())
 	}
 
 	close(stuck.giveUp)

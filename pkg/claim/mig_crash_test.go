@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-dra/gpu-dra-driver/pkg/claim/ports"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/disk/store"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -123,9 +121,7 @@ func TestRecoverMakesALostPartition(t *testing.T) {
 			for _, d := range devices {
 				uuids = append(uuids, d.UUID)
 			}
-			if diff := cmp.Diff(w.uuids(0), uuids); diff != "" {
-				t.Errorf("UUIDs of the claim's devices (-there +told):\n%s", diff)
-			}
+			require.Same(t, "UUIDs of the claim's devices", w.uuids(0), uuids)
 		})
 	}
 }

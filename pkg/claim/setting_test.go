@@ -3,12 +3,12 @@
 package claim_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -58,9 +58,7 @@ func TestAGPUIsExclusiveWhileItHasMPSShares(t *testing.T) {
 		{func() error { return m.Unprepare(once(), elsewhere.UID) }, ""},
 	} {
 		must(t, step.do())
-		if diff := cmp.Diff(step.want, w.modes()); diff != "" {
-			t.Errorf("step %d (-want +got):\n%s", i, diff)
-		}
+		require.Same(t, fmt.Sprintf("step %d", i), step.want, w.modes())
 		gpus, err := m.ExclusiveGPUs(t.Context())
 		if err != nil || gpus[gpu.PCIAddress{}] != (step.want != "") || len(gpus) > 1 {
 			t.Errorf("step %d: exclusive GPUs %v, %v", i, gpus, err)
@@ -318,9 +316,7 @@ func TestTheFirstSetsTheIntervalAndTheLastRestoresIt(t *testing.T) {
 				{func() error { return m.Unprepare(once(), indifferent.UID) }, untouched},
 			} {
 				must(t, step.do())
-				if diff := cmp.Diff(step.want, w.timeSlices.String()); diff != "" {
-					t.Errorf("step %d (-want +got):\n%s", i, diff)
-				}
+				require.Same(t, fmt.Sprintf("step %d", i), step.want, w.timeSlices.String())
 			}
 			require.Same(t, "left behind", untouched, w.left(m))
 		})

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -205,9 +204,7 @@ func TestCeilingsFollowTheLargestShare(t *testing.T) {
 		} else {
 			must(t, errOf(step.m.Prepare(once(), c)))
 		}
-		if diff := cmp.Diff(step.want, w.supervisor.String()); diff != "" {
-			t.Errorf("%s %s: daemons (-want +got):\n%s", step.c, step.size, diff)
-		}
+		require.Same(t, fmt.Sprintf("%s %s: daemons", step.c, step.size), step.want, w.supervisor.String())
 	}
 	want := []string{
 		"start gpu-00-00 of GPU-0=10240M, 12%", "set gpu-00-00 of GPU-0=30720M, 37%", "set gpu-00-00 of GPU-0=20480M, 25%", "stop gpu-00-00",
@@ -431,9 +428,7 @@ func TestANamespaceEndsWithItsShare(t *testing.T) {
 		} else {
 			must(t, errOf(m.Prepare(once(), c)))
 		}
-		if diff := cmp.Diff(step.want, w.supervisor.String()); diff != "" {
-			t.Errorf("%s %s: daemons (-want +got):\n%s", step.c, step.size, diff)
-		}
+		require.Same(t, fmt.Sprintf("%s %s: daemons", step.c, step.size), step.want, w.supervisor.String())
 	}
 }
 

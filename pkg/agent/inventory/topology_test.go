@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/clock"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/agent/inventory"
@@ -146,7 +145,5 @@ func TestGPUsKeepTheirNamesPlacesAndLinksWhenTheirOrderChanges(t *testing.T) {
 		}
 		after.GPUs[i].Index, after.GPUs[i].Minor = i, i
 	}
-	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("node after the boot, without indices and minors (-before +after):\n%s", diff)
-	}
+	require.Same(t, "node after the boot, without indices and minors", before, after)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // behindSwitch returns a node of GPUs that NVSwitch connects.
@@ -59,9 +60,7 @@ func TestAttributesFollowEachTableFromWhichTheyAreDerived(t *testing.T) {
 		for _, device := range []kind.Name{first, last, gone} {
 			// The second read is of the kept attributes.
 			for range 2 {
-				if diff := cmp.Diff(now.Attributes(catalog.Settings{}, device), attributes.Of(device)); diff != "" {
-					t.Errorf("%s: attributes of %s (-want +got):\n%s", step.name, device, diff)
-				}
+				require.Same(t, fmt.Sprintf("%s: attributes of %s", step.name, device), now.Attributes(catalog.Settings{}, device), attributes.Of(device))
 			}
 		}
 		if same := cmp.Equal(before, attributes.Of(first)); same != step.same {

@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/catalog"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // changed reports whether the channel has an item.
@@ -140,15 +141,11 @@ func TestTheChangesOfClaimsAreLeftOut(t *testing.T) {
 			s := state.New(state.Fixed{})
 			read := slices.Clone(tc.gpu.MIG.Partitions)
 			s.Hardware.Set(state.Hardware{Scanned: true, Succeeded: true, GPUs: []state.Sighting{{GPU: tc.gpu, Changes: tc.changes}}})
-			if diff := cmp.Diff([]gpu.GPU{tc.want}, s.Snapshot().Node().GPUs); diff != "" {
-				t.Errorf("published (-want +got):\n%s", diff)
-			}
+			require.Same(t, "published", []gpu.GPU{tc.want}, s.Snapshot().Node().GPUs)
 			if got, err := s.GPU(t.Context(), address); err != nil || !cmp.Equal(tc.want, got.GPU) {
 				t.Errorf("for claims: %v, %v", cmp.Diff(tc.want, got.GPU), err)
 			}
-			if diff := cmp.Diff(read, s.Hardware.Get().GPUs[0].GPU.MIG.Partitions); diff != "" {
-				t.Errorf("the hardware was changed (-want +got):\n%s", diff)
-			}
+			require.Same(t, "the hardware was changed", read, s.Hardware.Get().GPUs[0].GPU.MIG.Partitions)
 		})
 	}
 }
@@ -162,9 +159,7 @@ func TestChangesDuringAScan(t *testing.T) {
 		Held: catalog.Held{kind.Whole(one): false, kind.Whole(two): true}, Kept: map[string]bool{"MIG-1": true},
 		MIGModes: map[gpu.PCIAddress]bool{one: true}, Exclusive: map[gpu.PCIAddress]bool{two: true},
 	}
-	if diff := cmp.Diff(want, state.During(before, after)); diff != "" {
-		t.Errorf("during the scan (-want +got):\n%s", diff)
-	}
+	require.Same(t, "during the scan", want, state.During(before, after))
 }
 
 // NVIDIA's namespaces require a GPU that is not in MIG mode.
@@ -192,9 +187,7 @@ func TestANodeThatCannotLimitMemoryHasNoLimits(t *testing.T) {
 		}
 		got = append(got, g.NoMemoryLimits)
 	}
-	if diff := cmp.Diff([]string{"the driver is old", "cgroups of version 1"}, got); diff != "" {
-		t.Errorf("reasons (-want +got):\n%s", diff)
-	}
+	require.Same(t, "reasons", []string{"the driver is old", "cgroups of version 1"}, got)
 }
 
 // The slices of a node keep a GPU that does not answer, with a taint: claims may hold it.

@@ -99,9 +99,7 @@ func TestTheLastAgentRemovesItsHome(t *testing.T) {
 	// Upstream's folder outlives the last claim.
 	must(t, os.Mkdir(filepath.Join(driver, "dra-device-metadata"), 0o755))
 	// So do the locks of the memory hook, and the agent's socket for it.
-	if err := errors.Join(os.MkdirAll(after.Limits(), 0o700), os.WriteFile(filepath.Join(after.Limits(), "0000:1b:00.0.lock"), nil, 0o600), os.WriteFile(after.HookSocket(), nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.MkdirAll(after.Limits(), 0o700), os.WriteFile(filepath.Join(after.Limits(), "0000:1b:00.0.lock"), nil, 0o600), os.WriteFile(after.HookSocket(), nil, 0o600)))
 	leave(t, after)
 	wantLeft(t, plugins)
 }

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -172,9 +171,7 @@ func TestDaemonsOutliveTheSupervisor(t *testing.T) {
 		got := w.daemons()
 		return len(got) == 2 && got[0].State == gpu.MPSReady && got[1].State == gpu.MPSReady
 	})
-	if diff := cmp.Diff(before, w.daemons()); diff != "" {
-		t.Errorf("daemons (-before +after):\n%s", diff)
-	}
+	require.Same(t, "daemons", before, w.daemons())
 	// One that is not a child of the supervisor is watched all the same.
 	must(t, syscall.Kill(before[0].PID, syscall.SIGKILL))
 	w.until("it is started anew", func() bool { s := w.daemons()[0]; return s.State == gpu.MPSReady && s.Restarts == 1 })

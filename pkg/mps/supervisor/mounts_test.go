@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
@@ -54,9 +53,7 @@ func TestACommandReachesNoOtherDaemonThroughALink(t *testing.T) {
 			larger := shareOfA
 			larger.ThreadPercentage = 50
 			require.Error(t, "error", errOf(w.client.EnsureMPS(t.Context(), larger)), gpu.ErrNotReady, "too many levels of symbolic links")
-			if diff := cmp.Diff(before, w.commands("gpu-1b-00")); diff != "" {
-				t.Errorf("the other daemon received (-before +after):\n%s", diff)
-			}
+			require.Same(t, "the other daemon received", before, w.commands("gpu-1b-00"))
 		})
 	}
 }

@@ -187,9 +187,7 @@ func TestTheNextSupervisorAdoptsADaemonWithItsNamespaces(t *testing.T) {
 	must(t, mpssim.Control(t.Context(), filepath.Dir(dirs.Pipe), strings.NewReader(""), &out, "namespace", "create", "stray", "--server=s"))
 	w.start()
 	w.until("it is adopted", func() bool { return w.daemon().State == gpu.MPSReady })
-	if diff := cmp.Diff(before, w.daemon()); diff != "" {
-		t.Errorf("daemon (-before +after):\n%s", diff)
-	}
+	require.Same(t, "daemon", before, w.daemon())
 	require.Error(t, "the folder of an unknown namespace", errOf(os.Stat(filepath.Join(dirs.Pipe, "stray"))), os.ErrNotExist)
 }
 
@@ -217,9 +215,7 @@ func TestAnAdoptedDaemonKeepsItsProtocol(t *testing.T) {
 	before := w.daemon()
 	w.restart()
 	w.until("it is adopted", func() bool { return w.daemon().State == gpu.MPSReady })
-	if diff := cmp.Diff(before, w.daemon()); diff != "" {
-		t.Errorf("daemon (-before +after):\n%s", diff)
-	}
+	require.Same(t, "daemon", before, w.daemon())
 	// A record of the other protocol does not make it another daemon.
 	w.stop()
 	path := filepath.Join(w.options.RunDir, "daemons/gpu-1b-00/daemon.json")

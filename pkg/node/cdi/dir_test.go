@@ -32,18 +32,12 @@ func TestCheckCreatesAMissingDirectoryAndReportsAReplacedOne(t *testing.T) {
 	check("nothing has happened", false)
 	// The old one stays open, or the new one may get its inode.
 	old, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer old.Close() //nolint:errcheck // it was only read
-	if err := os.RemoveAll(filepath.Dir(path)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(filepath.Dir(path)))
 	check("removed", true)
 	check("made again", false)
-	if err := errors.Join(os.Rename(path, path+".old"), os.Mkdir(path, 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Rename(path, path+".old"), os.Mkdir(path, 0o755)))
 	check("replaced", true)
 }
 
@@ -51,17 +45,11 @@ func TestCheckCreatesAMissingDirectoryAndReportsAReplacedOne(t *testing.T) {
 // container. Nothing can be created in it.
 func TestADirectoryThatWasRemovedOnTheHostIsAnError(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cdi")
-	if err := os.Mkdir(path, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(path, 0o755))
 	fd, err := unix.Open(path, unix.O_DIRECTORY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer unix.Close(fd) //nolint:errcheck // it was only read
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(path))
 	mounted := filepath.Join("/proc/self/fd", strconv.Itoa(fd))
 	if _, err := cdi.NewDir(mounted).Check(); err == nil || !strings.Contains(err.Error(), "restart the agent") {
 		t.Errorf("error %v, want that the agent is to be restarted", err)

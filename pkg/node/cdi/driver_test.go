@@ -12,12 +12,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // fakeDriver is an installed driver: its version, and a root with its files.
@@ -46,12 +46,8 @@ func (d *fakeDriver) install(t *testing.T, version string) {
 		"usr/bin/nvidia-smi": 0o755,
 	} {
 		path = filepath.Join(d.root, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, nil, mode); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, nil, mode))
 	}
 }
 
@@ -59,12 +55,8 @@ func (d *fakeDriver) install(t *testing.T, version string) {
 // takes no links, so device nodes in edits are for tests on simulated hardware.
 func (d *fakeDriver) node(t *testing.T, name string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Join(d.root, "dev"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("/dev/null", filepath.Join(d.root, "dev", name)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(d.root, "dev"), 0o755))
+	must(t, os.Symlink("/dev/null", filepath.Join(d.root, "dev", name)))
 }
 
 func mounts(e *specs.ContainerEdits) string {
@@ -78,15 +70,11 @@ func mounts(e *specs.ContainerEdits) string {
 func TestDriverEditsHoldWhatEveryContainerNeeds(t *testing.T) {
 	d := newFakeDriver(t)
 	edits, err := NewDriverEdits(d, Roots{Driver: d.root, Dev: d.root}, "/usr/bin/nvidia-cdi-hook").Edits(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := d.root + "/usr/bin/nvidia-smi on /usr/bin/nvidia-smi\n" +
 		d.root + "/usr/lib/x86_64-linux-gnu/libcuda.so.570.86.15 on /usr/lib/x86_64-linux-gnu/libcuda.so.570.86.15\n" +
 		d.root + "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.570.86.15 on /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.570.86.15\n"
-	if diff := cmp.Diff(want, mounts(edits)); diff != "" {
-		t.Errorf("mounts (-want +got):\n%s", diff)
-	}
+	require.Same(t, "mounts", want, mounts(edits))
 	voids := 0
 	for _, env := range edits.Env {
 		if env == "NVIDIA_VISIBLE_DEVICES=void" {
@@ -114,14 +102,10 @@ func TestAbsoluteLinksAreFollowedBelowTheDriverRoot(t *testing.T) {
 		os.MkdirAll(filepath.Dir(store), 0o755), os.Rename(libraries, store), os.Symlink("/store/nvidia", libraries),
 		os.Symlink("libcuda.so.570.86.15", filepath.Join(store, "libcuda.so.1")),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	edits, err := NewDriverEdits(d, Roots{Driver: d.root, Dev: d.root}, "/hook").Edits(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := d.root + "/store/nvidia/libcuda.so.570.86.15 on /store/nvidia/libcuda.so.570.86.15\n"
 	if got := mounts(edits); !strings.Contains(got, want) {
 		t.Errorf("mounts:\n%swant\n%s", got, want)
@@ -135,17 +119,11 @@ func TestTheHostsOwnMPSDaemonStaysOutOfContainers(t *testing.T) {
 	// nvcdi mounts the path of the daemon if it is a file.
 	for _, path := range []string{"tmp/nvidia-mps", "run/nvidia-persistenced/socket"} {
 		path = filepath.Join(d.root, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, nil, 0o644))
 	}
 	edits, err := NewDriverEdits(d, Roots{Driver: d.root, Dev: d.root, HostDriver: "/run/nvidia/driver"}, "/hook").Edits(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := mounts(edits)
 	if strings.Contains(got, "mps") {
 		t.Errorf("the host's MPS daemon is mounted:\n%s", got)
@@ -158,9 +136,7 @@ func TestTheHostsOwnMPSDaemonStaysOutOfContainers(t *testing.T) {
 func TestDriverEditsNameTheHostsPaths(t *testing.T) {
 	d := newFakeDriver(t)
 	edits, err := NewDriverEdits(d, Roots{Driver: d.root, Dev: d.root, HostDriver: "/run/nvidia/driver", HostDev: "/"}, "/hook").Edits(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := mounts(edits); strings.Contains(got, d.root) || !strings.Contains(got, "/run/nvidia/driver/usr/bin/nvidia-smi on /usr/bin/nvidia-smi") {
 		t.Errorf("mounts:\n%s", got)
 	}
@@ -172,9 +148,7 @@ func TestDriverEditsAreMadeOncePerDriver(t *testing.T) {
 	get := func() *specs.ContainerEdits {
 		t.Helper()
 		edits, err := source.Edits(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return edits
 	}
 	first := get()
@@ -191,15 +165,11 @@ func TestDriverEditsAreMadeOncePerDriver(t *testing.T) {
 	if withNode == upgraded {
 		t.Error("not made again although nvidia-modeset has been loaded since")
 	}
-	if err := os.Remove(filepath.Join(d.root, "usr/bin/nvidia-smi")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(d.root, "usr/bin/nvidia-smi")))
 	if get() != withNode {
 		t.Error("made again although the driver's libraries are where they were")
 	}
-	if err := os.RemoveAll(filepath.Join(d.root, "usr")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(filepath.Join(d.root, "usr")))
 	if _, err := source.Edits(t.Context()); !errors.Is(err, gpu.ErrNotReady) {
 		t.Errorf("without the driver's files: %v, want %v", err, gpu.ErrNotReady)
 	}
@@ -231,23 +201,17 @@ func TestWithoutANodeThatCUDANeedsThereAreNoEdits(t *testing.T) {
 				t.Fatal(err)
 			}
 			path := filepath.Join(d.root, "dev", node)
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Remove(path))
 			_, err := source.Edits(t.Context())
 			if !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), remedy) {
 				t.Errorf("error %v, want %v with the node and %q", err, gpu.ErrNotReady, remedy)
 			}
 			// The kubelet and runtimes make folders of the paths that they mount.
-			if err := os.Mkdir(path, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Mkdir(path, 0o755))
 			if _, err := source.Edits(t.Context()); !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), "folder") {
 				t.Errorf("a folder in its place: error %v, want %v", err, gpu.ErrNotReady)
 			}
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Remove(path))
 			d.node(t, node)
 			if _, err := source.Edits(t.Context()); err != nil {
 				t.Errorf("once it is made: %v", err)
@@ -270,9 +234,7 @@ func TestACallerLeavesWhileTheEditsAreGenerated(t *testing.T) {
 	// A generation that hangs, as on a file system that does.
 	slow := &generation{done: make(chan struct{})}
 	nodes, err := source.stateOfNodes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	slow.fingerprint, source.last = d.version+nodes, slow
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -322,12 +284,8 @@ func TestTheProgramsNextToTheLibraryAreMounted(t *testing.T) {
 	root := t.TempDir()
 	for _, path := range []string{"usr/bin/nvidia-smi", "usr/bin/nvidia-debugdump", "usr/local/nvidia/bin/nvidia-smi", "usr/local/nvidia/lib64/libcuda.so.580.159.04"} {
 		path = filepath.Join(root, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, nil, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, nil, 0o755))
 	}
 	edits := &specs.ContainerEdits{Mounts: []*specs.Mount{
 		{HostPath: root + "/usr/bin/nvidia-smi", ContainerPath: "/usr/bin/nvidia-smi"},
@@ -338,9 +296,7 @@ func TestTheProgramsNextToTheLibraryAreMounted(t *testing.T) {
 	want := root + "/usr/local/nvidia/bin/nvidia-smi on /usr/bin/nvidia-smi\n" +
 		root + "/usr/bin/nvidia-debugdump on /usr/bin/nvidia-debugdump\n" +
 		root + "/usr/local/nvidia/lib64/libcuda.so.580.159.04 on /usr/local/nvidia/lib64/libcuda.so.580.159.04\n"
-	if diff := cmp.Diff(want, mounts(edits)); diff != "" {
-		t.Errorf("mounts (-want +got):\n%s", diff)
-	}
+	require.Same(t, "mounts", want, mounts(edits))
 }
 
 func TestFilesThatTheDriverLacksAreOneLineOfTheLog(t *testing.T) {

@@ -13,14 +13,10 @@ import (
 func TestSpecsOfOthersAreNotListed(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"nvidia.json", "management.json", "gpu.example.com-claim-uid-1.json"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("{}"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte("{}"), 0o600))
 	}
 	w, err := cdi.NewWriter(cdi.Options{Dir: dir, DriverName: "gpu.nvidia.com"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got, err := w.List(t.Context()); err != nil || len(got) != 0 {
 		t.Errorf("listed %v, %v, want none", got, err)
 	}

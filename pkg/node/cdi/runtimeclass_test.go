@@ -99,18 +99,12 @@ func containerOf(t *testing.T) *oci.Spec {
 	t.Helper()
 	driver := newFakeDriver(t)
 	w, err := NewWriter(Options{Dir: t.TempDir(), DriverName: driverName, Edits: NewDriverEdits(driver, Roots{Driver: driver.root, Dev: driver.root}, "/usr/bin/nvidia-cdi-hook")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	in := gpu.Injection{ID: "a-gpu-1b-00", Env: []string{"DEVICE=1"}, Hooks: []gpu.Hook{{Path: "/memory-hook", Args: []string{"gpu-memory-hook", "--bytes", "1073741824"}}}}
 	ids, err := w.Write(t.Context(), "a", owner(), []gpu.Injection{in})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cache, err := cdiapi.NewCache(cdiapi.WithSpecDirs(w.Dir), cdiapi.WithAutoRefresh(false))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	spec := &oci.Spec{Version: "1.2.0", Root: &oci.Root{Path: "rootfs"}, Process: &oci.Process{Cwd: "/", Env: hostile(), Args: []string{"train"}}}
 	if unresolved, err := cache.InjectDevices(spec, ids...); err != nil {
 		t.Fatalf("inject %q: %v, unresolved %q", ids, err, unresolved)

@@ -5,6 +5,7 @@ package cdi_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
 
@@ -20,19 +20,16 @@ import (
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/cdi"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/node/nvml"
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // h100 returns a simulated DGX H100.
 func h100(t *testing.T) *nvmlsim.Sim {
 	t.Helper()
 	model, err := nvmlsim.LoadModel("dgx-h100")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sim, err := nvmlsim.Create(filepath.Join(t.TempDir(), "sim"), model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return sim
 }
 
@@ -41,20 +38,12 @@ func TestASpecForASimulatedNode(t *testing.T) {
 	edits := cdi.NewDriverEdits(nvml.New(sim.NVML()), cdi.Roots{Driver: sim.Root(), Dev: sim.Root()}, "/usr/bin/nvidia-cdi-hook")
 	dir := t.TempDir()
 	w, err := cdi.NewWriter(cdi.Options{Dir: dir, DriverName: "gpu.nvidia.com", DevRoot: sim.Root(), Edits: edits})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, err = w.Write(t.Context(), "a", types.NamespacedName{Namespace: "team-a", Name: "one"}, []gpu.Injection{{ID: "a-gpu-1b-00", DeviceNodes: []string{"/dev/nvidia0"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	spec, err := cdiapi.ReadSpec(filepath.Join(dir, "gpu.nvidia.com-claim-a.json"), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(sim.Root()+"/dev/nvidia0", spec.Devices[0].ContainerEdits.DeviceNodes[0].HostPath); diff != "" {
-		t.Errorf("the GPU's device node on the host (-want +got):\n%s", diff)
-	}
+	must(t, err)
+	require.Same(t, "the GPU's device node on the host", sim.Root()+"/dev/nvidia0", spec.Devices[0].ContainerEdits.DeviceNodes[0].HostPath)
 	var mounted []string
 	for _, m := range spec.ContainerEdits.Mounts {
 		if !strings.HasPrefix(m.HostPath, sim.Root()+"/") {
@@ -82,9 +71,7 @@ func TestInterfacesOfGPUDirectAreInTheSpecOnceTheirModuleIsLoaded(t *testing.T) 
 	changes := func(edits *cdi.DriverEdits) string {
 		t.Helper()
 		got, err := edits.Edits(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var names []string
 		for _, n := range got.DeviceNodes {
 			if !strings.HasPrefix(n.Path, "/dev/nvidia") || strings.HasPrefix(n.Path, "/dev/nvidia-fs") {
@@ -110,21 +97,15 @@ func TestInterfacesOfGPUDirectAreInTheSpecOnceTheirModuleIsLoaded(t *testing.T) 
 		{[]gpu.Direct{gpu.DirectRDMA}, "/dev/infiniband/rdma_cm /dev/infiniband/uverbs0"},
 		{[]gpu.Direct{gpu.DirectStorage, gpu.DirectCopy}, "/dev/gdrdrv /dev/nvidia-fs0 /dev/nvidia-fs1 /etc/cufile.json /run/udev"},
 	} {
-		if diff := cmp.Diff(c.want, changes(source(c.directs...))); diff != "" {
-			t.Errorf("with %q (-want +got):\n%s", c.directs, diff)
-		}
+		require.Same(t, fmt.Sprintf("with %q", c.directs), c.want, changes(source(c.directs...)))
 	}
 	path := filepath.Join(sim.Root(), "dev/gdrdrv")
-	if err := os.Rename(path, path+".gone"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(path, path+".gone"))
 	later := source(gpu.DirectStorage, gpu.DirectCopy)
 	if got := changes(later); strings.Contains(got, "gdrdrv") || !strings.Contains(got, "/dev/nvidia-fs0") {
 		t.Errorf("without the module gdrdrv: %q, want the nodes of the other module", got)
 	}
-	if err := os.Rename(path+".gone", path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(path+".gone", path))
 	if got := changes(later); !strings.Contains(got, "/dev/gdrdrv") {
 		t.Errorf("once the module is loaded: %q, want its node", got)
 	}
@@ -135,9 +116,7 @@ func TestInterfacesOfGPUDirectAreInTheSpecOnceTheirModuleIsLoaded(t *testing.T) 
 func TestTheHookForForwardCompatibilityIsInEverySpec(t *testing.T) {
 	sim := h100(t)
 	edits, err := cdi.NewDriverEdits(nvml.New(sim.NVML()), cdi.Roots{Driver: sim.Root(), Dev: sim.Root()}, "/usr/bin/nvidia-cdi-hook").Edits(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var hooks []string
 	for _, h := range edits.Hooks {
 		hooks = append(hooks, strings.Join(h.Args, " "))
@@ -154,9 +133,7 @@ func TestNoSpecIsWrittenWhileADeviceNodeIsMissing(t *testing.T) {
 	w, err := cdi.NewWriter(cdi.Options{
 		Dir: t.TempDir(), DriverName: "gpu.nvidia.com", DevRoot: "/host", LocalDevRoot: sim.Root(), Edits: edits,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	write := func() error {
 		_, err := w.Write(t.Context(), "a", types.NamespacedName{Namespace: "team-a", Name: "one"}, []gpu.Injection{
 			{ID: "a-gpu-1b-00", DeviceNodes: []string{"/dev/nvidia0"}},
@@ -166,23 +143,17 @@ func TestNoSpecIsWrittenWhileADeviceNodeIsMissing(t *testing.T) {
 	}
 	for _, node := range []string{"nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", "nvidia-caps/nvidia-cap2"} {
 		path := filepath.Join(sim.Root(), "dev", node)
-		if err := os.Rename(path, path+".gone"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Rename(path, path+".gone"))
 		if err := write(); !errors.Is(err, gpu.ErrNotReady) || !strings.Contains(err.Error(), path) {
 			t.Errorf("without %s: error %v, want %v", node, err, gpu.ErrNotReady)
 		}
 		if written, err := w.List(t.Context()); err != nil || len(written) > 0 {
 			t.Errorf("without %s: specs %v, %v, want none", node, written, err)
 		}
-		if err := os.Rename(path+".gone", path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Rename(path+".gone", path))
 	}
 	for _, node := range []string{"nvidia-uvm-tools", "nvidia-modeset"} {
-		if err := os.Remove(filepath.Join(sim.Root(), "dev", node)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Remove(filepath.Join(sim.Root(), "dev", node)))
 	}
 	if err := write(); err != nil {
 		t.Errorf("without the nodes that CUDA can do without: %v", err)
@@ -201,16 +172,12 @@ func TestTheDriversEditsNeedNoGPUToAnswer(t *testing.T) {
 	if _, err := later.Edits(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := sim.HangGPU(3); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sim.HangGPU(3))
 	if _, err := edits().Edits(t.Context()); err != nil {
 		t.Errorf("a GPU that hangs from the start: %v", err)
 	}
 	// Once they are there, not even the library needs to answer.
-	if err := sim.FailCalls(nvmlsim.CallFault{Method: nvmlsim.EveryMethod, Hang: nvmlsim.Duration(time.Hour)}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sim.FailCalls(nvmlsim.CallFault{Method: nvmlsim.EveryMethod, Hang: nvmlsim.Duration(time.Hour)}))
 	if _, err := later.Edits(t.Context()); err != nil {
 		t.Errorf("a library that hangs later: %v", err)
 	}
@@ -220,3 +187,5 @@ func TestTheDriversEditsNeedNoGPUToAnswer(t *testing.T) {
 		t.Errorf("a library that hangs from the start: %v, want %v", err, gpu.ErrTimeout)
 	}
 }
+
+var must = require.NoError

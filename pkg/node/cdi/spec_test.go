@@ -11,12 +11,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 const driverName = "gpu.nvidia.com"
@@ -87,26 +87,16 @@ func TestRender(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec, err := Render(driverName, c.devRoot, owner(), c.driver, c.injections)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got, err := json.MarshalIndent(spec, "", "  ")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			golden := filepath.Join("testdata", name+".golden.json")
 			if os.Getenv("UPDATE_GOLDEN") != "" {
-				if err := os.WriteFile(golden, append(got, '\n'), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(golden, append(got, '\n'), 0o644))
 			}
 			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), string(got)+"\n"); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", golden, diff)
-			}
+			must(t, err)
+			require.Same(t, fmt.Sprintf("%s", golden), string(want), string(got)+"\n")
 			// What runtimes use must take it.
 			if _, err := cdiapi.ReadSpec(golden, 0); err != nil {
 				t.Errorf("the CDI library refuses it: %v", err)

@@ -9,10 +9,10 @@ import (
 	"testing"
 
 	"github.com/NVIDIA/nvidia-container-toolkit/pkg/nvcdi"
-	"github.com/google/go-cmp/cmp"
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/gpu-dra/gpu-dra-driver/simulator/nvmlsim"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // silent is a logger that logs nothing.
@@ -30,9 +30,7 @@ func onlyDriver(t *testing.T, s *nvmlsim.Sim, libraries string) string {
 	t.Helper()
 	root := t.TempDir()
 	for to, from := range map[string]string{"bin": "usr/bin", "lib64": libraries, "lib/firmware": "lib/firmware"} {
-		if err := os.CopyFS(filepath.Join(root, to), os.DirFS(filepath.Join(s.Root(), from))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.CopyFS(filepath.Join(root, to), os.DirFS(filepath.Join(s.Root(), from))))
 	}
 	return root
 }
@@ -53,13 +51,9 @@ func TestContainerToolkitFindsTheDriver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, err := nvmlsim.LoadModel(tc.model)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			s, err := nvmlsim.Create(t.TempDir(), m)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			driver, bin, dir := s.Root(), "/usr/bin", "/"+tc.libraries
 			if tc.only {
 				driver, bin, dir = onlyDriver(t, s, tc.libraries), "/bin", "/lib64"
@@ -73,13 +67,9 @@ func TestContainerToolkitFindsTheDriver(t *testing.T) {
 				nvcdi.WithNVIDIACDIHookPath("/usr/bin/nvidia-cdi-hook"),
 				nvcdi.WithFeatureFlags(nvcdi.FeatureDisableNvsandboxUtils),
 			)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			common, err := cdi.GetCommonEdits()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var mounts, nodes []string
 			for _, m := range common.Mounts {
 				mounts = append(mounts, m.ContainerPath)
@@ -100,9 +90,7 @@ func TestContainerToolkitFindsTheDriver(t *testing.T) {
 				t.Error("no hook links libcuda.so.1")
 			}
 			device, err := cdi.GetDeviceSpecsByID("0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, n := range device[0].ContainerEdits.DeviceNodes {
 				nodes = append(nodes, n.Path)
 			}
@@ -112,9 +100,7 @@ func TestContainerToolkitFindsTheDriver(t *testing.T) {
 				want = []string{"/dev/nvidia-modeset", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia0", "/dev/nvidiactl"}
 			}
 			slices.Sort(nodes)
-			if diff := cmp.Diff(want, nodes); diff != "" {
-				t.Errorf("device nodes (-want +got):\n%s", diff)
-			}
+			require.Same(t, "device nodes", want, nodes)
 		})
 	}
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu"
 	"github.com/gpu-dra/gpu-dra-driver/test/files"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 type fixedEdits struct {
@@ -34,9 +35,7 @@ func (f fixedEdits) Edits(context.Context) (*specs.ContainerEdits, error) { retu
 func newWriter(t *testing.T) *Writer {
 	t.Helper()
 	w, err := NewWriter(Options{Dir: t.TempDir(), DriverName: driverName, Edits: fixedEdits{edits: driverFiles()}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return w
 }
 
@@ -50,9 +49,7 @@ func gpus(claim string, devices ...string) []gpu.Injection {
 
 func TestADirectoryThatWasRemovedIsMadeAgainByTheNextSpec(t *testing.T) {
 	w := newWriter(t)
-	if err := os.RemoveAll(w.Dir); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(w.Dir))
 	if claims, err := w.List(t.Context()); err != nil || len(claims) != 0 {
 		t.Errorf("specs in a directory that is gone: %v, %v, want none", claims, err)
 	}
@@ -71,20 +68,14 @@ func TestWriteReadListRemove(t *testing.T) {
 		injections := gpus(string(claim), "gpu-43-00", "gpu-1b-00")
 		injections[1].Annotations = made
 		ids, err := w.Write(t.Context(), claim, owner(), injections)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		want := []string{"gpu.nvidia.com/claim=" + string(claim) + "-gpu-43-00", "gpu.nvidia.com/claim=" + string(claim) + "-gpu-1b-00"}
-		if diff := cmp.Diff(want, ids); diff != "" {
-			t.Errorf("IDs (-want +got):\n%s", diff)
-		}
+		require.Same(t, "IDs", want, ids)
 	}
 	// None of these is ours: upstream's metadata, another driver's, a person's.
 	foreign := []string{"gpu.nvidia.com_metadata_a_gpu.json", "other.example.com-claim-a.json", "gpu.nvidia.com-claim-.json", "gpu.nvidia.com-claim-x.yaml", "nvidia.yaml"}
 	for _, name := range foreign {
-		if err := os.WriteFile(filepath.Join(w.Dir, name), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(w.Dir, name), nil, 0o644))
 	}
 	claims, err := w.List(t.Context())
 	if diff := cmp.Diff([]types.UID{"a", "b"}, claims); diff != "" || err != nil {
@@ -97,15 +88,11 @@ func TestWriteReadListRemove(t *testing.T) {
 	}
 	for range 2 {
 		for _, claim := range claims {
-			if err := w.Remove(t.Context(), claim); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.Remove(t.Context(), claim))
 		}
 	}
 	slices.Sort(foreign)
-	if diff := cmp.Diff(foreign, files.List(t, w.Dir)); diff != "" {
-		t.Errorf("files of others must stay (-want +got):\n%s", diff)
-	}
+	require.Same(t, "files of others must stay", foreign, files.List(t, w.Dir))
 	if _, _, err := w.Read(t.Context(), "a"); !errors.Is(err, gpu.ErrNotFound) {
 		t.Errorf("read after remove: %v, want %v", err, gpu.ErrNotFound)
 	}
@@ -119,18 +106,14 @@ func TestWriteRepairsAndOtherwiseLeavesAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		info, err := os.Stat(filepath.Join(w.Dir, "gpu.nvidia.com-claim-a.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return info
 	}
 	first := write()
 	if !os.SameFile(first, write()) {
 		t.Error("a spec that was right was written again: every runtime would read it again")
 	}
-	if err := os.WriteFile(filepath.Join(w.Dir, first.Name()), []byte("{"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(w.Dir, first.Name()), []byte("{"), 0o644))
 	if _, _, err := w.Read(t.Context(), "a"); !errors.Is(err, gpu.ErrCorrupt) {
 		t.Errorf("reading half a spec: %v, want %v", err, gpu.ErrCorrupt)
 	}
@@ -141,16 +124,12 @@ func TestWriteRepairsAndOtherwiseLeavesAlone(t *testing.T) {
 
 func TestWhatACrashLeftOfAWriteIsListedAndRemoved(t *testing.T) {
 	w := newWriter(t)
-	if err := os.WriteFile(filepath.Join(w.Dir, "gpu.nvidia.com-claim-a.json.tmp"), []byte("{"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(w.Dir, "gpu.nvidia.com-claim-a.json.tmp"), []byte("{"), 0o644))
 	claims, err := w.List(t.Context())
 	if diff := cmp.Diff([]types.UID{"a"}, claims); diff != "" || err != nil {
 		t.Errorf("list: %v (-want +got):\n%s", err, diff)
 	}
-	if err := w.Remove(t.Context(), "a"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Remove(t.Context(), "a"))
 	if left := files.List(t, w.Dir); len(left) != 0 {
 		t.Errorf("left behind: %q", left)
 	}
@@ -159,15 +138,11 @@ func TestWhatACrashLeftOfAWriteIsListedAndRemoved(t *testing.T) {
 func TestNothingIsLeftOfAFailedWrite(t *testing.T) {
 	w := newWriter(t)
 	// A directory in the place of the spec lets the rename fail.
-	if err := os.Mkdir(filepath.Join(w.Dir, "gpu.nvidia.com-claim-a.json"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(filepath.Join(w.Dir, "gpu.nvidia.com-claim-a.json"), 0o755))
 	if _, err := w.Write(t.Context(), "a", owner(), gpus("a", "gpu-1b-00")); err == nil {
 		t.Fatal("no error")
 	}
-	if diff := cmp.Diff([]string{"gpu.nvidia.com-claim-a.json"}, files.List(t, w.Dir)); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	require.Same(t, "files", []string{"gpu.nvidia.com-claim-a.json"}, files.List(t, w.Dir))
 }
 
 func TestClaimUIDsCannotNameOtherFiles(t *testing.T) {
@@ -204,13 +179,9 @@ func TestARuntimeInjectsTheDevice(t *testing.T) {
 	w := newWriter(t)
 	w.Edits = fixedEdits{edits: edits}
 	ids, err := w.Write(t.Context(), "a", owner(), []gpu.Injection{{ID: "a-gpu-1b-00", DeviceNodes: []string{"/dev/null"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cache, err := cdiapi.NewCache(cdiapi.WithSpecDirs(w.Dir), cdiapi.WithAutoRefresh(false))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	container := &oci.Spec{}
 	if unresolved, err := cache.InjectDevices(container, ids...); err != nil {
 		t.Fatalf("inject %q: %v, unresolved %q", ids, err, unresolved)
@@ -220,9 +191,7 @@ func TestARuntimeInjectsTheDevice(t *testing.T) {
 		devices = append(devices, d.Path)
 	}
 	slices.Sort(devices)
-	if diff := cmp.Diff([]string{"/dev/null", "/dev/nvidiactl"}, devices); diff != "" {
-		t.Errorf("devices (-want +got):\n%s", diff)
-	}
+	require.Same(t, "devices", []string{"/dev/null", "/dev/nvidiactl"}, devices)
 	if !slices.Contains(container.Process.Env, "NVIDIA_VISIBLE_DEVICES=void") {
 		t.Errorf("environment %q lacks NVIDIA_VISIBLE_DEVICES=void", container.Process.Env)
 	}
@@ -261,9 +230,7 @@ func TestAContainerGetsTheDriverOnceHoweverManyDevicesItHas(t *testing.T) {
 				}
 			}
 			cache, err := cdiapi.NewCache(cdiapi.WithSpecDirs(w.Dir), cdiapi.WithAutoRefresh(false))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var ids []string
 			for _, id := range tc.uses {
 				ids = append(ids, driverName+"/claim="+id)
@@ -272,9 +239,7 @@ func TestAContainerGetsTheDriverOnceHoweverManyDevicesItHas(t *testing.T) {
 			if unresolved, err := cache.InjectDevices(container, ids...); err != nil {
 				t.Fatalf("inject %q: %v, unresolved %q", ids, err, unresolved)
 			}
-			if diff := cmp.Diff(append([]string{"NVIDIA_VISIBLE_DEVICES=void"}, tc.env...), container.Process.Env, cmpopts.SortSlices(strings.Compare)); diff != "" {
-				t.Errorf("environment (-want +got):\n%s", diff)
-			}
+			require.Same(t, "environment", append([]string{"NVIDIA_VISIBLE_DEVICES=void"}, tc.env...), container.Process.Env, cmpopts.SortSlices(strings.Compare))
 			if n := len(container.Mounts); n != 1 {
 				t.Errorf("%d mounts %v, want the driver's library once", n, container.Mounts)
 			}
@@ -296,13 +261,9 @@ func TestARuntimeReplacesThePodsSharedMemoryByThatOfTheShare(t *testing.T) {
 	in := share("0d7ad4cf-93c6-4b73-94a8-4d4d1a9a1fc4", 25)
 	in.DeviceNodes = nil // making them takes root
 	ids, err := w.Write(t.Context(), "a", owner(), []gpu.Injection{in})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cache, err := cdiapi.NewCache(cdiapi.WithSpecDirs(w.Dir), cdiapi.WithAutoRefresh(false))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	container := &oci.Spec{Mounts: []oci.Mount{
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs"},
 		{Destination: "/dev/shm", Type: "bind", Source: "/run/sandbox/shm"},
@@ -321,10 +282,8 @@ func TestARuntimeReplacesThePodsSharedMemoryByThatOfTheShare(t *testing.T) {
 		"/run/gpu-mps-supervisor/daemons/gpu-1b-00/shm on /dev/shm",
 		"/run/gpu-mps-supervisor/daemons/gpu-1b-00/pipe on /run/gpu-mps-supervisor/daemons/gpu-1b-00/pipe",
 	}
-	if diff := cmp.Diff(want, mounted); diff != "" {
-		t.Errorf("mounts in their order (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(in.Env, container.Process.Env); diff != "" {
-		t.Errorf("environment (-want +got):\n%s", diff)
-	}
+	require.Same(t, "mounts in their order", want, mounted)
+	require.Same(t, "environment", in.Env, container.Process.Env)
 }
+
+var must = require.NoError
