@@ -11,12 +11,12 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/kubectl/fleet"
 	"github.com/gpu-dra/gpu-dra-driver/pkg/gpu/kind"
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // team is a namespace of demo/fleet, whose manifest has its name, with its pods.
@@ -127,9 +127,7 @@ func testSums(t *testing.T, gpus []fleet.GPU) {
 			want = [3]int64{0, 0, n}
 		case fleet.ModeFree, fleet.Mode(kind.MIG), fleet.Mode(kind.Seat):
 		}
-		if diff := cmp.Diff(want, [3]int64{g.Memory.Promised.Value(), g.Compute.Promised, slots(g)}); diff != "" {
-			t.Errorf("%s with %d claims: (-want +got)\n%s", g.Name, n, diff)
-		}
+		require.Same(t, fmt.Sprintf("%s with %d claims", g.Name, n), want, [3]int64{g.Memory.Promised.Value(), g.Compute.Promised, slots(g)})
 		if g.Memory.Total.Value() != usable {
 			t.Errorf("%s has %d bytes, want %d", g.Name, g.Memory.Total.Value(), int64(usable))
 		}
@@ -139,9 +137,7 @@ func testSums(t *testing.T, gpus []fleet.GPU) {
 		slices.Sort(each[team.mode])
 		want[team.mode] = team.each
 	}
-	if diff := cmp.Diff(want, each); diff != "" {
-		t.Errorf("claims of the GPUs in each mode (-want +got)\n%s", diff)
-	}
+	require.Same(t, "claims of the GPUs in each mode", want, each)
 }
 
 // testSights compares the device nodes in containers of each GPU with the allocated

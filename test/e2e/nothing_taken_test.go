@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // TestA404PageTakesNothingFromRunningPods has a load balancer that lost the API
@@ -49,9 +50,7 @@ func TestA404PageTakesNothingFromRunningPods(t *testing.T) {
 	}))
 	frontend.Find()
 
-	if diff := cmp.Diff(before, report(t, ns)); diff != "" {
-		t.Errorf("who holds what changed (-before +after):\n%s", diff)
-	}
+	require.Same(t, "who holds what changed", before, report(t, ns))
 	remove(t, ns, "two-pods-a", "two-pods-b")
 	nothingLeft(t)
 }

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 // An upgrade starts the new agent while the old one still runs. Running pods go on,
@@ -34,9 +35,7 @@ func TestAnUpgradeEndsNoPodAndKeepsNoneWaiting(t *testing.T) {
 
 	after := report(t, ns)
 	delete(after, "one-gpu/main")
-	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("who holds what changed (-before +after):\n%s", diff)
-	}
+	require.Same(t, "who holds what changed", before, after)
 	for file, text := range cdiFiles(t) {
 		if old, ok := files[file]; ok && old != text {
 			t.Errorf("the CDI file %s changed (-before +after):\n%s", file, cmp.Diff(old, text))
@@ -92,17 +91,13 @@ func TestAPodOutlivesThatTheReleaseIsUninstalledAndInstalledAgain(t *testing.T) 
 	if info, err := os.Stat(hook); err != nil || info.Mode().Perm()&0o111 == 0 {
 		t.Errorf("the hook is gone: %v, %v", info, err)
 	}
-	if diff := cmp.Diff(files, cdiFiles(t)); diff != "" {
-		t.Errorf("the CDI files changed (-before +after):\n%s", diff)
-	}
+	require.Same(t, "the CDI files changed", files, cdiFiles(t))
 	if all := fmt.Sprint(files); !strings.Contains(all, hook) {
 		t.Errorf("no CDI file names %s: %s", hook, all)
 	}
 
 	must(t, agent.Start(t.Context()))
-	if diff := cmp.Diff(before, report(t, ns)); diff != "" {
-		t.Errorf("who holds what changed (-before +after):\n%s", diff)
-	}
+	require.Same(t, "who holds what changed", before, report(t, ns))
 	pod, err := cluster.Client.CoreV1().Pods(ns).Get(t.Context(), "one-gpu", metav1.GetOptions{})
 	must(t, err)
 	if s := pod.Status.ContainerStatuses[0]; !s.Ready || s.RestartCount != 0 {

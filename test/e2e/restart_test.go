@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/internal/harness"
+	"github.com/gpu-dra/gpu-dra-driver/test/require"
 )
 
 var sorted = cmpopts.SortSlices(func(a, b string) bool { return a < b })
@@ -50,9 +51,7 @@ func TestRunningPodsOutliveTheAgent(t *testing.T) {
 			must(t, tc.end(t.Context()))
 			must(t, agent.Start(t.Context()))
 
-			if diff := cmp.Diff(before, report(t, ns)); diff != "" {
-				t.Errorf("who holds what changed (-before +after):\n%s", diff)
-			}
+			require.Same(t, "who holds what changed", before, report(t, ns))
 			must(t, harness.Until(t.Context(), func(context.Context) (bool, string, error) {
 				diff := cmp.Diff(files, cdiFiles(t))
 				return diff == "", "the CDI files changed (-before +after):\n" + diff, nil
@@ -159,9 +158,7 @@ func TestRunningPodsOutliveTheKubelet(t *testing.T) {
 	must(t, cluster.Restart(t.Context(), "kubelet"))
 	ready(t, ns, "shared-claim")
 
-	if diff := cmp.Diff(before, report(t, ns)); diff != "" {
-		t.Errorf("who holds what changed (-before +after):\n%s", diff)
-	}
+	require.Same(t, "who holds what changed", before, report(t, ns))
 	pod, err := cluster.Client.CoreV1().Pods(ns).Get(t.Context(), "shared-claim", metav1.GetOptions{})
 	must(t, err)
 	for _, container := range pod.Status.ContainerStatuses {
