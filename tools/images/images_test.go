@@ -19,19 +19,13 @@ import (
 func programs(t *testing.T, of string) string {
 	t.Helper()
 	content, err := os.ReadFile(of)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	bin := t.TempDir()
 	for _, i := range images() {
 		for _, name := range i.programs {
 			file := filepath.Join(bin, name)
-			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(file, content, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.MkdirAll(filepath.Dir(file), 0o755))
+			must(t, os.WriteFile(file, content, 0o755))
 		}
 	}
 	return bin
@@ -41,9 +35,7 @@ func programs(t *testing.T, of string) string {
 func static(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte("package main\n\nfunc main() {}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte("package main\n\nfunc main() {}\n"), 0o600))
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "program"), filepath.Join(dir, "main.go"))
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -70,16 +62,10 @@ func entries(t *testing.T, archive []byte) map[string][]byte {
 
 func TestTheSameProgramsGiveTheSameArchiveWhoseBlobsHaveTheirDigests(t *testing.T) {
 	bin, out := programs(t, static(t)), t.TempDir()
-	if err := write(bin, out, "example.com/team", "v1.0.0_a"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, write(bin, out, "example.com/team", "v1.0.0_a"))
 	archive, err := os.ReadFile(filepath.Join(out, "gpu-probe.tar"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := write(bin, out, "example.com/team", "v1.0.0_a"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, write(bin, out, "example.com/team", "v1.0.0_a"))
 	if again, err := os.ReadFile(filepath.Join(out, "gpu-probe.tar")); err != nil || !bytes.Equal(again, archive) {
 		t.Errorf("the second archive is another one (%v)", err)
 	}
@@ -103,9 +89,7 @@ func TestTheSameProgramsGiveTheSameArchiveWhoseBlobsHaveTheirDigests(t *testing.
 
 func TestADynamicProgramGetsItsLibrariesAndNoneRunsOnAHost(t *testing.T) {
 	files, err := image{programs: []string{"sh"}}.contents("/bin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, library := range runtimeLibraries() {
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(files)), func(name string) bool { return filepath.Base(name) == library }) {
 			t.Errorf("no %s", library)
@@ -122,9 +106,7 @@ func TestEveryProgramIsInAnImage(t *testing.T) {
 		t.Fatal(err, commands)
 	}
 	dockerfile, err := os.ReadFile("../../deployments/container/Dockerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, command := range commands {
 		name := filepath.Base(filepath.Dir(command))
 		if name == "kubectl-gpu" { // runs on the computers of users
@@ -143,5 +125,13 @@ func TestEveryProgramIsInAnImage(t *testing.T) {
 				t.Errorf("the Dockerfile does not copy %s", program)
 			}
 		}
+	}
+}
+
+// must ends the test unless err is nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
