@@ -23,16 +23,10 @@ import (
 func config(t *testing.T, nodes string) (path, nodesPath string) {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, port, err := net.SplitHostPort(listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, listener.Close())
 	nodesPath = write(t, "nodes.cfg", nodes)
 	return write(t, "config.cfg", fmt.Sprintf("# a comment\nDAEMONIZE=0\n\nIMEX_NODE_CONFIG_FILE=%s\nIMEX_CMD_ENABLED=1\nIMEX_CMD_BIND_INTERFACE_IP=127.0.0.1\nIMEX_CMD_PORT=%s\n", nodesPath, port)), nodesPath
 }
@@ -40,18 +34,14 @@ func config(t *testing.T, nodes string) (path, nodesPath string) {
 func write(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
 func TestADaemonIsReadyWhileItRuns(t *testing.T) {
 	path, nodes := config(t, "10.0.0.1\n")
 	c, err := imexsim.ReadConfig(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if answer, err := imexsim.Query(t.Context(), c); !errors.Is(err, simerr.ErrNotReady) {
 		t.Errorf("before the daemon runs: %q, %v, want not ready", answer, err)
 	}
@@ -71,9 +61,7 @@ func TestADaemonIsReadyWhileItRuns(t *testing.T) {
 	if answer, err := imexsim.Query(t.Context(), c); err != nil || answer != imexsim.Ready {
 		t.Errorf("while the daemon runs: %q, %v", answer, err)
 	}
-	if err := os.WriteFile(nodes, []byte("10.0.0.1\n10.0.0.2\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(nodes, []byte("10.0.0.1\n10.0.0.2\n"), 0o600))
 	reload <- syscall.SIGUSR1
 	if !lines.Scan() || !strings.Contains(lines.Text(), "2 nodes") {
 		t.Errorf("after the signal the log has %q, want two nodes", lines.Text())
@@ -105,10 +93,16 @@ func TestBadConfigurationsAreRefused(t *testing.T) {
 	}
 	path, _ := config(t, "# nothing\n")
 	c, err := imexsim.ReadConfig(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := imexsim.Run(t.Context(), c, nil, io.Discard); !errors.Is(err, simerr.ErrInvalid) {
 		t.Errorf("a domain without nodes: %v, want invalid", err)
+	}
+}
+
+// must ends the test unless err is nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -19,9 +19,7 @@ import (
 
 func TestADeviceAdmits48Clients(t *testing.T) {
 	m, err := nvmlsim.LoadModel("dgx-h100")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m.GPUs = m.GPUs[:1]
 	w := newWorldOf(t, m).start()
 	var clients []*mpsClient
@@ -49,9 +47,7 @@ func TestAClientIsRefusedWhileItsGPUIsNotInTheFabric(t *testing.T) {
 	early, _ := w.join(user{pid: 1, uid: os.Getuid()}, "", "")
 	set := func(state nvmlsim.FabricState) {
 		t.Helper()
-		if err := w.sim.SetFabric(0, state); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.sim.SetFabric(0, state))
 	}
 	set(nvmlsim.FabricNotStarted)
 	if got := w.connect(user{pid: 2, uid: os.Getuid()}, "", "").read(); errorOf(got) != errSystemNotReady || got.Error.Code != 802 {
@@ -66,9 +62,7 @@ func TestAClientIsRefusedWhileItsGPUIsNotInTheFabric(t *testing.T) {
 
 func TestAServerDoesNotStartWhileItsGPUIsNotInTheFabric(t *testing.T) {
 	w := newWorld(t, "dgx-h100", "0").start()
-	if err := w.sim.SetFabric(0, nvmlsim.FabricInProgress); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.sim.SetFabric(0, nvmlsim.FabricInProgress))
 	w.command("start_server -uid " + strconv.Itoa(os.Getuid()))
 	if got := w.command("get_server_list"); got != "" {
 		t.Errorf("servers %q, want none", got)
@@ -197,13 +191,9 @@ func TestComputeModesAdmitOrRefuseTheServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "t4", "0").start()
 			if tc.other {
-				if err := w.sim.AddProcess(0, nvmlsim.Process{PID: 1, Name: "other"}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, w.sim.AddProcess(0, nvmlsim.Process{PID: 1, Name: "other"}))
 			}
-			if err := w.sim.SetComputeMode(0, tc.mode); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.sim.SetComputeMode(0, tc.mode))
 			got := w.connect(me(), "", "").read()
 			if want := map[bool]string{true: errConnectionFailed}[tc.refuse]; errorOf(got) != want {
 				t.Errorf("got %+v", got)
@@ -236,9 +226,7 @@ func TestMPSOnAMIGDevice(t *testing.T) {
 func TestClientsEndWhenTheirServerIsKilled(t *testing.T) {
 	w := newWorld(t, "t4", "0").start()
 	c, granted := w.join(me(), "", "")
-	if err := syscall.Kill(granted.Server, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(granted.Server, syscall.SIGKILL))
 	if got := c.read(); errorOf(got) != errRPCFailure {
 		t.Errorf("the client gets %+v", got)
 	}
@@ -358,9 +346,7 @@ func TestARecordGoesOnOverARestart(t *testing.T) {
 		t.Errorf("the earlier server %+v", s)
 	}
 	daemons, err := List(w.sim)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(daemons) != 1 || !daemons[0].Running || daemons[0].PipeDirectory != w.options.PipeDirectory || daemons[0].Record.Starts != 2 {
 		t.Errorf("list %+v", daemons)
 	}
@@ -394,9 +380,7 @@ func TestDaemonStartFailures(t *testing.T) {
 	}
 	t.Run("a fault strikes as often as requested", func(t *testing.T) {
 		w := newWorld(t, "t4", "0")
-		if err := w.sim.FailMPSStarts(1); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.sim.FailMPSStarts(1))
 		if err := w.sim.StartMPSDaemon(); !errors.Is(err, simerr.ErrNotReady) {
 			t.Errorf("got %v", err)
 		}

@@ -91,9 +91,7 @@ func TestDefaultsAreForTheNextServerAndSettingsForTheNextClient(t *testing.T) {
 func TestTheLastLimitSetForADeviceApplies(t *testing.T) {
 	w := newWorld(t, "t4", "0").start()
 	devices, err := w.sim.ComputeDevices()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	uuid := devices[0].UUID
 	w.command("set_default_device_pinned_mem_limit 0 1G", "set_default_device_pinned_mem_limit "+uuid+" 2G", "set_default_device_pinned_mem_limit GPU-other 3G")
 	if _, got := w.join(me(), "", ""); got.Devices[0].LimitBytes != 2<<30 || got.Devices[0].UUID != uuid {
@@ -141,9 +139,7 @@ func TestAllocationsAreHeldToWhatTheGPUHasLeft(t *testing.T) {
 	c, granted := w.join(me(), "", "")
 	other, _ := w.join(me(), "", "")
 	total := granted.Devices[0].MemoryBytes
-	if err := w.sim.AddProcess(0, nvmlsim.Process{PID: 1, MemoryBytes: 1 << 30}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.sim.AddProcess(0, nvmlsim.Process{PID: 1, MemoryBytes: 1 << 30}))
 	left := total - serverBytes - 2*t4.ContextBytes(40) - 1<<30
 	if r := other.ask(Request{Op: opAlloc, Bytes: 2 << 30}); r.Error != nil {
 		t.Fatal(r.Error)

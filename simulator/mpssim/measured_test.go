@@ -21,9 +21,7 @@ const step = 256 * mebi
 func newMeasuredWorld(t *testing.T) *world {
 	t.Helper()
 	m, err := nvmlsim.LoadModel("rtx-pro-6000")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m.GPUs = m.GPUs[:1]
 	w := newWorldOf(t, m, "0")
 	w.options.Protocol, w.options.MultiUser = protocolNamed, true
@@ -115,9 +113,7 @@ func TestADriverThatChargesTheServer(t *testing.T) {
 		"namespace create free --server=s", "namespace create half --server=s", "namespace set half --server=s --active-thread-percentage=50")
 	container := cgrouptest.New(t)
 	w.limitCgroup(container, 4000*mebi)
-	if err := w.sim.ChargeMPSServers(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.sim.ChargeMPSServers())
 	for folder, want := range map[string]uint64{"s/limited": 3328, "s/free": 80000} {
 		c := w.connectThrough(folder, in(t, container), "", "")
 		c.attach(c.read())
@@ -128,9 +124,7 @@ func TestADriverThatChargesTheServer(t *testing.T) {
 		c.leave()
 		w.eventually("the client to have left", func() bool { return len(w.processes()) == 1 })
 	}
-	if err := w.sim.ClearFaults(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.sim.ClearFaults())
 	other := cgrouptest.New(t)
 	w.limitCgroup(other, 4000*mebi)
 	c := w.connectThrough("s/half", in(t, other), "", "")

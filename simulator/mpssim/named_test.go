@@ -23,17 +23,13 @@ import (
 func newNamedWorld(t *testing.T, config string) *world {
 	t.Helper()
 	m, err := nvmlsim.LoadModel("dgx-h100")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m.DriverVersion, m.GPUs = "615.71.09", m.GPUs[:2]
 	w := newWorldOf(t, m, "0")
 	w.options.Protocol, w.options.MultiUser = protocolNamed, true
 	if config != "" {
 		w.options.Apply = filepath.Join(t.TempDir(), "mps.toml")
-		if err := os.WriteFile(w.options.Apply, []byte(config), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(w.options.Apply, []byte(config), 0o600))
 	}
 	return w
 }
@@ -191,9 +187,7 @@ func TestAServerHasItsAllowedDevices(t *testing.T) {
 	w.options.VisibleDevices = nil
 	w.start()
 	all, err := w.sim.ComputeDevices()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w.calls("server create one --uid=0 --allowed-devices="+all[1].UUID, "server create both --uid=0")
 	for folder, want := range map[string]int{"one": 1, "both": 2} {
 		c := w.connectThrough(folder, me(), "", "")
@@ -293,9 +287,7 @@ func TestANamedServerThatIsKilledDisappears(t *testing.T) {
 	w.calls("server create s --uid=0")
 	c := w.connectThrough("s", me(), "", "")
 	granted := c.attach(c.read())
-	if err := syscall.Kill(granted.Server, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(granted.Server, syscall.SIGKILL))
 	if got := c.read(); errorOf(got) != errRPCFailure {
 		t.Errorf("its client gets %+v", got)
 	}

@@ -33,12 +33,8 @@ func TestAServerNeedsAPipeDirectoryThatItsUserCanReach(t *testing.T) {
 			w := newWorld(t, "t4", "0")
 			w.options.MultiUser = tc.multiUser
 			above := filepath.Dir(w.options.PipeDirectory)
-			if err := os.Chown(above, tc.owner, 0); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Chmod(above, tc.mode); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Chown(above, tc.owner, 0))
+			must(t, os.Chmod(above, tc.mode))
 			w.start()
 			got := w.connect(user{pid: 1, uid: tc.uid}, "", "").read()
 			if !tc.refuse {
@@ -64,16 +60,10 @@ func TestAServerNeedsAPipeDirectoryThatItsUserCanReach(t *testing.T) {
 func TestLinksToAPipeDirectoryAreResolved(t *testing.T) {
 	other := os.Getuid() + 1
 	open, private := shortDir(t), shortDir(t)
-	if err := os.Chmod(private, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(private, 0o700))
 	link := filepath.Join(open, "pipe")
-	if err := os.Mkdir(filepath.Join(private, "pipe"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(filepath.Join(private, "pipe"), link); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(filepath.Join(private, "pipe"), 0o755))
+	must(t, os.Symlink(filepath.Join(private, "pipe"), link))
 	if err := reach(other, link); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("got %v", err)
 	}

@@ -33,18 +33,14 @@ type world struct {
 func newWorld(t *testing.T, model string, devices ...string) *world {
 	t.Helper()
 	m, err := nvmlsim.LoadModel(model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return newWorldOf(t, m, devices...)
 }
 
 func newWorldOf(t *testing.T, m *nvmlsim.Model, devices ...string) *world {
 	t.Helper()
 	sim, err := nvmlsim.Create(t.TempDir(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w := &world{t: t, sim: sim, users: make(chan user, 1), faults: make(chan os.Signal)}
 	w.options = Options{
 		PipeDirectory: filepath.Join(shortDir(t), "pipe"), LogDirectory: t.TempDir(), Shm: t.TempDir(),
@@ -58,14 +54,10 @@ func newWorldOf(t *testing.T, m *nvmlsim.Model, devices ...string) *world {
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "m") //nolint:usetesting // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	// Servers of other users pass through it.
-	if err := os.Chmod(dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(dir, 0o711))
 	return dir
 }
 
@@ -254,4 +246,12 @@ func migDevice(t *testing.T, sim *nvmlsim.Sim) (uuid string) {
 	uuid, ret = mig.GetUUID()
 	check(ret)
 	return uuid
+}
+
+// must ends the test unless err is nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
