@@ -20,22 +20,16 @@ func TestAProcessSeesTheMIGDevicesOfItsNodes(t *testing.T) {
 		spanning(t, place(t, d, nvml.GPU_INSTANCE_PROFILE_1_SLICE, start, 1), nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE)
 	}
 	st, err := s.State()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	second := st.GPUs[0].Instances[1]
 	uuids = append(uuids, second.Compute[0].UUID, s.node.gpus[1].uuid)
 
 	root := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(root, "dev/nvidia-caps"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.MkdirAll(filepath.Join(root, "dev/nvidia-caps"), 0o755))
 	visible := func() []string {
 		t.Helper()
 		devices, err := s.VisibleDevices(root, func(int, int) bool { return true })
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		var found []string
 		for _, d := range devices {
 			found = append(found, d.UUID)
@@ -52,9 +46,7 @@ func TestAProcessSeesTheMIGDevicesOfItsNodes(t *testing.T) {
 		{[]string{capNode(computeCap(0, second.ID, second.Compute[0].ID))}, uuids},
 	} {
 		for _, node := range step.nodes {
-			if err := os.Link(filepath.Join(s.Root(), node), filepath.Join(root, node)); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, os.Link(filepath.Join(s.Root(), node), filepath.Join(root, node)))
 		}
 		if diff := cmp.Diff(step.want, visible()); diff != "" {
 			t.Errorf("with %v too (-want +got):\n%s", step.nodes, diff)

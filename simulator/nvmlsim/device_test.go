@@ -147,9 +147,7 @@ func TestTopologyFollowsBridgesRootsAndNUMANodes(t *testing.T) {
 func TestProcessesShowInMemoryAndList(t *testing.T) {
 	s, lib := newTestSim(t, "t4")
 	d := gpuHandle(t, lib, 0)
-	if err := s.AddProcess(0, Process{PID: 42, Name: "train", MemoryBytes: 1 << 30}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.AddProcess(0, Process{PID: 42, Name: "train", MemoryBytes: 1 << 30}))
 	processes := must[[]nvml.ProcessInfo](t, "processes")(d.GetComputeRunningProcesses())
 	want := []nvml.ProcessInfo{{Pid: 42, UsedGpuMemory: 1 << 30, GpuInstanceId: noInstance, ComputeInstanceId: noInstance}}
 	if diff := cmp.Diff(want, processes); diff != "" {
@@ -162,9 +160,7 @@ func TestProcessesShowInMemoryAndList(t *testing.T) {
 	if memory.Used != 1<<30 || memory.Free != memory.Total-memory.Reserved-memory.Used {
 		t.Errorf("memory %+v", memory)
 	}
-	if err := s.RemoveProcess(42); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.RemoveProcess(42))
 	if left := must[[]nvml.ProcessInfo](t, "processes")(d.GetComputeRunningProcesses()); len(left) > 0 {
 		t.Errorf("left over: %v", left)
 	}

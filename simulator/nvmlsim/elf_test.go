@@ -13,9 +13,7 @@ import (
 func TestAProgramCanLoadALibraryWithoutFunctions(t *testing.T) {
 	s, _ := newTestSim(t, "t4")
 	library := dl.New(filepath.Join(s.Root(), libraryDirs[""], "libnvidia-ml.so.1"), dl.RTLD_NOW)
-	if err := library.Open(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, library.Open())
 	defer library.Close() //nolint:errcheck // the test's process ends
 	if err := library.Lookup("nvmlInit_v2"); err == nil {
 		t.Error("the library has nvmlInit_v2")

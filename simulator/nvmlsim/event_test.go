@@ -97,9 +97,7 @@ func TestAProgramWithItsOwnClockSeesEventsAndTheEndOfAHang(t *testing.T) {
 			"its time":      {Method: "DeviceGetUUID", Hang: Duration(time.Minute), Count: 1},
 			"it is cleared": {Method: "DeviceGetUUID", Hang: untilCleared},
 		} {
-			if err := s.FailCalls(fault); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, s.FailCalls(fault))
 			clearing := time.AfterFunc(time.Minute, func() {
 				if err := s.ClearFaults(); err != nil {
 					t.Error(err)
@@ -122,16 +120,12 @@ func TestAProgramWithItsOwnClockSeesEventsAndTheEndOfAHang(t *testing.T) {
 
 func TestEventsBeforeTheRegistrationAreNotDelivered(t *testing.T) {
 	s, lib := newTestSim(t, "dgx-h100")
-	if err := s.ReportXID(0, 13); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.ReportXID(0, 13))
 	set := registered(t, lib, 0)
 	if data, ret := set.Wait(0); ret != nvml.ERROR_TIMEOUT {
 		t.Errorf("got %v, %v", data, ret)
 	}
-	if err := s.ReportXID(0, 14); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.ReportXID(0, 14))
 	if got := wait(t, set); got.Data != 14 {
 		t.Errorf("got XID %d, want 14", got.Data)
 	}
@@ -156,17 +150,13 @@ func TestADriverThatDeliversToAllSets(t *testing.T) {
 	s, lib := newTestSim(t, "dgx-h100")
 	first, second := registered(t, lib, 0), registered(t, lib, 1)
 	for _, err := range []error{s.DeliverToAllSets(true), s.ReportXID(1, 31), s.DeliverToAllSets(false), s.ReportXID(0, 13), s.ReportXID(1, 43)} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 	}
 	// The setting of the time of the wait counts.
 	if got := wait(t, first); got.Data != 13 {
 		t.Errorf("event %+v, want the set's own", got)
 	}
-	if err := s.DeliverToAllSets(true); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.DeliverToAllSets(true))
 	uuid := s.node.gpus[1].uuid
 	for _, c := range []struct {
 		set  nvml.EventSet
@@ -201,9 +191,7 @@ func TestAnXIDOfAMIGDeviceNamesItsInstances(t *testing.T) {
 	set := registered(t, lib, 0, 1)
 	uuid := must[string](t, "UUID")(second.GetUUID())
 	for _, err := range []error{s.ReportMIGXID(uuid, 94), s.ReportXID(1, 79)} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 	}
 	of := func(mig nvml.Device) [2]uint32 {
 		return [2]uint32{uint32(must[int](t, "GI")(mig.GetGpuInstanceId())), uint32(must[int](t, "CI")(mig.GetComputeInstanceId()))}

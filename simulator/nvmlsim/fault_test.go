@@ -23,9 +23,7 @@ func farAway() time.Time { return time.Now().Add(10 * time.Minute) }
 func TestCallFaultAffectsItsGPUAndEndsAfterItsCount(t *testing.T) {
 	s, lib := newTestSim(t, "t4")
 	other, otherLib := another(t, s)
-	if err := other.FailCalls(CallFault{Method: "nvmlDeviceGetUUID", GPU: new(2), Count: 2, Return: nvml.ERROR_TIMEOUT}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, other.FailCalls(CallFault{Method: "nvmlDeviceGetUUID", GPU: new(2), Count: 2, Return: nvml.ERROR_TIMEOUT}))
 	if _, ret := gpuHandle(t, lib, 1).GetUUID(); ret != nvml.SUCCESS {
 		t.Errorf("another GPU: %v", ret)
 	}
@@ -42,26 +40,20 @@ func TestCallFaultAffectsItsGPUAndEndsAfterItsCount(t *testing.T) {
 func TestClearingEndsAHang(t *testing.T) {
 	s, lib := newTestSim(t, "t4")
 	other, _ := another(t, s)
-	if err := s.FailCalls(CallFault{Method: "DeviceGetCount", Count: 1, Hang: Duration(time.Hour)}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.FailCalls(CallFault{Method: "DeviceGetCount", Count: 1, Hang: Duration(time.Hour)}))
 	done := make(chan nvml.Return)
 	go func() {
 		_, ret := lib.DeviceGetCount()
 		done <- ret
 	}()
 	// The fault is used up as soon as the call has begun to hang.
-	if err := other.waitUntil(time.Time{}, func(st *State) bool { return len(st.CallFaults) == 0 }); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, other.waitUntil(time.Time{}, func(st *State) bool { return len(st.CallFaults) == 0 }))
 	select {
 	case ret := <-done:
 		t.Fatalf("the call did not hang: %v", ret)
 	default:
 	}
-	if err := other.ClearFaults(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, other.ClearFaults())
 	if ret := <-done; ret != nvml.SUCCESS {
 		t.Errorf("got %v", ret)
 	}
@@ -71,16 +63,12 @@ func TestClearFaultsRemovesAllFaults(t *testing.T) {
 	s, lib := newTestSim(t, "dgx-h100")
 	d := gpuHandle(t, lib, 1)
 	for _, err := range []error{s.LoseGPU(0), s.LinkDown(1, 2), s.FailECC(1), s.UnloadDriver()} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 	}
 	if _, ret := d.GetUUID(); ret != nvml.ERROR_DRIVER_NOT_LOADED {
 		t.Errorf("without a driver: %v", ret)
 	}
-	if err := s.ClearFaults(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.ClearFaults())
 	gpuHandle(t, lib, 0)
 	if state := must[nvml.EnableState](t, "link")(d.GetNvLinkState(2)); state != nvml.FEATURE_ENABLED {
 		t.Error("the link is still down")
@@ -93,9 +81,7 @@ func TestClearFaultsRemovesAllFaults(t *testing.T) {
 func TestLinkGoesDownAtBothEnds(t *testing.T) {
 	s, lib := newTestSim(t, "dgx1-v100")
 	// Links 2 and 3 of GPU 0 are links 0 and 1 of GPU 3.
-	if err := s.LinkDown(0, 3); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.LinkDown(0, 3))
 	for _, tc := range []struct {
 		gpu, link int
 		want      nvml.EnableState
@@ -105,16 +91,10 @@ func TestLinkGoesDownAtBothEnds(t *testing.T) {
 		}
 	}
 	before, err := s.State()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.LinkDown(3, 1); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
+	noError(t, s.LinkDown(3, 1))
 	after, err := s.State()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if len(after.Events) != len(before.Events) {
 		t.Error("a link that is down goes down again")
 	}
@@ -140,9 +120,7 @@ func TestFaultsAreRefused(t *testing.T) {
 
 func TestAFaultLetsCallsPassFirst(t *testing.T) {
 	s, lib := newTestSim(t, "t4")
-	if err := s.FailCalls(CallFault{Method: "DeviceGetUUID", GPU: new(1), After: 2, Count: 1, Return: nvml.ERROR_UNKNOWN}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.FailCalls(CallFault{Method: "DeviceGetUUID", GPU: new(1), After: 2, Count: 1, Return: nvml.ERROR_UNKNOWN}))
 	var got []nvml.Return
 	for range 4 {
 		_, ret := gpuHandle(t, lib, 1).GetUUID()
@@ -160,9 +138,7 @@ func TestAGPUThatHangsAnswersNoCallAndOthersDo(t *testing.T) {
 	s, lib := newTestSim(t, "dgx-h100")
 	other, _ := another(t, s)
 	device := gpuHandle(t, lib, 2)
-	if err := other.HangGPU(2); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, other.HangGPU(2))
 	uuid, address := s.node.gpus[2].uuid, s.node.gpus[2].address.String()
 	set := must[nvml.EventSet](t, "event set")(lib.EventSetCreate())
 	calls := map[string]func() nvml.Return{
@@ -198,9 +174,7 @@ func TestAGPUThatHangsAnswersNoCallAndOthersDo(t *testing.T) {
 		t.Errorf("%s did not hang", name)
 	default:
 	}
-	if err := other.ClearFaults(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, other.ClearFaults())
 	for range calls {
 		<-done
 	}
@@ -216,9 +190,7 @@ func TestAGPUThatIsLostSilentlyReportsNothingAndAnswersNoCall(t *testing.T) {
 			s, lib := newTestSim(t, "t4")
 			device := gpuHandle(t, lib, 1)
 			set := registered(t, lib, 0, 1)
-			if err := s.LoseGPUSilently(1); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, s.LoseGPUSilently(1))
 			if data, ret := set.Wait(0); ret != nvml.ERROR_TIMEOUT {
 				t.Errorf("event %+v, %v", data, ret)
 			}
@@ -228,9 +200,7 @@ func TestAGPUThatIsLostSilentlyReportsNothingAndAnswersNoCall(t *testing.T) {
 			if _, ret := lib.DeviceGetHandleByUUID(s.node.gpus[1].uuid); ret != nvml.ERROR_GPU_IS_LOST {
 				t.Errorf("its handle: %v", ret)
 			}
-			if err := heal(s); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, heal(s))
 			if _, ret := device.GetUUID(); ret != nvml.SUCCESS {
 				t.Errorf("once healed: %v", ret)
 			}
@@ -245,9 +215,7 @@ func TestXIDsAreInTheKernelsLog(t *testing.T) {
 		s.AddProcess(0, Process{PID: 5000007, Name: "train, pid=1\n", MemoryBytes: 1 << 20}),
 		s.ReportXID(1, 79),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 	}
 	if daemon, err := s.ReportProcessXID(5000007, 31); err != nil || daemon != "" {
 		t.Errorf("daemon %q, %v", daemon, err)
@@ -256,9 +224,7 @@ func TestXIDsAreInTheKernelsLog(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	log, err := os.ReadFile(filepath.Join(s.Root(), "dev/kmsg"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	var got []string
 	for line := range strings.Lines(string(log)) {
 		_, text, _ := strings.Cut(line, ";")

@@ -21,14 +21,10 @@ const gib = 1 << 30
 func limitingSim(t *testing.T, backend string) (*Sim, nvml.Interface) {
 	t.Helper()
 	m, err := LoadModel("dgx-h100-r615")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	m.MemoryLimits = backend
 	s, err := Create(t.TempDir(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return s, initialised(t, s)
 }
 
@@ -37,9 +33,7 @@ func computing(t *testing.T, folder string, bytes uint64) Process {
 	t.Helper()
 	pid := cgrouptest.Process(t, folder)
 	ids, err := cgroup.Ancestry(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return Process{PID: pid, MemoryBytes: bytes, Cgroups: ids}
 }
 
@@ -70,9 +64,7 @@ func TestLimitsOfNestedCgroupsDependOnTheBackend(t *testing.T) {
 				t.Errorf("%d MiB in the child: %v, want %v and %s", p.MemoryBytes>>20, err, simerr.ErrNoCapacity, tc.refusedBy)
 			}
 			p.MemoryBytes = tc.fits
-			if err := s.AddProcess(0, p); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, s.AddProcess(0, p))
 			limits := must[nvml.MemoryLimits_v1](t, "limits")(gpuHandle(t, lib, 0).GetMemoryLimits_v1(parent))
 			if limits.CurrentUsed != tc.parentUsed {
 				t.Errorf("the parent has used %d MiB, want %d MiB", limits.CurrentUsed>>20, tc.parentUsed>>20)
@@ -99,9 +91,7 @@ func TestMemoryLimitsThatAreSwitchedOff(t *testing.T) {
 func TestALowerLimitTakesNothingAway(t *testing.T) {
 	s, lib := limitingSim(t, MemoryLimitsDmem)
 	end, err := s.RegisterMPSDaemon("a", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer end()
 	uuid := s.node.gpus[0].uuid
 	full, other := cgrouptest.New(t), cgrouptest.New(t)
@@ -111,9 +101,7 @@ func TestALowerLimitTakesNothingAway(t *testing.T) {
 			{PID: a, Memory: map[string]uint64{uuid: ofA}}, {PID: b, Memory: map[string]uint64{uuid: ofB}},
 		}})
 	}
-	if err := set(8*gib, gib); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, set(8*gib, gib))
 	limit(t, lib, full, 4*gib)
 	for _, tc := range []struct {
 		name   string
@@ -173,9 +161,7 @@ func TestSoftLimitsAreReservedInTheCgroupsAbove(t *testing.T) {
 	succeed(t, d.SetMemoryLimits_v1(second, gib, 2*gib))
 	reserved(5 * gib)
 	// The driver does not see the end of a cgroup.
-	if err := os.Remove(second); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Remove(second))
 	reserved(5 * gib)
 	succeed(t, d.SetMemoryLimits_v1(first, 0, nvml.DEVICE_MEMORY_LIMIT_MAX))
 	reserved(gib)

@@ -146,19 +146,13 @@ func TestMIGModeFollowsTheGeneration(t *testing.T) {
 				}
 			}
 			check("at once", tc.now, nvml.DEVICE_MIG_ENABLE)
-			if err := s.ResetGPU(0); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, s.ResetGPU(0))
 			check("after a reset", tc.afterReset, tc.afterReset)
 			place(t, d, nvml.GPU_INSTANCE_PROFILE_1_SLICE, 0, 1)
-			if err := s.Reboot(); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, s.Reboot())
 			check("after a reboot", tc.afterReboots, tc.afterReboots)
 			st, err := s.State()
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			if n := len(st.GPUs[0].Instances); n != 0 {
 				t.Errorf("%d instances outlive a reboot", n)
 			}
@@ -229,9 +223,7 @@ func (m *machine) create(t *rapid.T) {
 func (m *machine) destroy(t *rapid.T) {
 	d, _ := m.libs[rapid.IntRange(0, 1).Draw(t, "process")].DeviceGetHandleByIndex(0)
 	st, err := m.sims[0].State()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if len(st.GPUs[0].Instances) == 0 {
 		return
 	}
@@ -261,9 +253,7 @@ func (m *machine) check(t *rapid.T) {
 	var states [2]*State
 	for i, s := range m.sims {
 		st, err := s.State()
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		states[i] = st
 	}
 	if diff := cmp.Diff(states[0], states[1]); diff != "" {
@@ -303,14 +293,10 @@ func (m *machine) check(t *rapid.T) {
 // slices, and an A100 has the first.
 func TestTheSecondComputeProfileOfSevenSlices(t *testing.T) {
 	m, err := LoadModel("dgx-a100")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	m.GPUs[0].MIGMode = true
 	s, err := Create(t.TempDir(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	lib := initialised(t, s)
 	in := place(t, gpuHandle(t, lib, 0), nvml.GPU_INSTANCE_PROFILE_7_SLICE, 0, 8)
 	if _, ret := in.GetComputeInstanceProfileInfo(nvml.COMPUTE_INSTANCE_PROFILE_7_SLICE_NVL, 0); ret != nvml.ERROR_NOT_SUPPORTED {

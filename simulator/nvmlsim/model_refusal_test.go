@@ -16,9 +16,7 @@ import (
 func recordedH100(t *testing.T) *Sim {
 	t.Helper()
 	m, err := LoadModel("dgx-h100")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	m.GPUs[0].Recovery = RecoveryNodeReboot
 	m.GPUs[0].MIGMode = true
 	kind := m.Kinds[m.GPUs[0].Kind]
@@ -28,9 +26,7 @@ func recordedH100(t *testing.T) *Sim {
 	}
 	m.Kinds[m.GPUs[0].Kind] = kind
 	s, err := Create(t.TempDir(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if ret := s.NVML().Init(); ret != nvml.SUCCESS {
 		t.Fatal(ret)
 	}
@@ -58,9 +54,7 @@ func TestAModelRefusesCalls(t *testing.T) {
 			t.Errorf("%s: %v", symbol, err)
 		}
 	}
-	if err := s.LoseGPU(0); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.LoseGPU(0))
 	if _, ret := d.GetPersistenceMode(); ret != nvml.ERROR_GPU_IS_LOST {
 		t.Errorf("persistence mode of a lost GPU: %v", ret)
 	}
@@ -87,9 +81,7 @@ func TestANodeBeginsWithTheRecoveryActionOfItsModel(t *testing.T) {
 	action := func(gpu int) string {
 		t.Helper()
 		v, err := s.View()
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		return v.GPUs[gpu].Recovery
 	}
 	if action(0) != "node-reboot" || action(1) != "" {
@@ -115,9 +107,7 @@ func TestModelsWithBadRefusalsAndRecoveryActionsAreRefused(t *testing.T) {
 		`gpus[3].recovery: invalid: "tea"`:  func(m *Model, _ *Kind) { m.GPUs[3].Recovery = "tea" },
 	} {
 		m, err := LoadModel("t4")
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		kind := m.Kinds["t4"]
 		change(m, &kind)
 		m.Kinds["t4"] = kind
@@ -129,9 +119,7 @@ func TestModelsWithBadRefusalsAndRecoveryActionsAreRefused(t *testing.T) {
 
 func TestAFunctionThatOneKindShowsIsOfTheDriver(t *testing.T) {
 	m, err := LoadModel("mixed-a30-l40s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	codes := []string{"ERROR_FUNCTION_NOT_FOUND", "ERROR_NOT_SUPPORTED"}
 	for i, name := range slices.Sorted(maps.Keys(m.Kinds)) {
 		kind := m.Kinds[name]

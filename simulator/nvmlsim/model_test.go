@@ -25,16 +25,12 @@ func TestBuiltInModelsLoad(t *testing.T) {
 	for _, name := range ModelNames() {
 		t.Run(name, func(t *testing.T) {
 			m, err := LoadModel(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			if m.Name != name {
 				t.Errorf("the model calls itself %q", m.Name)
 			}
 			data, err := yaml.Marshal(m)
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			again, err := parseModel(name, data)
 			if err != nil {
 				t.Fatalf("cannot read the written model: %v", err)
@@ -164,9 +160,7 @@ func TestErrorsOfBadModelsNameTheFieldAndTheReason(t *testing.T) {
 				t.Fatalf("the model has no %q", tc.old)
 			}
 			file := filepath.Join(t.TempDir(), "mine.yaml")
-			if err := os.WriteFile(file, []byte(strings.Replace(small, tc.old, tc.new, 1)), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, os.WriteFile(file, []byte(strings.Replace(small, tc.old, tc.new, 1)), 0o644))
 			_, err := LoadModel(file)
 			if !errors.Is(err, simerr.ErrInvalid) {
 				t.Fatalf("got %v, want an ErrInvalid", err)

@@ -14,22 +14,16 @@ import (
 func mpsNode(t *testing.T, model string) *Sim {
 	t.Helper()
 	m, err := LoadModel(model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	s, err := Create(t.TempDir(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return s
 }
 
 func processesOf(t *testing.T, s *Sim) []int {
 	t.Helper()
 	st, err := s.State()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	var pids []int
 	for _, g := range st.GPUs {
 		for _, p := range g.Processes {
@@ -42,19 +36,13 @@ func processesOf(t *testing.T, s *Sim) []int {
 func TestAnMPSServerEndsWithItsDaemon(t *testing.T) {
 	s := mpsNode(t, "t4")
 	end, err := s.RegisterMPSDaemon("a", []byte("one"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if _, err := s.RegisterMPSDaemon("a", []byte("two")); !errors.Is(err, simerr.ErrInUse) {
 		t.Errorf("a second daemon of the name: %v", err)
 	}
 	uuids := []string{s.node.gpus[0].uuid, s.node.gpus[1].uuid}
-	if err := s.SetMPSServer(MPSServer{PID: 7, Daemon: "a", Memory: map[string]uint64{uuids[0]: 1, uuids[1]: 2}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.AddProcess(0, Process{PID: 8}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.SetMPSServer(MPSServer{PID: 7, Daemon: "a", Memory: map[string]uint64{uuids[0]: 1, uuids[1]: 2}}))
+	noError(t, s.AddProcess(0, Process{PID: 8}))
 	if diff := cmp.Diff([]int{7, 8, 7}, processesOf(t, s)); diff != "" {
 		t.Errorf("processes (-want +got):\n%s", diff)
 	}
@@ -67,9 +55,7 @@ func TestAnMPSServerEndsWithItsDaemon(t *testing.T) {
 		t.Errorf("daemons: %v (-want +got):\n%s", err, diff)
 	}
 	end, err = s.RegisterMPSDaemon("a", []byte("3"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer end()
 	if diff := cmp.Diff([]int{8}, processesOf(t, s)); diff != "" {
 		t.Errorf("with the next daemon of the name (-want +got):\n%s", diff)
@@ -79,13 +65,9 @@ func TestAnMPSServerEndsWithItsDaemon(t *testing.T) {
 func TestAnMPSServerHasAllItsDevicesOrNone(t *testing.T) {
 	s := mpsNode(t, "t4")
 	end, err := s.RegisterMPSDaemon("a", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer end()
-	if err := s.SetComputeMode(1, ComputeModeProhibited); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.SetComputeMode(1, ComputeModeProhibited))
 	both := MPSServer{PID: 7, Daemon: "a", Memory: map[string]uint64{s.node.gpus[0].uuid: 1, s.node.gpus[1].uuid: 1}}
 	if err := s.SetMPSServer(both); !errors.Is(err, simerr.ErrInUse) {
 		t.Errorf("got %v", err)
@@ -100,14 +82,10 @@ func TestAnMPSServerHasAllItsDevicesOrNone(t *testing.T) {
 
 func TestAGPUInMIGModeHasNoTimeSliceAndNoComputeMode(t *testing.T) {
 	m, err := LoadModel("dgx-h100")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	m.GPUs[1].MIGMode = true
 	s, err := Create(t.TempDir(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for what, err := range map[string]error{
 		"time slice":   s.SetTimeSlice(1, TimeSliceLong),
 		"compute mode": s.SetComputeMode(1, ComputeModeExclusiveProcess),
@@ -123,15 +101,11 @@ func TestAGPUInMIGModeHasNoTimeSliceAndNoComputeMode(t *testing.T) {
 
 func TestATimeSliceIsGoneAfterAReboot(t *testing.T) {
 	s := mpsNode(t, "t4")
-	if err := s.SetTimeSlice(0, TimeSliceMedium); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.SetTimeSlice(0, TimeSliceMedium))
 	if got, err := s.TimeSlice(0); err != nil || got != TimeSliceMedium {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if err := s.Reboot(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.Reboot())
 	if got, err := s.TimeSlice(0); err != nil || got != TimeSliceDefault {
 		t.Errorf("after a reboot: %q, %v", got, err)
 	}

@@ -19,12 +19,8 @@ func running(t *testing.T) (pid int, end func()) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "read _")
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
+	noError(t, cmd.Start())
 	ended := false
 	end = func() {
 		if ended {
@@ -54,16 +50,12 @@ func TestAFollowedProcessLeavesTheGPUWhenItEnds(t *testing.T) {
 	pid, end := running(t)
 	followed := make(chan error, 1)
 	go func() { followed <- s.FollowProcess(t.Context(), 1, Process{PID: pid, MemoryBytes: 1 << 20}) }()
-	if err := other.waitUntil(farAway(), func(st *State) bool { return len(st.GPUs[1].Processes) == 1 }); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, other.waitUntil(farAway(), func(st *State) bool { return len(st.GPUs[1].Processes) == 1 }))
 	if diff := cmp.Diff([]uint32{uint32(pid)}, listed(t, lib, 1)); diff != "" {
 		t.Errorf("while it runs (-want +got):\n%s", diff)
 	}
 	end()
-	if err := <-followed; err != nil {
-		t.Fatal(err)
-	}
+	noError(t, <-followed)
 	if got := listed(t, lib, 1); got != nil {
 		t.Errorf("after its end: %v", got)
 	}
@@ -81,18 +73,12 @@ func TestAProcessThatHasEndedCannotBeFollowed(t *testing.T) {
 func TestClientsOfMPSAreListedAsSuchAndAsComputing(t *testing.T) {
 	s, lib := newTestSim(t, "t4")
 	end, err := s.RegisterMPSDaemon("a", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer end()
 	memory := map[string]uint64{s.node.gpus[0].uuid: 1 << 20}
-	if err := s.AddProcess(0, Process{PID: 5}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.AddProcess(0, Process{PID: 5}))
 	server := MPSServer{PID: 7, Daemon: "a", Memory: memory, Clients: []MPSClient{{PID: 8, Memory: memory}, {PID: 9, Memory: memory}}}
-	if err := s.SetMPSServer(server); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.SetMPSServer(server))
 	if diff := cmp.Diff([]uint32{5, 7, 8, 9}, listed(t, lib, 0)); diff != "" {
 		t.Errorf("computing (-want +got):\n%s", diff)
 	}
@@ -103,9 +89,7 @@ func TestClientsOfMPSAreListedAsSuchAndAsComputing(t *testing.T) {
 	if diff := cmp.Diff([]uint32{8, 9}, clients); diff != "" {
 		t.Errorf("clients (-want +got):\n%s", diff)
 	}
-	if err := s.RemoveMPSServer("a", ""); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.RemoveMPSServer("a", ""))
 	if diff := cmp.Diff([]uint32{5}, listed(t, lib, 0)); diff != "" {
 		t.Errorf("without the server (-want +got):\n%s", diff)
 	}
@@ -117,9 +101,7 @@ func TestAnExclusiveGPUIsOfOneProcessOrOneMPSServer(t *testing.T) {
 	memory := map[string]uint64{uuid: 1 << 20}
 	for _, name := range []string{"a", "b"} {
 		end, err := s.RegisterMPSDaemon(name, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		defer end()
 	}
 	server := func(name string, pid int, clients ...int) error {

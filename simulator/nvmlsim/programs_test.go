@@ -26,9 +26,7 @@ func TestInstalledProgramsAreOneFile(t *testing.T) {
 	stat := func(name string) os.FileInfo {
 		t.Helper()
 		info, err := os.Stat(filepath.Join(bin, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		return info
 	}
 	for _, name := range programs {
@@ -39,12 +37,8 @@ func TestInstalledProgramsAreOneFile(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "built")
 	install := func(content string) os.FileInfo {
 		t.Helper()
-		if err := os.WriteFile(program, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.InstallPrograms(program); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(program, []byte(content), 0o644))
+		noError(t, s.InstallPrograms(program))
 		for _, name := range append(slices.Clone(programs), "gpu-sim") {
 			data, err := os.ReadFile(filepath.Join(bin, name))
 			if err != nil || string(data) != content {
@@ -69,9 +63,7 @@ func TestInstalledProgramsAreOneFile(t *testing.T) {
 	install(long[:len(long)-1] + "3")
 	install(long[:64<<10])
 	install(long)
-	if err := os.Remove(filepath.Join(bin, "nvidia-smi")); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Remove(filepath.Join(bin, "nvidia-smi")))
 	install(long)
 	if err := s.InstallPrograms(filepath.Join(bin, "gpu-sim")); err != nil {
 		t.Errorf("the installed one itself: %v", err)
@@ -87,13 +79,9 @@ func TestTheTablesFollowTheState(t *testing.T) {
 	check := func(when string) os.FileInfo {
 		t.Helper()
 		want, err := s.SMITables()
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		got, err := ReadSMITables(s.Root())
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", when, diff)
 		}
@@ -106,13 +94,9 @@ func TestTheTablesFollowTheState(t *testing.T) {
 	created := check("after the creation")
 	// While a container has the file mounted, no new file gets its inode.
 	mounted, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer mounted.Close() //nolint:errcheck // it is read only
-	if err := s.AddProcess(0, Process{PID: 1}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.AddProcess(0, Process{PID: 1}))
 	if !os.SameFile(created, check("with a process")) {
 		t.Error("the file was replaced for a change that nvidia-smi does not print")
 	}
@@ -125,17 +109,11 @@ func TestTheTablesFollowTheState(t *testing.T) {
 	if got, err := ReadSMITables(s.Root()); err != nil || len(got.GPUs[3].MIGDevices) != 1 {
 		t.Errorf("MIG devices %+v, %v", got.GPUs[3].MIGDevices, err)
 	}
-	if err := s.Reboot(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.Reboot())
 	check("after a reboot")
 	// A node of an earlier release has none.
-	if err := os.RemoveAll(filepath.Join(s.Root(), "lib")); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.InstallPrograms(os.Args[0]); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.RemoveAll(filepath.Join(s.Root(), "lib")))
+	noError(t, s.InstallPrograms(os.Args[0]))
 	check("after an installation")
 }
 
@@ -146,22 +124,14 @@ func TestTablesOfOthersAreSkipped(t *testing.T) {
 	}
 	want := &SMITables{DriverVersion: "2"}
 	data, err := json.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for version, content := range map[string][]byte{"1": bytes.Repeat([]byte{0x7f}, 100), "2": data} {
 		path := filepath.Join(root, firmware(version))
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, content, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		noError(t, os.WriteFile(path, content, 0o644))
 	}
 	got, err := ReadSMITables(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("with the firmware of a real driver (-want +got):\n%s", diff)
 	}
@@ -170,13 +140,9 @@ func TestTablesOfOthersAreSkipped(t *testing.T) {
 func TestAFileFindsItsNode(t *testing.T) {
 	s, _ := newTestSim(t, "t4")
 	moved := filepath.Join(t.TempDir(), "elsewhere")
-	if err := os.Rename(s.Root(), moved); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Rename(s.Root(), moved))
 	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(filepath.Join(moved, "usr/bin/nvidia-smi"), link); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Symlink(filepath.Join(moved, "usr/bin/nvidia-smi"), link))
 	for _, path := range []string{moved + "/usr/bin/nvidia-smi", link} {
 		if got, err := OpenOwner(path); err != nil || got.Root() != moved {
 			t.Errorf("%s: %v, %v", path, got, err)

@@ -31,9 +31,7 @@ func TestNoChangeIsLostBetweenProcesses(t *testing.T) {
 	wg.Wait()
 	for _, sim := range []*Sim{s, other} {
 		st, err := sim.State()
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		for i, g := range st.GPUs {
 			if len(g.Processes) != 25 {
 				t.Errorf("GPU %d has %d processes, want 25", i, len(g.Processes))
@@ -46,25 +44,17 @@ func TestOpenAndCreate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "node")
 	load := func(name string) *Model {
 		m, err := LoadModel(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		return m
 	}
 	if _, err := Open(dir); !errors.Is(err, simerr.ErrNotFound) {
 		t.Errorf("open nothing: %v", err)
 	}
 	s, err := OpenOrCreate(dir, load("t4"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.LoseGPU(1); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
+	noError(t, s.LoseGPU(1))
 	again, err := OpenOrCreate(dir, load("t4"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if st, err := again.State(); err != nil || !st.GPUs[1].Lost {
 		t.Errorf("the node was made anew: %v, %v", st, err)
 	}
@@ -75,9 +65,7 @@ func TestOpenAndCreate(t *testing.T) {
 	if !errors.Is(err, simerr.ErrInUse) || !strings.Contains(err.Error(), "simulated t4") || !strings.Contains(err.Error(), "l40s") {
 		t.Errorf("another model: %v", err)
 	}
-	if err := s.Destroy(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.Destroy())
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left over: %v, %v", left, err)
 	}
@@ -91,17 +79,11 @@ func TestOpenAndCreate(t *testing.T) {
 
 func TestANodeLeavesTheFilesOfOthers(t *testing.T) {
 	m, err := LoadModel("t4")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	keep := func(path string) string {
 		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		noError(t, os.WriteFile(path, nil, 0o644))
 		return path
 	}
 	system := t.TempDir()
@@ -112,9 +94,7 @@ func TestANodeLeavesTheFilesOfOthers(t *testing.T) {
 	root := t.TempDir()
 	note, data := keep(filepath.Join(root, "note")), keep(filepath.Join(root, "var/lib/other/data"))
 	s, err := Create(root, m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if err := s.Destroy(); err != nil {
 		t.Error(err)
 	}
@@ -129,9 +109,7 @@ func TestRebootForgetsWhatHardwareForgets(t *testing.T) {
 	s, lib := newTestSim(t, "dgx-a100")
 	bootID := func() string {
 		data, err := os.ReadFile(filepath.Join(s.Root(), "proc/sys/kernel/random/boot_id"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		return strings.TrimSpace(string(data))
 	}
 	before := bootID()
@@ -144,14 +122,10 @@ func TestRebootForgetsWhatHardwareForgets(t *testing.T) {
 		s.FailCalls(CallFault{Method: "DeviceGetCount", Return: nvml.ERROR_UNKNOWN}),
 		s.Reboot(),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 	}
 	st, err := s.State()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if after := bootID(); after == before || after != st.BootID {
 		t.Errorf("boot ID %s before, %s after, %s in the state", before, after, st.BootID)
 	}

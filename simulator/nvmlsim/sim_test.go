@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"pgregory.net/rapid"
 )
 
 // newTestSim makes a node of a built-in model, with the library initialised.
@@ -14,9 +15,7 @@ import (
 func newTestSim(t testing.TB, model string) (*Sim, nvml.Interface) {
 	t.Helper()
 	m, err := LoadModel(model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for i := range m.NUMANodes {
 		m.NUMANodes[i].CPUs, _, _ = strings.Cut(m.NUMANodes[i].CPUs, "-")
 	}
@@ -27,9 +26,7 @@ func newTestSim(t testing.TB, model string) (*Sim, nvml.Interface) {
 func newFullSim(t testing.TB, m *Model) (*Sim, nvml.Interface) {
 	t.Helper()
 	s, err := Create(t.TempDir(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return s, initialised(t, s)
 }
 
@@ -47,9 +44,7 @@ func initialised(t testing.TB, s *Sim) nvml.Interface {
 func another(t testing.TB, s *Sim) (*Sim, nvml.Interface) {
 	t.Helper()
 	other, err := Open(s.root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return other, initialised(t, other)
 }
 
@@ -79,5 +74,13 @@ func succeed(t testing.TB, ret nvml.Return) {
 	t.Helper()
 	if ret != nvml.SUCCESS {
 		t.Fatal(ret)
+	}
+}
+
+// noError ends the test unless err is nil.
+func noError(t rapid.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

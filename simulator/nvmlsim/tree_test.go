@@ -16,14 +16,10 @@ import (
 
 func TestGPUWithoutNUMANodePublishesNone(t *testing.T) {
 	m, err := LoadModel("t4")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	m.GPUs[0].NUMANode = nil
 	s, err := Create(t.TempDir(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	data, err := os.ReadFile(filepath.Join(s.Root(), "sys/bus/pci/devices/0000:18:00.0/numa_node"))
 	if err != nil || string(data) != "-1\n" {
 		t.Errorf("numa_node %q, %v", data, err)
@@ -55,9 +51,7 @@ func TestDeviceNodesHaveTheNumbersOfTheDriver(t *testing.T) {
 func TestMIGMinorsMatchTheDriver(t *testing.T) {
 	s, _ := newTestSim(t, "dgx-h100")
 	data, err := os.ReadFile(filepath.Join(s.Root(), "proc/driver/nvidia-caps/mig-minors"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	got := strings.Split(string(data), "\n")
 	for _, want := range []string{"config 1", "monitor 2", "gpu0/gi0/access 3", "gpu0/gi0/ci0/access 4", "gpu1/gi0/access 138", "gpu31/gi14/ci7/access 4322"} {
 		if !slices.Contains(got, want) {

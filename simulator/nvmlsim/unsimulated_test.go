@@ -124,9 +124,7 @@ func TestEveryNVMLCallOfTheDriverIsSimulated(t *testing.T) {
 			})
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 	}
 	if calls < 50 {
 		t.Errorf("only %d calls of NVML in the sources: are they elsewhere now?", calls)

@@ -21,9 +21,7 @@ func TestShowAsText(t *testing.T) {
 	if activation, ret := d.SetMigMode(nvml.DEVICE_MIG_ENABLE); activation != nvml.ERROR_RESET_REQUIRED || ret != nvml.SUCCESS {
 		t.Fatalf("%v, %v", activation, ret)
 	}
-	if err := s.ResetGPU(0); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.ResetGPU(0))
 	place(t, d, nvml.GPU_INSTANCE_PROFILE_1_SLICE, 3, 1)
 	ci := spanning(t, place(t, d, nvml.GPU_INSTANCE_PROFILE_2_SLICE, 0, 2), nvml.COMPUTE_INSTANCE_PROFILE_2_SLICE)
 	info := must[nvml.ComputeInstanceInfo](t, "info")(ci.GetInfo())
@@ -39,31 +37,21 @@ func TestShowAsText(t *testing.T) {
 		s.FailCalls(CallFault{Method: "DeviceGetUUID", GPU: new(1), Count: 3, Return: nvml.ERROR_TIMEOUT}),
 		s.FailCalls(CallFault{Method: "DeviceGetCount", Hang: Duration(5e9)}),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 	}
 	view, err := s.View()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	// What differs from run to run.
 	view.Directory, view.RealDevices = "/state", true
 	var b strings.Builder
-	if err := view.WriteText(&b); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, view.WriteText(&b))
 	got := strings.NewReplacer(view.BootID, "<boot ID>", mig, "<MIG UUID>").Replace(b.String())
 	golden := filepath.Join("testdata", "show.txt")
 	if *update {
-		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(golden, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("gpu-sim show (-want +got):\n%s", diff)
 	}
