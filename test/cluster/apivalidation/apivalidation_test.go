@@ -28,9 +28,7 @@ type sliceList struct {
 func readSlices(t *testing.T, file string) []resourcev1.ResourceSlice {
 	t.Helper()
 	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	decoder := json.NewDecoder(strings.NewReader(string(data)))
 	decoder.DisallowUnknownFields()
 	var list struct {
@@ -69,9 +67,7 @@ func TestTheSlicesOfEachModelAndOfferAreAccepted(t *testing.T) {
 		t.Fatalf("%v: %v\n%s", cmd, err, out)
 	}
 	files, err := filepath.Glob(filepath.Join(folder, "*.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(files) < 20 {
 		t.Fatalf("%d lists of slices in %s, want at least 20", len(files), folder)
 	}
@@ -137,5 +133,13 @@ func TestAFieldBehindAGateThatIsOffIsReported(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAListTypeAttributes, true)
 	if err := Validate(t.Context(), slice); err != nil {
 		t.Errorf("with the gate on: %v", err)
+	}
+}
+
+// must ends the test unless err is nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -22,9 +22,7 @@ func TestThePoliciesAreReadByTheOldestAPIServer(t *testing.T) {
 	var documents []string
 	for _, file := range []string{"deployments/static/install.yaml", "demo/tenancy/team-class.yaml", "demo/tenancy/reserved.yaml"} {
 		text, err := os.ReadFile("../../../" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		documents = append(documents, strings.Split(string(text), "\n---\n")...)
 	}
 	var tried int
@@ -33,15 +31,11 @@ func TestThePoliciesAreReadByTheOldestAPIServer(t *testing.T) {
 			continue
 		}
 		var policy admissionv1.ValidatingAdmissionPolicy
-		if err := yaml.UnmarshalStrict([]byte(document), &policy); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.UnmarshalStrict([]byte(document), &policy))
 		tried++
 		t.Run(policy.Name, func(t *testing.T) {
 			compiler, err := plugincel.NewCompositedCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, 33)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			options := plugincel.OptionalVariableDeclarations{HasParams: policy.Spec.ParamKind != nil, HasAuthorizer: true}
 			compile := func(expression plugincel.ExpressionAccessor) {
 				if result := compiler.CompileCELExpression(expression, options, environment.NewExpressions); result.Error != nil {

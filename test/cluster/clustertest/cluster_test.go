@@ -78,9 +78,7 @@ func clusterName(suffix string) string {
 func vethOf(t *testing.T, name string) string {
 	t.Helper()
 	l, err := cluster.NewLayout(name, "/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l.Veth()
 }
 
@@ -149,9 +147,7 @@ spec:
 func runPod(t *testing.T, name string) {
 	t.Helper()
 	manifest := filepath.Join(t.TempDir(), "pod.yaml")
-	if err := os.WriteFile(manifest, []byte(podManifest), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(manifest, []byte(podManifest), 0o600))
 	kubectl(t, name, "apply", "-f", manifest)
 	kubectl(t, name, "wait", "--for=condition=Ready", "pod/probe", "--timeout=60s")
 }
@@ -160,9 +156,7 @@ func kill(t *testing.T, name, component string) {
 	t.Helper()
 	for _, c := range status(t, name).Components {
 		if c.Name == component {
-			if err := syscall.Kill(c.PID, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			must(t, syscall.Kill(c.PID, syscall.SIGKILL))
 		}
 	}
 	running := func(c cluster.ComponentStatus) bool { return c.Name == component && c.Running }
@@ -251,9 +245,7 @@ func restartKubelet(t *testing.T, name string) {
 	if err == nil {
 		err = syscall.Flock(int(other.Fd()), syscall.LOCK_EX)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	mustRun(t, name, "restart", "kubelet")
 	if err := other.Close(); err != nil {
 		t.Error(err)
@@ -324,19 +316,13 @@ func TestAnInterruptedUpKeepsOnlyItsLogs(t *testing.T) {
 	before := lookAtMachine(t, name)
 	cmd := exec.CommandContext(t.Context(), command, "up", "--name", name)
 	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	var said strings.Builder
 	for lines := bufio.NewScanner(stderr); lines.Scan(); {
 		said.WriteString(lines.Text() + "\n")
 		if strings.Contains(lines.Text(), "kubelet") {
-			if err := cmd.Process.Signal(os.Interrupt); err != nil {
-				t.Fatal(err)
-			}
+			must(t, cmd.Process.Signal(os.Interrupt))
 		}
 	}
 	var exit *exec.ExitError

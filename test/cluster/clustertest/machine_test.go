@@ -42,9 +42,7 @@ func lookAtMachine(t *testing.T, ours ...string) machine {
 	)
 	slices.Sort(lines)
 	others, err := host.InterfacesWithPrefix("gpudra-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, name := range ours {
 		others = slices.DeleteFunc(others, func(veth string) bool { return veth == vethOf(t, name) })
 	}
@@ -75,9 +73,7 @@ func assertNothingLeft(t *testing.T, before machine, ours ...string) {
 func mounts(t *testing.T) []string {
 	t.Helper()
 	all, err := mountinfo.GetMounts(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var lines []string
 	for _, m := range all {
 		lines = append(lines, "mount "+m.Mountpoint)
@@ -105,9 +101,7 @@ func assertMountsInItsFolder(t *testing.T, before machine, name string) {
 func links(t *testing.T) []string {
 	t.Helper()
 	all, err := net.Interfaces()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var lines []string
 	for _, i := range all {
 		lines = append(lines, "interface "+i.Name)
@@ -127,9 +121,7 @@ func cgroups(t *testing.T) []string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return lines
 }
 
@@ -138,9 +130,7 @@ func cgroups(t *testing.T) []string {
 func processes(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var lines []string
 	for _, file := range files {
 		data, err := os.ReadFile(file)
@@ -166,9 +156,7 @@ func entries(t *testing.T, what, dir string) []string {
 	if os.IsNotExist(err) {
 		return nil
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var lines []string
 	for _, entry := range all {
 		lines = append(lines, what+" "+filepath.Join(dir, entry.Name()))
@@ -182,9 +170,7 @@ func rules(t *testing.T) []string {
 		return nil
 	}
 	out, err := host.Run(t.Context(), "iptables-save")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var lines []string
 	for line := range strings.Lines(out) {
 		if !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, ":") {
@@ -199,10 +185,16 @@ func sysctls(t *testing.T) []string {
 	var lines []string
 	for _, name := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward"} {
 		data, err := os.ReadFile(filepath.Join("/proc/sys", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		lines = append(lines, "setting "+name+"="+strings.TrimSpace(string(data)))
 	}
 	return lines
+}
+
+// must ends the test unless err is nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

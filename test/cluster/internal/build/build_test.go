@@ -12,9 +12,7 @@ import (
 func source(t *testing.T) string {
 	t.Helper()
 	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	found := FindSource(dir)
 	if found == "" {
 		t.Fatal("the source tree was not found from inside it")
@@ -25,18 +23,14 @@ func source(t *testing.T) string {
 func defaultRelease(t *testing.T) Release {
 	t.Helper()
 	release, err := FindRelease("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return release
 }
 
 func TestTheModulesPinTheVersionsOfTheReleases(t *testing.T) {
 	for _, release := range Releases() {
 		data, err := os.ReadFile(filepath.Join(source(t), pins, release.pins))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, want := range []string{"k8s.io/kubernetes " + release.Version + " ", "k8s.io/api => k8s.io/api v0." + strings.TrimPrefix(release.Version, "v1.") + "\n"} {
 			if !strings.Contains(string(data), want) {
 				t.Errorf("the pins of release %s do not pin %s", release.Name, want)
@@ -48,40 +42,24 @@ func TestTheModulesPinTheVersionsOfTheReleases(t *testing.T) {
 func TestOnlyMissingAndChangedTargetsAreBuilt(t *testing.T) {
 	source, bin, release := source(t), t.TempDir(), defaultRelease(t)
 	for _, target := range Targets(release, Containerd) {
-		if err := os.WriteFile(filepath.Join(bin, target.Name), nil, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := link(bin, target); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(bin, target.Name), nil, 0o755))
+		must(t, link(bin, target))
 		want, err := fingerprint(source, target)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := recordBuilt(bin, target.Name, want); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, recordBuilt(bin, target.Name, want))
 	}
 	stale := func(source string) string {
 		t.Helper()
 		targets, err := Stale(source, bin, Targets(release, Containerd))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return names(targets)
 	}
 	if got := stale(source); got != "" {
 		t.Errorf("everything is there, but these are stale: %s", got)
 	}
-	if err := recordBuilt(bin, "containerd", "of other flags"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(filepath.Join(bin, "etcd")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(filepath.Join(bin, "kubelet")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, recordBuilt(bin, "containerd", "of other flags"))
+	must(t, os.Remove(filepath.Join(bin, "etcd")))
+	must(t, os.Remove(filepath.Join(bin, "kubelet")))
 	if got := stale(source); got != "containerd, etcd, kubernetes" {
 		t.Errorf("stale: %s", got)
 	}
@@ -92,11 +70,17 @@ func TestOnlyMissingAndChangedTargetsAreBuilt(t *testing.T) {
 
 func TestWithoutASourceTreeTheErrorNamesTheMissingTargets(t *testing.T) {
 	stale, err := Stale("", t.TempDir(), Targets(defaultRelease(t), Containerd))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	err = Run(t.Context(), "", "/opt/bin", stale, t.Logf)
 	if err == nil || !strings.Contains(err.Error(), "kubernetes") || !strings.Contains(err.Error(), "--bin") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// must ends the test unless err is nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -19,9 +19,7 @@ import (
 
 func TestCgroupsAreFoundOnThisMachine(t *testing.T) {
 	c, err := FindCgroups()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !filepath.IsAbs(c.tracking) || len(c.roots) == 0 {
 		t.Errorf("got %+v", c)
 	}
@@ -47,9 +45,7 @@ func TestControllersAreEnabledAlthoughTheCgroupHasProcesses(t *testing.T) {
 	}
 	control := filepath.Join(root, "cgroup.subtree_control")
 	before, err := os.ReadFile(control)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !slices.Contains(strings.Fields(string(before)), controllers[0]) {
 		if err := os.WriteFile(control, []byte("+"+controllers[0]), 0o600); err != nil {
 			t.Skip(err)
@@ -61,9 +57,7 @@ func TestControllersAreEnabledAlthoughTheCgroupHasProcesses(t *testing.T) {
 		})
 	}
 	dir := filepath.Join(root, fmt.Sprintf("delegated-%d", os.Getpid()))
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(dir, 0o755))
 	c := Cgroups{roots: []string{root}, tracking: root}
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
@@ -72,14 +66,18 @@ func TestControllersAreEnabledAlthoughTheCgroupHasProcesses(t *testing.T) {
 		}
 	})
 	sleep := exec.CommandContext(t.Context(), "sleep", "1000")
-	if err := sleep.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sleep.Start())
 	go sleep.Wait() //nolint:errcheck // the test kills it
-	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(sleep.Process.Pid)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(sleep.Process.Pid)), 0o600))
 	if err := enableControllers(dir, "+"+controllers[0]); err != nil {
 		t.Error(err)
+	}
+}
+
+// must ends the test unless err is nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -126,9 +126,7 @@ func testJobs(t *testing.T, mapper *dra.ResourceMapper, slices []resourceapi.Res
 	var share resourceapi.ResourceClaimTemplate
 	find(t, "demo/kueue/training.yaml", "ResourceClaimTemplate", &share)
 	one, err := charge(t, mapper, slices, &share)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const training, evaluation, incident = 3, 2, 2 // pods
 	if one := one.Value(); training*one > quota || (training+evaluation)*one <= quota || (training+incident)*one <= quota || (evaluation+incident)*one > quota {
 		t.Errorf("with %d bytes for a pod and a quota of %d, the recipe does not do what it describes", one, quota)
@@ -159,9 +157,7 @@ func charge(t *testing.T, mapper *dra.ResourceMapper, slices []resourceapi.Resou
 	objects := cluster{slices: slices, template: template, classes: map[string]*resourceapi.DeviceClass{}}
 	for _, document := range published.Documents(t, root, "deployments/static/install.yaml", "DeviceClass") {
 		class := &resourceapi.DeviceClass{}
-		if err := yaml.Unmarshal(document, class); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.Unmarshal(document, class))
 		objects.classes[class.Name] = class
 	}
 	pod := corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: &template.Name}}}
@@ -183,9 +179,7 @@ func charge(t *testing.T, mapper *dra.ResourceMapper, slices []resourceapi.Resou
 func mapperOf(t *testing.T, config *configapi.Configuration) *dra.ResourceMapper {
 	t.Helper()
 	mapper := dra.NewResourceMapper()
-	if err := mapper.PopulateFromConfiguration(config.Resources.DeviceClassMappings); err != nil {
-		t.Fatal(err)
-	}
+	must(t, mapper.PopulateFromConfiguration(config.Resources.DeviceClassMappings))
 	return mapper
 }
 
@@ -200,15 +194,9 @@ func configuration(t *testing.T) *configapi.Configuration {
 	}
 	config := &configapi.Configuration{}
 	text, err := os.ReadFile(filepath.Join(root, "demo/kueue/kueue-values.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.UnmarshalStrict(text, &values); err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.UnmarshalStrict([]byte(values.ManagerConfig.ControllerManagerConfigYaml), config); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, yaml.UnmarshalStrict(text, &values))
+	must(t, yaml.UnmarshalStrict([]byte(values.ManagerConfig.ControllerManagerConfigYaml), config))
 	return config
 }
 
@@ -250,9 +238,7 @@ func (c cluster) List(_ context.Context, list client.ObjectList, _ ...client.Lis
 func template(t *testing.T, class, request string) *resourceapi.ResourceClaimTemplate {
 	t.Helper()
 	var exactly resourceapi.ExactDeviceRequest
-	if err := yaml.UnmarshalStrict([]byte("deviceClassName: "+class+"\n"+request), &exactly); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.UnmarshalStrict([]byte("deviceClassName: "+class+"\n"+request), &exactly))
 	made := &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}
 	made.Spec.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "gpu", Exactly: &exactly}}
 	return made
@@ -276,5 +262,13 @@ func find(t *testing.T, file, kind string, object client.Object) {
 	}
 	if err := yaml.UnmarshalStrict(documents[0], object); err != nil {
 		t.Fatalf("%s: %v", file, err)
+	}
+}
+
+// must ends the test unless err is nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
