@@ -129,7 +129,18 @@ func status(t *testing.T, name string) cluster.Status {
 
 func kubectl(t *testing.T, name string, args ...string) string {
 	t.Helper()
-	return mustRun(t, name, append([]string{"kubectl", "--"}, args...)...)
+	l, err := cluster.NewLayout(name, "/")
+	must(t, err)
+	info, err := cluster.ReadInfo(l)
+	must(t, err)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(info.BinDir, "kubectl"), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+info.Kubeconfig, "KUBECACHEDIR="+filepath.Join(info.StateDir, "kubectl-cache"))
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("kubectl %s: %v: %s", strings.Join(args, " "), err, stderr.String())
+	}
+	return stdout.String()
 }
 
 const askAPIServer = "nc -w 5 10.96.0.1 443 </dev/null && echo reached"

@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/gpu-dra/gpu-dra-driver/test/cluster"
@@ -44,7 +43,7 @@ After "up", other programs read the paths of the cluster from ` + cluster.StateR
 	root.PersistentFlags().StringVar(&o.name, "name", "default", "name of the cluster; several can be up at once")
 	root.PersistentFlags().StringVar(&o.bin, "bin", "", "directory of the binaries (default .build/cluster or .build/cluster-RELEASE in the clone around the working directory or this program)")
 	root.PersistentFlags().StringVar(&o.kubernetes, "kubernetes", os.Getenv("CLUSTER_KUBERNETES"), "release of Kubernetes: 1.35, 1.36, 1.37 or 1.37.2 (default $CLUSTER_KUBERNETES, or "+build.DefaultRelease+")")
-	root.AddCommand(o.up(), o.down(), o.status(), o.restart(), o.start(), o.stop(), o.loadImage(), o.loadProgram(), o.kubectl(), o.build(), o.pack())
+	root.AddCommand(o.up(), o.down(), o.status(), o.restart(), o.start(), o.stop(), o.loadImage(), o.loadProgram(), o.build(), o.pack())
 	return root
 }
 
@@ -198,27 +197,6 @@ func (o *options) loadProgram() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&root, "root", false, "the image runs as root")
 	return cmd
-}
-
-func (o *options) kubectl() *cobra.Command {
-	return &cobra.Command{
-		Use:   "kubectl -- ARGS...",
-		Short: "Run kubectl against the cluster",
-		RunE: func(_ *cobra.Command, args []string) error {
-			l, _, err := o.layout()
-			if err != nil {
-				return err
-			}
-			info, err := cluster.ReadInfo(l)
-			if err != nil {
-				return err
-			}
-			kubectl := filepath.Join(info.BinDir, "kubectl")
-			err = syscall.Exec(kubectl, append([]string{"kubectl"}, args...), append(os.Environ(),
-				"KUBECONFIG="+info.Kubeconfig, "KUBECACHEDIR="+filepath.Join(info.StateDir, "kubectl-cache")))
-			return fmt.Errorf("run %s: %w", kubectl, err)
-		},
-	}
 }
 
 func (o *options) build() *cobra.Command {
