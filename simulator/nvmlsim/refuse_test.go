@@ -192,7 +192,7 @@ func TestNVMLRefuses(t *testing.T) {
 	}
 }
 
-// returned is the code that a call returned with a result.
+// returned returns the code of a call that also has a result.
 func returned[T any](_ T, ret nvml.Return) nvml.Return { return ret }
 
 func TestProcessesAreRefused(t *testing.T) {

@@ -148,7 +148,7 @@ func testSights(t *testing.T, gpus []fleet.GPU) {
 		seen, pods := map[string]bool{}, 0
 		for d, h := range g.Holders() {
 			for _, pod := range h.Pods {
-				// Two show whether they see the same, and each takes a second.
+				// Two containers show whether all see the same GPU. Each exec takes a second.
 				if pods++; pods > 2 {
 					continue
 				}

@@ -231,7 +231,7 @@ func TestAClusterComesUpAndGoesTwice(t *testing.T) {
 	})
 }
 
-// startGuest starts a guest, and returns the file that has what it said last.
+// startGuest starts a guest and returns the file with its last message.
 func startGuest(t *testing.T, name string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "said")
