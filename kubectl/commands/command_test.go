@@ -563,7 +563,7 @@ func TestALargeCluster(t *testing.T) {
 	w.Hold("node-0", "small", "class=mps.nvidia.com memory=2Gi")
 	w.Repeat(1000)
 	w.Pods, w.Claims = append(w.Pods, fleettest.Pod("new")), append(w.Claims, fleettest.Claim("new", "class=mps.nvidia.com memory=9Gi"))
-	client := server(w)
+	client := installed(t, w)
 	for want, args := range map[string][]string{
 		"\nnode-999 gpu-18-00": {"get"},
 		"\ndefault small-node-999 main small-node-999 node-999 ": {"who", "-A"},
