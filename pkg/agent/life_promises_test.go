@@ -264,7 +264,7 @@ func (s *life) checkMachine(held []claim.Claim) error {
 	for _, h := range held {
 		for _, d := range h.Devices {
 			// Without its record nothing makes the MIG device again that a reboot has removed.
-			if d.Name.IsPartition() && !(h.Phase == claim.Unrecorded && s.unmade[h.UID]) {
+			if d.Name.IsPartition() && (h.Phase != claim.Unrecorded || !s.unmade[h.UID]) {
 				want[madeAs(d.Name)] = true
 			}
 			switch isLost := h.Phase == claim.Unrecorded; {

@@ -96,7 +96,7 @@ func TestRender(t *testing.T) {
 			}
 			want, err := os.ReadFile(golden)
 			must(t, err)
-			require.Same(t, fmt.Sprintf("%s", golden), string(want), string(got)+"\n")
+			require.Same(t, golden, string(want), string(got)+"\n")
 			// What runtimes use must take it.
 			if _, err := cdiapi.ReadSpec(golden, 0); err != nil {
 				t.Errorf("the CDI library refuses it: %v", err)
