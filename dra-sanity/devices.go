@@ -29,8 +29,8 @@ type poolDevice struct {
 	resourceapi.Device
 }
 
-// slices returns the ResourceSlices of the driver in the order of their names. Those of other nodes are left out in a
-// cluster, where they are right. With --exec they are faults of the driver.
+// slices returns the ResourceSlices of the driver in the order of their names. In a cluster it leaves out
+// the slices of other nodes. With --exec such a slice is a fault of the driver.
 func (n *node) slices(ctx context.Context) ([]resourceapi.ResourceSlice, error) {
 	list, err := n.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: "spec.driver=" + n.driverName})
 	if err != nil {
@@ -79,7 +79,7 @@ func incomplete(found []resourceapi.ResourceSlice) (errs []error) {
 	return errs
 }
 
-// problems are what a scheduler or the API server would refuse or misread. The limits are those of
+// problems are the parts of slices that a scheduler or the API server refuses or misreads. The limits are in
 // k8s.io/api/resource/v1/types.go.
 type problems []error
 

@@ -195,7 +195,7 @@ func (n *node) runAll(ctx context.Context, chosen []scenario) []result {
 		cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
 		if cleanErr := n.clean(cleaning); cleanErr != nil {
 			if errors.Is(err, errSkipped) {
-				err = nil // what a skipped scenario leaves is a failure
+				err = nil // a skipped scenario that leaves something fails
 			}
 			err = errors.Join(err, fmt.Errorf("after the scenario: %w", cleanErr))
 		}

@@ -97,11 +97,20 @@ func until(ctx context.Context, limit time.Duration, check func() error) error {
 	}
 }
 
-// resolve checks that a container runtime finds CDI devices in the folder of CDI specs.
-func (n *node) resolve(ids ...string) error {
+// cache returns the CDI specs that are in the folder now, as a container runtime reads them.
+func (n *node) cache() (*cdi.Cache, error) {
 	cache, err := cdi.NewCache(cdi.WithSpecDirs(n.cdi), cdi.WithAutoRefresh(false))
 	if err != nil {
-		return fmt.Errorf("read %s: %w", n.cdi, err)
+		return nil, fmt.Errorf("read %s: %w", n.cdi, err)
+	}
+	return cache, nil
+}
+
+// resolve checks that a container runtime finds CDI devices in the folder of CDI specs.
+func (n *node) resolve(ids ...string) error {
+	cache, err := n.cache()
+	if err != nil {
+		return err
 	}
 	for _, id := range ids {
 		if cache.GetDevice(id) == nil {
@@ -128,7 +137,7 @@ func (n *node) present() ([]string, error) {
 		return nil, nil
 	}
 	names, err := n.specs()
-	cache, cacheErr := cdi.NewCache(cdi.WithSpecDirs(n.cdi), cdi.WithAutoRefresh(false))
+	cache, cacheErr := n.cache()
 	if err = errors.Join(err, cacheErr); err != nil {
 		return nil, err
 	}

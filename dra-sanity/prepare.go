@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	metadataapi "k8s.io/dynamic-resource-allocation/api/metadata"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
-	"tags.cncf.io/container-device-interface/pkg/cdi"
 )
 
 func prepares(ctx context.Context, n *node) error {
@@ -317,7 +316,7 @@ func metadataFiles(ctx context.Context, n *node) error {
 	if err != nil {
 		return err
 	}
-	cache, err := cdi.NewCache(cdi.WithSpecDirs(n.cdi), cdi.WithAutoRefresh(false))
+	cache, err := n.cache()
 	if err != nil {
 		return err
 	}
