@@ -36,11 +36,13 @@ const fakeCosign = `#!/bin/sh
 echo "$*" >>$SIGNED
 `
 
+// fakeJQ is for a machine without jq. Only the expression of publish.sh is not tested with it.
+const fakeJQ = `#!/bin/sh
+for image in $IMAGES; do echo "registry.example.com/team/$image@sha256:of-$image"; done
+`
+
 // TestPublishSignsWhatTheDocumentVerifies runs publish.sh with programs that reach no registry.
 func TestPublishSignsWhatTheDocumentVerifies(t *testing.T) {
-	if _, err := exec.LookPath("jq"); err != nil {
-		t.Skip("publish.sh needs jq")
-	}
 	loop := regexp.MustCompile(`(?m)^for name in (.*); do\n  cosign verify `).FindStringSubmatch(read(t, "docs/admin/install-from-registry.md"))
 	if loop == nil {
 		t.Fatal("the document verifies no images")
@@ -60,10 +62,14 @@ func TestPublishSignsWhatTheDocumentVerifies(t *testing.T) {
 	for stream, digest := range map[string]string{"1": digest, "2": digest, "1 without a digest": ""} {
 		dir := t.TempDir()
 		script, signed := filepath.Join(dir, "deployments/container/publish.sh"), filepath.Join(dir, "signed")
-		for path, text := range map[string]string{
+		programs := map[string]string{
 			script: read(t, "deployments/container/publish.sh"), filepath.Join(dir, ".build/kept"): "", signed: "",
 			filepath.Join(dir, "bin/helm"): fakeHelm, filepath.Join(dir, "bin/docker"): fakeDocker, filepath.Join(dir, "bin/cosign"): fakeCosign,
-		} {
+		}
+		if _, err := exec.LookPath("jq"); err != nil {
+			programs[filepath.Join(dir, "bin/jq")] = fakeJQ
+		}
+		for path, text := range programs {
 			must(t, os.MkdirAll(filepath.Dir(path), 0o755))
 			must(t, os.WriteFile(path, []byte(text), 0o700))
 		}

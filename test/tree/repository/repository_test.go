@@ -48,7 +48,7 @@ func TestTheVersionIsTheSameEverywhere(t *testing.T) {
 	}
 }
 
-// A run that fuzzes nothing must not look like one that found nothing.
+// A run that has fuzzed nothing must fail.
 func TestFuzzFailsIfGoCannotListTheTargets(t *testing.T) {
 	for name, tc := range map[string]struct {
 		program string
