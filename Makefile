@@ -216,7 +216,7 @@ on-cluster: need-root images $(BIN)/helm ## Tests on one cluster (TESTS="schedul
 	  *) $(ON_CLUSTER) ./test/e2e/$$test -bin $(abspath $(BIN)) -cluster $(CLUSTER) ;; \
 	esac || failed=yes; done; [ -z "$$failed" ]
 
-# Those that start what they need, beside the others.
+# The tests that need no shared cluster run beside those that do.
 on-cluster-%:
 	@$(MAKE) --no-print-directory $(BUILT) on-cluster TESTS=$*
 

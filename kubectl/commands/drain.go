@@ -186,11 +186,11 @@ func (d *drain) round(ctx context.Context, plan cordon.Drain) error {
 			return err
 		}
 	}
-	// A claim can be reserved for a pod that does not exist, so that nothing was waited for.
+	// The waits above end at once if a claim is reserved for a pod that does not exist.
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-time.After(time.Second):
+	case <-time.After(evict.PollTime):
 		return nil
 	}
 }

@@ -193,7 +193,7 @@ func (o *options) newFree() *cobra.Command {
 	return cmd
 }
 
-// printAgentProblems prints the nodes on which no agent is ready: what they published can be old.
+// printAgentProblems prints the nodes on which no agent is ready. Their slices can be old.
 func (o *options) printAgentProblems(v *view) {
 	if v.NoAgents() {
 		fmt.Fprintln(o.ErrOut, noAgentFound(o.driver)) //nolint:errcheck // there is no other place to say so

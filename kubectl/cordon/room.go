@@ -59,7 +59,7 @@ func NewRoom(by Maker, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, all
 			ObjectMeta: metav1.ObjectMeta{
 				Name:        ruleName(roomPrefix, Name{id.Driver, id.Pool, id.Device}, id.Device),
 				Labels:      map[string]string{managedBy: string(by), v1alpha1.LabelRoom: string(pod.UID)},
-				Annotations: map[string]string{v1alpha1.AnnotationRoomUntil: until.UTC().Format(time.RFC3339Nano)}, // no two runs have the same,
+				Annotations: map[string]string{v1alpha1.AnnotationRoomUntil: until.UTC().Format(time.RFC3339Nano)}, // no two runs have the same
 			},
 			Spec: resourceapi.DeviceTaintRuleSpec{
 				DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: &id.Driver, Pool: &id.Pool, Device: &id.Device},

@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// pollTime is the time between reads of pods and claims that end.
-	pollTime = time.Second
+	// PollTime is the time between reads of pods and claims that end.
+	PollTime = time.Second
 	// requestsAtATime is the most requests to the API server at a time.
 	requestsAtATime = 8
 )
@@ -115,7 +115,7 @@ func (r Requests) WaitForPod(ctx context.Context, pod *corev1.Pod) error {
 
 // Until polls done until it returns true, or an error, or until ctx expires.
 func Until(ctx context.Context, done func() (bool, error)) error {
-	err := wait.PollUntilContextCancel(ctx, pollTime, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(ctx, PollTime, true, func(context.Context) (bool, error) {
 		ok, err := done()
 		if ok {
 			return true, nil

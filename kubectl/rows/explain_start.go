@@ -95,8 +95,9 @@ func (e *explaining) needsSupervisor(claim *resourceapi.ResourceClaim) bool {
 func (e *explaining) addDriverPods(node string, supervised bool) {
 	if e.Driver == nil {
 		e.addAgent(node)
+		return
 	}
-	if e.Driver == nil || node == "" || e.addNodeNotReady(node) {
+	if node == "" || e.addNodeNotReady(node) {
 		return
 	}
 	if unread := e.driverUnread(); unread != "" {
