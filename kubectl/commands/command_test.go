@@ -151,6 +151,16 @@ func shared(t *testing.T) *fleettest.World {
 	return w
 }
 
+func TestANodeOfWhichSlicesAreMissing(t *testing.T) {
+	w := shared(t)
+	w.Slices[0].Spec.Pool.ResourceSliceCount++
+	for _, command := range []string{"get", "who", "free"} {
+		if _, problems := run(t, installed(t, w), command); !strings.Contains(problems, "Some ResourceSlices of a are missing: ") {
+			t.Errorf("%s says %q", command, problems)
+		}
+	}
+}
+
 func TestGet(t *testing.T) {
 	out, problems := run(t, installed(t, shared(t)))
 	lines(t, out+problems, `

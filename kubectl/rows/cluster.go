@@ -3,6 +3,7 @@
 package rows
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -40,5 +41,17 @@ func (c *Cluster) Publishes(node string) bool {
 	})
 }
 
-// Sentences returns the sentences about rights that the user lacks, in order.
-func (c *Cluster) Sentences() []string { return slices.Sorted(maps.Values(c.Refused)) }
+// Sentences returns what the answers of the cluster lack: first the rights that the user lacks, in order.
+func (c *Cluster) Sentences() []string {
+	all := slices.Sorted(maps.Values(c.Refused))
+	var incomplete []string
+	for _, node := range c.Fleet.Nodes() {
+		if node.Incomplete {
+			incomplete = append(incomplete, node.Name)
+		}
+	}
+	if len(incomplete) > 0 {
+		all = append(all, fmt.Sprintf("Some ResourceSlices of %s are missing: more GPUs may be there, and the scheduler allocates none of their devices; see kubectl gpu doctor.", List(incomplete)))
+	}
+	return all
+}
