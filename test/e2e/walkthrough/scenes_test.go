@@ -179,6 +179,7 @@ var scenes = map[string]scene{
 	"docs/admin/migration.md":                  {installed: true, printed: []string{"name: gpu-1b-00"}},
 	"docs/admin/device-plugin-differences.md":  {installed: true, printed: []string{"nvidia.com/gpu gpu.nvidia.com"}},
 	"docs/admin/policy.md":                     {installed: true, applied: []string{"docs/admin/policy.md"}, printed: []string{"10Gi"}},
+	"docs/admin/room.md":                       {installed: true, printed: []string{"has been upgraded"}},
 	"docs/admin/sharing.md":                    {installed: true},
 	"docs/admin/tenancy.md": {installed: true, printed: []string{
 		"requests.nvidia.com/gpu 2 2",
