@@ -284,8 +284,11 @@ func (d *testDriver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.
 			return nil, err
 		}
 	}
-	if d.fault == "writes no spec" {
+	switch d.fault {
+	case "writes no spec":
 		return kept.Devices, nil
+	case "lists no devices":
+		return nil, nil
 	}
 	return kept.Devices, d.writeSpec(claim.UID, kept)
 }

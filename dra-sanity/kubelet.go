@@ -177,7 +177,8 @@ func (n *node) readyOnce(ctx context.Context, claim *resourceapi.ResourceClaim) 
 	return n.checkAnswer(claim, answers)
 }
 
-// checkAnswer returns the devices of a claim, of which each that is allocated must be there and resolve.
+// checkAnswer returns the devices of a claim, of which each that is allocated must be there and resolve. An answer has what
+// the runtime must add, so that of a driver that uses NRI may have none.
 func (n *node) checkAnswer(claim *resourceapi.ResourceClaim, answers map[string]*drapb.NodePrepareResourceResponse) ([]*drapb.Device, error) {
 	answer, ok := answers[string(claim.UID)]
 	switch {
@@ -188,7 +189,7 @@ func (n *node) checkAnswer(claim *resourceapi.ResourceClaim, answers map[string]
 	}
 	var errs []error
 	for _, result := range claim.Status.Allocation.Devices.Results {
-		if result.Driver != n.driverName {
+		if result.Driver != n.driverName || n.usesNRI && len(answer.Devices) == 0 {
 			continue
 		}
 		request, _, _ := strings.Cut(result.Request, "/")

@@ -64,6 +64,7 @@ func run(ctx context.Context, args []string, stdout io.Writer, w waits) (failed 
 	flags.StringVar(&n.name, "node", "sanity-node", "name of the node")
 	flags.StringVar(&n.kubelet, "kubelet-dir", "", "root folder of the kubelet (default: /var/lib/kubelet, or a temporary one with --exec)")
 	flags.StringVar(&n.cdi, "cdi-dir", "", "folder of CDI specs (default: /var/run/cdi, or a temporary one with --exec)")
+	flags.BoolVar(&n.usesNRI, "nri", false, "the driver gives devices to containers by NRI, so that its answers may have none")
 	flags.IntVar(&n.many, "claims", 500, "number of claims of the scenario many")
 	only := flags.String("run", ".", "regular expression of the scenarios to run")
 	format := flags.String("output", "text", "text, json or junit")

@@ -72,6 +72,7 @@ type node struct {
 	// command starts the driver; log has its output.
 	command, log string
 	many         int
+	usesNRI      bool
 	waits        waits
 
 	// claims of the present scenario, which its end unprepares.
@@ -159,8 +160,11 @@ func (n *node) emptyCDI() error {
 	if n.driver == nil {
 		return fmt.Errorf("%w: the folder of CDI specs may have those of other drivers", errSkipped)
 	}
-	n.emptied = true
 	names, err := n.specs()
+	if err == nil && len(names) == 0 {
+		return fmt.Errorf("%w: the driver has written no CDI spec", errSkipped)
+	}
+	n.emptied = true
 	for _, name := range names {
 		err = errors.Join(err, os.RemoveAll(filepath.Join(n.cdi, name)))
 	}

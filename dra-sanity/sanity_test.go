@@ -49,7 +49,7 @@ func command(fault string) string {
 }
 
 // sanity runs scenarios on a driver with a fault, and returns the results by their ids.
-func sanity(t *testing.T, fault, scenarios string) map[string]result {
+func sanity(t *testing.T, fault, scenarios string, more ...string) map[string]result {
 	t.Helper()
 	var out bytes.Buffer
 	command := command(fault)
@@ -57,7 +57,8 @@ func sanity(t *testing.T, fault, scenarios string) map[string]result {
 		// A command need not exec the driver.
 		command = strings.TrimPrefix(command, "exec ") + "; true"
 	}
-	failed, err := run(t.Context(), []string{"--driver-name", testDriverName, "--exec", command, "--claims", "30", "--run", scenarios, "--output", "json"}, &out, quick())
+	args := []string{"--driver-name", testDriverName, "--exec", command, "--claims", "30", "--run", scenarios, "--output", "json"}
+	failed, err := run(t.Context(), append(args, more...), &out, quick())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,6 +119,7 @@ func TestEachFaultIsFound(t *testing.T) {
 		"withdraws its devices after an outage": {"slices-api-away"},
 		"has one socket, late":                  {"update"},
 		"writes no spec":                        {"prepare"},
+		"lists no devices":                      {"prepare"},
 		"prepares one device":                   {"prepare-two-devices"},
 		"prepares the first claim of a call":    {"prepare-batch"},
 		"unprepares the first claim of a call":  {"prepare-batch"},
@@ -180,6 +182,16 @@ func TestWhatTheKubeletBearsPasses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestADriverThatUsesNRI(t *testing.T) {
+	t.Parallel()
+	results := sanity(t, "lists no devices", "^(prepare-twice|cdi-emptied|unprepare)$", "--nri")
+	for id, want := range map[string]string{"prepare-twice": success, "cdi-emptied": skip, "unprepare": success} {
+		if r := results[id]; r.Verdict != want {
+			t.Errorf("%s is %s: %s", id, r.Verdict, r.Message)
+		}
 	}
 }
 
