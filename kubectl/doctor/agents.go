@@ -158,12 +158,10 @@ func checkSlices(c *Cluster) []Finding {
 
 func checkPools(c *Cluster) []Finding {
 	var findings []Finding
-	for _, node := range c.nodes {
-		if node.Incomplete {
-			findings = append(findings, newFinding("pool-incomplete", onNode(node.Name), "some slices of its pool are missing",
-				"the scheduler allocates none of its devices until the pool is complete, which takes seconds",
-				"if it lasts, restart the node's agent, which publishes the pool again"))
-		}
+	for _, node := range c.view.IncompleteNodes() {
+		findings = append(findings, newFinding("pool-incomplete", onNode(node), "some slices of its pool are missing",
+			"the scheduler allocates none of its devices until the pool is complete, which takes seconds",
+			"if it lasts, restart the node's agent, which publishes the pool again"))
 	}
 	return orOK(findings, fleet.Number(len(c.nodes), "pool")+" complete")
 }

@@ -5,6 +5,7 @@ package fleet_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -221,8 +222,8 @@ func TestAPoolOfWhichSlicesAreMissing(t *testing.T) {
 	if all[0].Fits() || !errors.Is(all[0].Problem, gpu.ErrNotReady) {
 		t.Errorf("got %+v, want a pool that is not ready", all[0])
 	}
-	if nodes := w.Fleet().Nodes(); !nodes[0].Incomplete {
-		t.Errorf("got %+v, want an incomplete node", nodes)
+	if nodes := w.Fleet().IncompleteNodes(); !slices.Equal(nodes, []string{"a"}) {
+		t.Errorf("got %q, want an incomplete node", nodes)
 	}
 }
 

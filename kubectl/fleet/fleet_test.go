@@ -71,8 +71,8 @@ func TestOtherObjects(t *testing.T) {
 		Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{{Driver: "nic.example.com", Pool: "nics", Device: "nic-0"}}},
 	}}})
 	nodes := w.Fleet().Nodes()
-	if len(nodes) != 1 || nodes[0].Incomplete {
-		t.Fatalf("got %+v", nodes)
+	if incomplete := w.Fleet().IncompleteNodes(); len(nodes) != 1 || len(incomplete) > 0 {
+		t.Fatalf("got %+v, incomplete: %q", nodes, incomplete)
 	}
 	var got []string
 	for _, g := range nodes[0].GPUs {

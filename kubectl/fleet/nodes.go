@@ -25,9 +25,6 @@ type Node struct {
 	GPUs []GPU
 	// Devices are all devices of the node, also those of no single GPU.
 	Devices []Device
-	// Incomplete is set while the slices of the node's pool are being replaced: the
-	// scheduler allocates none of its devices.
-	Incomplete bool
 }
 
 // GPU is a GPU, and the devices of it that the node publishes or claims hold.
@@ -76,14 +73,13 @@ const (
 // Nodes returns the nodes with devices of this driver, in order of their names.
 func (f *Fleet) Nodes() []Node {
 	pools := map[string][]Device{}
-	incomplete, pages := map[string]bool{}, map[string][]resourceslice.Slice{}
+	pages := map[string][]resourceslice.Slice{}
 	for name, all := range f.published {
 		for pool, newest := range newestPools(all) {
 			if pool.driver != f.Driver {
 				continue
 			}
 			node := cmp.Or(name, pool.name)
-			incomplete[node] = incomplete[node] || !newest.complete()
 			for _, slice := range newest.slices {
 				pages[node] = append(pages[node], resourceslice.Slice{Devices: slice.Spec.Devices, SharedCounters: slice.Spec.SharedCounters})
 				for i := range slice.Spec.Devices {
@@ -106,7 +102,7 @@ func (f *Fleet) Nodes() []Node {
 	}
 	var nodes []Node
 	for _, name := range slices.Sorted(maps.Keys(pools)) {
-		nodes = append(nodes, Node{Name: name, GPUs: gpus(pools[name], stranded(pages[name], pools[name])), Devices: pools[name], Incomplete: incomplete[name]})
+		nodes = append(nodes, Node{Name: name, GPUs: gpus(pools[name], stranded(pages[name], pools[name])), Devices: pools[name]})
 	}
 	return nodes
 }
@@ -287,6 +283,21 @@ func newestPools(all []*resourceapi.ResourceSlice) map[pool]poolSlices {
 		}
 	}
 	return pools
+}
+
+// IncompleteNodes returns the nodes of which slices of the driver's pool are missing, as while they
+// are being replaced, in order of their names. The scheduler allocates none of their devices.
+func (f *Fleet) IncompleteNodes() []string {
+	var nodes []string
+	for node, all := range f.published {
+		for pool, newest := range newestPools(all) {
+			if pool.driver == f.Driver && !newest.complete() {
+				nodes = append(nodes, cmp.Or(node, pool.name))
+			}
+		}
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
 }
 
 // Holders returns the allocations of the GPU and its parts, with the device of each. It

@@ -41,16 +41,10 @@ func (c *Cluster) Publishes(node string) bool {
 	})
 }
 
-// Sentences returns what the answers of the cluster lack: first the rights that the user lacks, in order.
+// Sentences returns what the answers of the cluster lack: the rights that the user lacks, in order, and then slices of nodes.
 func (c *Cluster) Sentences() []string {
 	all := slices.Sorted(maps.Values(c.Refused))
-	var incomplete []string
-	for _, node := range c.Fleet.Nodes() {
-		if node.Incomplete {
-			incomplete = append(incomplete, node.Name)
-		}
-	}
-	if len(incomplete) > 0 {
+	if incomplete := c.IncompleteNodes(); len(incomplete) > 0 {
 		all = append(all, fmt.Sprintf("Some ResourceSlices of %s are missing: more GPUs may be there, and the scheduler allocates none of their devices; see kubectl gpu doctor.", List(incomplete)))
 	}
 	return all
