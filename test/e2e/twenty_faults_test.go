@@ -89,8 +89,8 @@ func (f fault) test(t *testing.T, ns string) {
 			return wrongStatus(status, f.status)
 		}
 		shown := firstLines(out)
-		// On an older Kubernetes doctor first explains what that lacks.
-		if i := strings.Index(out, "\n"+f.code+": "); f.code != "" && i >= 0 {
+		// On an older Kubernetes doctor first explains that it lacks DeviceTaintRules.
+		if i := strings.Index(out, "\n"+f.code+": "); f.code != "" && i >= 0 && isOlderThan(t, "1.37") {
 			shown += firstLines(out[i:])
 		}
 		return lacks(shown, wanted...)

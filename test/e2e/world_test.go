@@ -19,11 +19,17 @@ import (
 // release lacks. The default release has everything.
 func needsKubernetes(t *testing.T, release, what string) {
 	t.Helper()
-	has, err := version.ParseSemantic(cluster.KubernetesVersion)
-	must(t, err)
-	if has.LessThan(version.MustParseGeneric(release)) {
+	if isOlderThan(t, release) {
 		t.Skipf("Kubernetes %s lacks %s, which %s has", cluster.KubernetesVersion, what, release)
 	}
+}
+
+// isOlderThan reports whether the cluster's Kubernetes is older than a release.
+func isOlderThan(t *testing.T, release string) bool {
+	t.Helper()
+	has, err := version.ParseSemantic(cluster.KubernetesVersion)
+	must(t, err)
+	return has.LessThan(version.MustParseGeneric(release))
 }
 
 // namespaceFor creates a namespace for a test. At the test's end it removes the
