@@ -91,7 +91,13 @@ func emptiedWhileAway(ctx context.Context, n *node) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(n.driver.signal(ctx, syscall.SIGKILL), n.emptyCDI(), n.restart(ctx, syscall.SIGKILL)); err != nil {
+	if err := n.driver.signal(ctx, syscall.SIGKILL); err != nil {
+		return err
+	}
+	if err := n.emptyCDI(); err != nil {
+		return err
+	}
+	if err := n.restart(ctx, syscall.SIGKILL); err != nil {
 		return err
 	}
 	_, err = n.ready(ctx, claim)
